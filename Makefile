@@ -1,0 +1,35 @@
+# Every target sets up what it needs: `make run` or `make test` is all a fresh
+# clone asks for. `PYTHON=/path/to/python3.11 make test` picks an interpreter.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format lock clean
+
+help:  ## Show this list.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup:  ## Find Python 3.11, create .venv, install the lock (only when it changed).
+	@sh tools/setup_env.sh $(VENV)
+
+run: setup  ## Run the main job and print its table. ARGS="--rounds=20" changes it.
+	@$(PY) -m scripts.train_stackoverflow $(ARGS)
+
+lint: setup  ## Check style with ruff.
+	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .
+
+format: setup  ## Let ruff mend style and order of imports.
+	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format --quiet .
+
+test: lint  ## Run ruff and the whole test suite on both cores. ARGS="-k runtime" selects.
+	@$(PY) -m pytest -n auto $(ARGS)
+
+lock:  ## Resolve requirements.in + overrides.txt into requirements.txt. ARGS=--upgrade.
+	@sh tools/lock.sh $(ARGS)
+
+clean:  ## Remove .venv and everything that was generated.
+	@rm -rf $(VENV) $(VENV).lock $(VENV)-install.log build dist *.egg-info \
+	  .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,232 @@
+"""Splits users into private and public ones by their number of sentences.
+
+This is the partition of the StackOverflow experiments (section "Evaluation
+with User-level Differential Privacy") of
+
+  Public Data-Assisted Mirror Descent for Private Model Training.
+  Ehsan Amid, Arun Ganesh, Rajiv Mathews, Swaroop Ramaswamy, Shuang Song,
+  Thomas Steinke, Vinith M. Suriyakumar, Om Thakkar, Abhradeep Thakurta.
+  ICML 2022, https://arxiv.org/abs/2112.00193
+
+A user with more than `max_sentences` sentences becomes a private user with the
+first `max_sentences` of them and a new *overflow* user with the next (at most
+as many). Some overflow users, drawn by a seed, are public.
+
+The partition is computed from counts alone and describes slices, so that it can
+be made and checked before any text is read.
+"""
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+from numpy import typing as npt
+from pda_fed import _validate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartitionConfig:
+  """How users are split.
+
+  Attributes:
+    seed: Draws the public users; a non-negative integer.
+    max_sentences: The most sentences that a user keeps, at least 1.
+    num_public_users: How many overflow users are public, at least 0.
+    keep_overflow_users: Whether overflow users that are not public become
+      private users instead of being dropped. One person then may count as two
+      private users, and a guarantee for a user is one for half a person: see
+      `Partition.max_private_users_per_person`.
+  """
+
+  seed: int
+  max_sentences: int = 256
+  num_public_users: int = 100
+  keep_overflow_users: bool = False
+
+  def __post_init__(self):
+    _validate.integers(0, seed=self.seed)
+    _validate.integers(1, max_sentences=self.max_sentences)
+    _validate.integers(0, num_public_users=self.num_public_users)
+    # A truthy string, such as 'False', must not halve the guarantee.
+    if not isinstance(self.keep_overflow_users, bool):
+      raise TypeError(
+        'keep_overflow_users must be True or False. Found '
+        f'{self.keep_overflow_users!r}.'
+      )
+
+
+# Compared by identity: the == of dataclasses is undefined for arrays.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class UserSlices:
+  """Users, each a slice of the sentences of one user of the source.
+
+  Attributes:
+    user: The user's index in the source, ascending.
+    start: The user's first sentence, counted within the source user's.
+    stop: One past the user's last sentence, counted likewise.
+  """
+
+  user: np.ndarray
+  start: np.ndarray
+  stop: np.ndarray
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      getattr(self, field.name).setflags(write=False)
+
+  def __len__(self) -> int:
+    return self.user.size
+
+  @property
+  def num_sentences(self) -> np.ndarray:
+    """The number of sentences of each user."""
+    return self.stop - self.start
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Partition:
+  """Who is private, who is public, and what is left out.
+
+  Every sentence of the source is in exactly one slice or is one of the
+  `num_unused_sentences`.
+
+  Attributes:
+    private: The private users.
+    public: The public users; each is the overflow of a private one.
+    dropped: The overflow users that are neither.
+    num_empty_users: Users of the source without a sentence, who are not users.
+    num_unused_sentences: Sentences beyond twice `max_sentences` of their user.
+    max_private_users_per_person: 2 if somebody is two private users, else 1.
+      A privacy guarantee for a user holds for a person only where this is 1.
+  """
+
+  private: UserSlices
+  public: UserSlices
+  dropped: UserSlices
+  num_empty_users: int
+  num_unused_sentences: int
+  max_private_users_per_person: int
+
+
+def partition_users(
+  num_sentences: npt.ArrayLike,
+  config: PartitionConfig,
+  *,
+  user_ids: Optional[npt.ArrayLike] = None,
+) -> Partition:
+  """Splits users into private and public ones.
+
+  Args:
+    num_sentences: The number of sentences of each user; a vector of
+      non-negative integers.
+    config: How to split.
+    user_ids: The users' ids, integers or strings, in the order of
+      `num_sentences`. With them the same users are public in whatever order the
+      source lists them; without them the draw depends on the order.
+
+  Returns:
+    The `Partition`, which depends on nothing but the arguments.
+
+  Raises:
+    TypeError: If `num_sentences` is not made of integers or `user_ids` neither
+      of integers nor of strings.
+    ValueError: If `num_sentences` is not a vector or holds a negative number,
+      if `user_ids` repeat themselves or do not match `num_sentences`, or if
+      there are fewer overflow users than public ones are asked for.
+  """
+  counts = _check_counts(num_sentences)
+  # No user has more than the clamp, and "no limit" may be any large integer.
+  limit = min(int(config.max_sentences), int(counts.max(initial=1)))
+
+  nonempty = np.flatnonzero(counts)
+  overflow = np.flatnonzero(counts > limit)
+  if config.num_public_users > overflow.size:
+    raise ValueError(
+      f'num_public_users must be at most {overflow.size}, the number of '
+      f'users with more than max_sentences={config.max_sentences} '
+      f'sentences. Found {config.num_public_users}.'
+    )
+
+  candidates = overflow
+  if user_ids is not None:
+    ids = _check_ids(user_ids, counts.size)
+    candidates = overflow[np.argsort(ids[overflow], kind='stable')]
+  # Ranks by raw bits, the only stream that NumPy promises to keep: a partition
+  # must be the same wherever and whenever it is made.
+  bits = np.random.PCG64(int(config.seed)).random_raw(candidates.size)
+  drawn = np.argsort(bits, kind='stable')[: config.num_public_users]
+  is_public = np.zeros(counts.size, dtype=bool)
+  is_public[candidates[drawn]] = True
+
+  public = overflow[is_public[overflow]]
+  others = overflow[~is_public[overflow]]
+  kept = others if config.keep_overflow_users else others[:0]
+  dropped = others[kept.size :]
+
+  private_user = np.concatenate([nonempty, kept])
+  private_start = np.repeat([0, limit], [nonempty.size, kept.size])
+  # Stable, so that the slices of a person who is two users stay in order.
+  order = np.argsort(private_user, kind='stable')
+  return Partition(
+    private=_slices(private_user[order], private_start[order], counts, limit),
+    public=_slices(public, np.full_like(public, limit), counts, limit),
+    dropped=_slices(dropped, np.full_like(dropped, limit), counts, limit),
+    num_empty_users=counts.size - nonempty.size,
+    num_unused_sentences=int(np.maximum(counts - 2 * limit, 0).sum()),
+    max_private_users_per_person=2 if kept.size else 1,
+  )
+
+
+def _slices(
+  user: np.ndarray, start: np.ndarray, counts: np.ndarray, limit: int
+) -> UserSlices:
+  """Returns at most `limit` sentences of each user from `start` on."""
+  return UserSlices(
+    user=user, start=start, stop=np.minimum(counts[user], start + limit)
+  )
+
+
+def _check_counts(num_sentences: npt.ArrayLike) -> np.ndarray:
+  """Returns the counts as a vector of int64, or raises."""
+  counts = np.asarray(num_sentences)
+  if counts.ndim != 1:
+    raise ValueError(
+      f'num_sentences must be a vector. Found the shape {counts.shape}.'
+    )
+  if counts.size and counts.dtype.kind not in 'iu':
+    raise TypeError(
+      f'num_sentences must be made of integers. Found the dtype {counts.dtype}.'
+    )
+  counts = counts.astype(np.int64)
+  negative = np.flatnonzero(counts < 0)
+  if negative.size:
+    raise ValueError(
+      'num_sentences must be non-negative. Found '
+      f'{counts[negative[0]]} at index {negative[0]}.'
+    )
+  return counts
+
+
+def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
+  """Returns the ids as a sortable vector without repetitions, or raises."""
+  ids = np.asarray(user_ids)
+  if ids.dtype.kind == 'O':  # As a column of strings comes from pandas.
+    ids = np.asarray(ids.tolist())
+  if ids.shape != (num_users,):
+    raise ValueError(
+      'user_ids must be a vector as long as num_sentences, '
+      f'({num_users},). Found the shape {ids.shape}.'
+    )
+  if ids.size and ids.dtype.kind not in 'iuUS':
+    raise TypeError(
+      'user_ids must be made of integers or of strings. Found the dtype '
+      f'{ids.dtype}.'
+    )
+  # Somebody listed twice would be two private users without anyone's knowing.
+  unique, repetitions = np.unique(ids, return_counts=True)
+  if unique.size < ids.size:
+    raise ValueError(
+      'user_ids must not repeat themselves. Found '
+      f'{unique[repetitions > 1][0].item()!r} more than once.'
+    )
+  return ids

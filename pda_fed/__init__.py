@@ -1,0 +1,18 @@
+"""Private federated learning with a little public data.
+
+pda_fed implements PDA-DPMD, "Public Data-Assisted Mirror Descent for Private
+Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). Its packages are
+imported one by one, so that those without TensorFlow Federated work where it
+is not installed:
+
+    pda_fed.schedules          alpha_t
+    pda_fed.privacy            one plan: sampling, clipping, noise, epsilon
+    pda_fed.learning           federated learning processes (TFF)
+    pda_fed.runtime            TFF workers, started and always ended
+    pda_fed.vectorized         clients as a batch dimension (JAX)
+    pda_fed.linear_regression  the exact mirror step
+    pda_fed.models             model specifications
+    pda_fed.experiments        training loops, metrics, tables
+"""
+
+__version__ = '0.1.0'

@@ -1,0 +1,89 @@
+"""Checks of numbers that users give: one place, one wording.
+
+Each function takes values by name and raises `ValueError` with the name, the
+value and what is allowed, so that an error tells which argument to change:
+
+    >>> positive(clip_norm=-1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: clip_norm must be positive and finite. Found -1.0.
+"""
+
+import math
+import numbers
+from typing import Union
+
+_Number = Union[int, float]
+
+
+def _check(name: str, value: _Number, allowed: bool, rule: str) -> None:
+  if not allowed:
+    raise ValueError(f'{name} must be {rule}. Found {value!r}.')
+
+
+def _number(name: str, value: _Number) -> None:
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    raise TypeError(f'{name} must be a number. Found {value!r}.')
+
+
+def positive(**named: _Number) -> None:
+  """Raises unless every value is finite and greater than 0."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(
+      name, value, math.isfinite(value) and value > 0, 'positive and finite'
+    )
+
+
+def non_negative(**named: _Number) -> None:
+  """Raises unless every value is finite and at least 0."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(
+      name,
+      value,
+      math.isfinite(value) and value >= 0,
+      'non-negative and finite',
+    )
+
+
+def in_range(low: _Number, high: _Number, **named: _Number) -> None:
+  """Raises unless every value lies in [low, high]."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(name, value, low <= value <= high, f'in [{low}, {high}]')
+
+
+def between(low: _Number, high: _Number, **named: _Number) -> None:
+  """Raises unless every value lies in the open interval (low, high)."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(name, value, low < value < high, f'in ({low}, {high})')
+
+
+def at_least(low: _Number, **named: _Number) -> None:
+  """Raises unless every value is finite and at least `low`."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(
+      name,
+      value,
+      math.isfinite(value) and value >= low,
+      f'at least {low} and finite',
+    )
+
+
+def integers(low: int, **named: int) -> None:
+  """Raises unless every value is an integer and at least `low`."""
+  for name, value in named.items():
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+      raise TypeError(f'{name} must be an integer. Found {value!r}.')
+    _check(name, value, value >= low, f'at least {low}')
+
+
+def one_of(allowed, **named) -> None:
+  """Raises unless every value is among `allowed`."""
+  for name, value in named.items():
+    if value not in allowed:
+      choices = ', '.join(repr(choice) for choice in allowed)
+      raise ValueError(f'{name} must be one of {choices}. Found {value!r}.')

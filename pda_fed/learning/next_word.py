@@ -1,0 +1,51 @@
+"""Next-word prediction for TFF: model functions and users' datasets."""
+
+from collections.abc import Callable
+
+import numpy as np
+from pda_fed import models
+from pda_fed.models import keras_recurrent
+import tensorflow as tf
+import tensorflow_federated as tff
+
+_ELEMENT_SPEC = (
+  tf.TensorSpec([None, None], tf.int64),
+  tf.TensorSpec([None, None], tf.int64),
+)
+
+
+def build_model_fn(
+  spec: models.RecurrentSpec, seed: int = 0
+) -> Callable[[], tff.learning.models.VariableModel]:
+  """Returns a function that makes the model, as TFF's algorithms want it.
+
+  Args:
+    spec: The sizes.
+    seed: Of the initial weights.
+  """
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      keras_recurrent.create_keras_model(spec, seed),
+      loss=keras_recurrent.MaskedCrossEntropy(spec),
+      input_spec=_ELEMENT_SPEC,
+      metrics=keras_recurrent.create_metrics(spec),
+    )
+
+  return model_fn
+
+
+def make_dataset(sentences: np.ndarray, batch_size: int) -> tf.data.Dataset:
+  """Makes one user's dataset of (tokens, next tokens) batches.
+
+  Args:
+    sentences: Token ids, [sentences, length + 1], beginning with bos.
+    batch_size: Sentences in a batch; the last one may be smaller.
+
+  Returns:
+    A dataset of the element type that `build_model_fn`'s models take.
+  """
+  sentences = np.asarray(sentences, np.int64)
+  return tf.data.Dataset.from_tensor_slices(
+    (sentences[:, :-1], sentences[:, 1:])
+  ).batch(batch_size)

@@ -1,0 +1,149 @@
+"""The simulated regression problem of the paper.
+
+"Simulation Results" in section "Case Study: Linear Regression" of "Public
+Data-Assisted Mirror Descent for Private Model Training" (Amid et al., ICML
+2022, arXiv:2112.00193):
+
+*   theta* ~ N(0, I) has p coordinates.
+*   A feature vector x has 40 of its first p/5 and 80 of its last 4p/5
+    coordinates, chosen uniformly at random, set to 0.05; the others are 0.
+*   y ~ N(<theta*, x>, 0.01), so that the least possible mean squared error is
+    0.01 for every p.
+
+Every x has the same sum over its first p/5 coordinates (2) and the same over
+its last 4p/5 (4). So (2, ..., 2, -1, ..., -1) is orthogonal to every x, and
+X^T X is singular however many samples there are: the "small constant times the
+identity matrix" of the paper is needed, not only prudent.
+"""
+
+import dataclasses
+
+import numpy as np
+from pda_fed import _validate
+from scipy import sparse
+
+_NUM_IN_FIRST_FIFTH = 40
+_NUM_IN_REST = 80
+_FEATURE_VALUE = 0.05
+_RESPONSE_VARIANCE = 0.01
+
+
+# Compared by identity: the == of dataclasses is undefined for arrays.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RegressionProblem:
+  """A least-squares problem with private and public samples.
+
+  Attributes:
+    theta_star: The coefficients that the responses were drawn with.
+    private_features: One row per private sample.
+    private_responses: One number per private sample.
+    public_features: One row per public sample.
+    public_responses: One number per public sample.
+  """
+
+  theta_star: np.ndarray
+  private_features: sparse.csr_matrix
+  private_responses: np.ndarray
+  public_features: sparse.csr_matrix
+  public_responses: np.ndarray
+
+
+def simulate(
+  p: int, num_private: int, num_public: int, seed: int
+) -> RegressionProblem:
+  """Draws the simulated problem of the paper.
+
+  theta*, the private and the public samples come from streams of their own: the
+  private samples of a seed are the same for any `num_public`, and vice versa.
+
+  Args:
+    p: The number of coefficients, at least 200, so that 40 of the first p/5
+      (rounded down) exist. The paper goes from 500 to 6000.
+    num_private: The number of private samples, at least 1; 10,000 in the paper.
+    num_public: The number of public samples, at least 1; 1.5 p in the paper.
+    seed: A non-negative integer.
+
+  Returns:
+    The `RegressionProblem`, which depends on nothing but the arguments.
+
+  Raises:
+    TypeError: If an argument is not an integer.
+    ValueError: If an argument is out of range.
+  """
+  # The first fifth is the tighter of the two: 40 of p/5 against 80 of 4p/5.
+  _validate.integers(5 * _NUM_IN_FIRST_FIFTH, p=p)
+  _validate.integers(1, num_private=num_private, num_public=num_public)
+  _validate.integers(0, seed=seed)
+
+  theta_rng, private_rng, public_rng = (
+    np.random.default_rng(child)
+    for child in np.random.SeedSequence(int(seed)).spawn(3)
+  )
+  theta_star = theta_rng.standard_normal(p)
+  private_features, private_responses = _draw_samples(
+    private_rng, num_private, theta_star
+  )
+  public_features, public_responses = _draw_samples(
+    public_rng, num_public, theta_star
+  )
+  return RegressionProblem(
+    theta_star=theta_star,
+    private_features=private_features,
+    private_responses=private_responses,
+    public_features=public_features,
+    public_responses=public_responses,
+  )
+
+
+def _draw_samples(
+  rng: np.random.Generator, num_samples: int, theta_star: np.ndarray
+) -> tuple[sparse.csr_matrix, np.ndarray]:
+  """Draws feature vectors and their responses."""
+  p = theta_star.size
+  fifth = p // 5
+  columns = np.concatenate(
+    [
+      _draw_subsets(rng, num_samples, fifth, _NUM_IN_FIRST_FIFTH),
+      _draw_subsets(rng, num_samples, p - fifth, _NUM_IN_REST) + fifth,
+    ],
+    axis=1,
+  )
+  columns.sort(axis=1)
+  row_size = columns.shape[1]
+  features = sparse.csr_matrix(
+    (
+      np.full(columns.size, _FEATURE_VALUE),
+      columns.ravel(),
+      np.arange(0, columns.size + 1, row_size),
+    ),
+    shape=(num_samples, p),
+  )
+  noise = rng.normal(scale=np.sqrt(_RESPONSE_VARIANCE), size=num_samples)
+  return features, features @ theta_star + noise
+
+
+def _draw_subsets(
+  rng: np.random.Generator, num_rows: int, population: int, size: int
+) -> np.ndarray:
+  """Draws a uniformly random subset of range(population) for each row.
+
+  Floyd's algorithm, on all rows at once: `size` draws a row, where sorting
+  random keys would take `population` of them.
+
+  Args:
+    rng: Where the randomness comes from.
+    num_rows: The number of subsets.
+    population: The number of elements to choose from.
+    size: The number of elements in a subset, at most `population`.
+
+  Returns:
+    An array of shape (num_rows, size) without repetitions in a row.
+  """
+  subsets = np.empty((num_rows, size), dtype=np.int64)
+  for i in range(size):
+    last = population - size + i
+    drawn = rng.integers(0, last, size=num_rows, endpoint=True)
+    # `last` cannot be in the subset yet; it stands for what already is.
+    taken = (subsets[:, :i] == drawn[:, np.newaxis]).any(axis=1)
+    subsets[:, i] = np.where(taken, last, drawn)
+  return subsets

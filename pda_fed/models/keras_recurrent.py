@@ -1,0 +1,138 @@
+"""The Keras model of a `RecurrentSpec`, with its loss and metrics.
+
+Every metric is a pair of sums, a total and a weight, so that sums over clients
+are the metric of all clients together, whatever their sizes.
+
+TFF traces these functions in graphs where `==` and `!=` on tensors compare
+object identities: always write tf.equal and tf.not_equal here.
+"""
+
+from collections.abc import Sequence
+
+from pda_fed.models import recurrent
+import tensorflow as tf
+
+
+def create_keras_model(
+  spec: recurrent.RecurrentSpec, seed: int = 0
+) -> tf.keras.Model:
+  """Creates the model: tokens [batch, time] to logits [batch, time, tokens].
+
+  Args:
+    spec: The sizes.
+    seed: The seed of the initial weights; the same seed, the same weights.
+
+  Returns:
+    An uncompiled `tf.keras.Model`.
+  """
+  # Each layer needs a seed of its own: one seed gives equal numbers.
+  seeds = iter(range(seed * 10, seed * 10 + 10))
+
+  def glorot():
+    return tf.keras.initializers.GlorotUniform(seed=next(seeds))
+
+  tokens = tf.keras.layers.Input(shape=(None,), dtype=tf.int64)
+  x = tf.keras.layers.Embedding(
+    spec.vocabulary_size,
+    spec.embedding_size,
+    embeddings_initializer=tf.keras.initializers.RandomUniform(
+      -0.05, 0.05, seed=next(seeds)
+    ),
+    name='embedding',
+  )(tokens)
+  x = tf.keras.layers.LSTM(
+    spec.lstm_size,
+    return_sequences=True,
+    kernel_initializer=glorot(),
+    recurrent_initializer=tf.keras.initializers.Orthogonal(seed=next(seeds)),
+    name='lstm',
+  )(x)
+  x = tf.keras.layers.Dense(
+    spec.embedding_size, kernel_initializer=glorot(), name='projection'
+  )(x)
+  logits = tf.keras.layers.Dense(
+    spec.vocabulary_size, kernel_initializer=glorot(), name='logits'
+  )(x)
+  return tf.keras.Model(tokens, logits)
+
+
+def _weights(targets: tf.Tensor, masked: Sequence[int]) -> tf.Tensor:
+  """1 where a target counts, 0 where it is one of the masked tokens."""
+  counts = tf.ones_like(targets, tf.bool)
+  for token in masked:
+    counts &= tf.not_equal(targets, tf.cast(token, targets.dtype))
+  return tf.cast(counts, tf.float32)
+
+
+def _token_losses(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+
+
+class MaskedCrossEntropy(tf.keras.losses.Loss):
+  """The mean cross-entropy of a batch's tokens, padding left out."""
+
+  def __init__(self, spec: recurrent.RecurrentSpec):
+    super().__init__(name='masked_cross_entropy')
+    self._spec = spec
+
+  def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """See the base class."""
+    weights = _weights(y_true, [self._spec.pad])
+    total = tf.reduce_sum(_token_losses(y_true, y_pred) * weights)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights))
+
+
+class _TokenMean(tf.keras.metrics.Mean):
+  """The mean of a value per target token, some tokens left out."""
+
+  def __init__(self, masked: Sequence[int], name: str):
+    super().__init__(name=name)
+    self._masked = tuple(masked)
+
+  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    raise NotImplementedError
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """See the base class; tokens have weights of their own."""
+    del sample_weight
+    super().update_state(
+      self._values(y_true, y_pred), _weights(y_true, self._masked)
+    )
+
+  def get_config(self):
+    """TFF makes metrics anew from this, without a dtype to pass on."""
+    return {'name': self.name, 'masked': self._masked}
+
+
+class TokenLoss(_TokenMean):
+  """Cross-entropy per token; its exponential is the perplexity."""
+
+  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    return _token_losses(targets, logits)
+
+
+class TokenAccuracy(_TokenMean):
+  """The share of target tokens that are the most likely ones."""
+
+  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    best = tf.argmax(logits, axis=-1, output_type=targets.dtype)
+    return tf.cast(tf.equal(best, targets), tf.float32)
+
+
+def create_metrics(
+  spec: recurrent.RecurrentSpec,
+) -> list[tf.keras.metrics.Metric]:
+  """Creates the metrics that the paper reports.
+
+  Args:
+    spec: Where the special tokens are.
+
+  Returns:
+    `token_loss` and `accuracy_with_oov`, which leave out padding, and
+    `accuracy`, which counts words of the vocabulary only.
+  """
+  return [
+    TokenLoss([spec.pad], 'token_loss'),
+    TokenAccuracy([spec.pad, spec.oov, spec.bos, spec.eos], 'accuracy'),
+    TokenAccuracy([spec.pad], 'accuracy_with_oov'),
+  ]

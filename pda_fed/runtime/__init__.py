@@ -1,0 +1,31 @@
+"""TFF execution: workers that are started, watched and always ended.
+
+    from pda_fed import runtime
+
+    with runtime.local_workers():
+      state = process.initialize()
+
+A worker started here writes to a log of its own, is out of the network's
+reach, ends with this program however it ends, and never lets a call wait for a
+worker that is gone.
+"""
+
+from pda_fed.runtime.contexts import local_workers
+from pda_fed.runtime.contexts import use_local_worker
+from pda_fed.runtime.errors import IsolationError
+from pda_fed.runtime.errors import WorkerDiedError
+from pda_fed.runtime.errors import WorkerError
+from pda_fed.runtime.errors import WorkerStartError
+from pda_fed.runtime.worker import Isolation
+from pda_fed.runtime.worker import LocalWorker
+
+__all__ = [
+  'Isolation',
+  'IsolationError',
+  'LocalWorker',
+  'WorkerDiedError',
+  'WorkerError',
+  'WorkerStartError',
+  'local_workers',
+  'use_local_worker',
+]

@@ -1,0 +1,142 @@
+"""How much the private gradient counts: alpha_t, from 1 towards 0.
+
+"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
+ICML 2022, arXiv:2112.00193) mixes, in its first-order mirror step (equation
+(3)),
+
+    alpha_t * (g_t + b_t) + (1 - alpha_t) * grad Psi(theta_t),
+    alpha_t = cos(pi t / (2 K)),
+
+the noised private gradient with the gradient of the public loss. t counts from
+0: rounds in federated training, epochs in sample-level training.
+
+    >>> cosine(K=4).values(6).round(3)
+    array([1.   , 0.924, 0.707, 0.383, 0.   , 0.   ])
+
+Plain numpy: both engines read the same numbers.
+"""
+
+import abc
+import dataclasses
+
+import numpy as np
+from pda_fed import _validate
+
+
+class Schedule(abc.ABC):
+  """alpha as a function of t; always in [0, 1]."""
+
+  @abc.abstractmethod
+  def _alpha(self, t: np.ndarray) -> np.ndarray:
+    """The schedule before it is clamped, for t >= 0."""
+
+  def values(self, T: int) -> np.ndarray:
+    """Returns alpha_0 ... alpha_{T-1} as float64.
+
+    Args:
+      T: How many values.
+
+    Raises:
+      ValueError: If `T` is negative.
+    """
+    _validate.integers(0, T=T)
+    return np.clip(self._alpha(np.arange(T, dtype=np.float64)), 0.0, 1.0)
+
+  def __call__(self, t: float) -> float:
+    """Returns alpha_t.
+
+    Args:
+      t: The round, or the epoch, which may be a fraction; from 0.
+
+    Raises:
+      ValueError: If `t` is negative.
+    """
+    _validate.non_negative(t=t)
+    return float(np.clip(self._alpha(np.asarray(t, np.float64)), 0.0, 1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cosine(Schedule):
+  K: float
+
+  def __post_init__(self):
+    _validate.positive(K=self.K)
+
+  def _alpha(self, t: np.ndarray) -> np.ndarray:
+    # The cosine itself would rise again after 3K; alpha stays at 0 from K on.
+    return np.where(
+      t < self.K, np.cos(np.pi / 2 * np.minimum(t / self.K, 1.0)), 0.0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Linear(Schedule):
+  K: float
+
+  def __post_init__(self):
+    _validate.positive(K=self.K)
+
+  def _alpha(self, t: np.ndarray) -> np.ndarray:
+    return 1.0 - t / self.K
+
+
+@dataclasses.dataclass(frozen=True)
+class _Constant(Schedule):
+  alpha: float
+
+  def __post_init__(self):
+    _validate.in_range(0.0, 1.0, alpha=self.alpha)
+
+  def _alpha(self, t: np.ndarray) -> np.ndarray:
+    return np.full_like(t, self.alpha)
+
+
+def cosine(K: float) -> Schedule:
+  """Returns alpha_t = cos(pi t / (2K)), and 0 from t = K on.
+
+  Args:
+    K: Where alpha reaches 0.
+
+  Raises:
+    ValueError: If `K` is not positive and finite.
+  """
+  return _Cosine(K)
+
+
+def for_stackoverflow(i: float, T: int) -> Schedule:
+  """Returns the paper's StackOverflow schedule, cos(pi t / (i T)).
+
+  Args:
+    i: The paper tries 2, 3, 4, 5 and 8, and 5 is best.
+    T: The number of rounds of the whole run, 1,600 in the paper.
+
+  Raises:
+    ValueError: If `i` is not positive and finite, or `T` is less than 1.
+  """
+  _validate.positive(i=i)
+  _validate.integers(1, T=T)
+  return _Cosine(i * T / 2)
+
+
+def linear(K: float) -> Schedule:
+  """Returns alpha_t = 1 - t/K, and 0 from t = K on.
+
+  Args:
+    K: Where alpha reaches 0.
+
+  Raises:
+    ValueError: If `K` is not positive and finite.
+  """
+  return _Linear(K)
+
+
+def constant(alpha: float) -> Schedule:
+  """Returns alpha_t = alpha. 1 is DP-FedAvg; 0 is public training alone.
+
+  Args:
+    alpha: In [0, 1].
+
+  Raises:
+    ValueError: If `alpha` is outside [0, 1].
+  """
+  return _Constant(alpha)

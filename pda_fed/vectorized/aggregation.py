@@ -1,0 +1,286 @@
+"""Clipping, summing and noising of clients' updates in JAX.
+
+The privatised mean of "Public Data-Assisted Mirror Descent for Private Model
+Training" (Amid et al., ICML 2022, arXiv:2112.00193), g_t + b_t of Algorithm 1
+and of equation (3), in the form of DP-FedAvg: each client's update is clipped
+to the norm S, the clipped updates are summed, N(0, (sigma S)^2) is added to
+each coordinate, and the result is divided by the cohort that is *expected*. How
+many clients there were is private too, so no divisor may depend on it.
+
+Updates are a pytree of floating-point arrays with a leading client axis.
+Everything is computed, and returned, in float32 (or float64, where a leaf is).
+Every function may be compiled by `jax.jit` and mapped by `jax.vmap`; numbers
+are checked where they are known, which tracers are not.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple, Optional, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import _validate
+
+_Scalar = Union[float, jax.Array]
+
+
+class ClippedUpdates(NamedTuple):
+  """What `clip_by_norm` returns.
+
+  Attributes:
+    updates: The clipped updates, each of norm at most `clip_norm`.
+    was_clipped: For each client, whether its update was scaled down.
+    was_non_finite: For each client, whether its update held a NaN or an
+      infinity and was replaced by zeros.
+  """
+
+  updates: Any
+  was_clipped: jax.Array
+  was_non_finite: jax.Array
+
+
+def clip_by_norm(updates: Any, clip_norm: _Scalar) -> ClippedUpdates:
+  """Scales each client's update down to an L2 norm of at most `clip_norm`.
+
+  The norm is global, that of all leaves of a client's update together. The
+  bound holds, to rounding, for whatever a client sends: numbers whose squares
+  overflow are clipped, and an update with a NaN or an infinity becomes zeros.
+
+  Args:
+    updates: A pytree of floating-point arrays of shape (clients, ...).
+    clip_norm: S, positive; infinity clips nothing but non-finite updates.
+
+  Returns:
+    The `ClippedUpdates`.
+
+  Raises:
+    TypeError: If a leaf is not made of floating-point numbers.
+    ValueError: If there are no leaves, if their client axes are absent or
+      differ, or if `clip_norm` is not positive.
+  """
+  _num_clients(updates)
+  _check_clip_norm(clip_norm)
+  return _clip_by_norm(updates, clip_norm)
+
+
+# Compiled, also for callers who do not: one by one, the operations would each
+# leave another copy of all updates in memory.
+@jax.jit
+def _clip_by_norm(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
+  """Does what `clip_by_norm` says, without checks."""
+  # One type, and no less than float32, for the sums of many small squares.
+  dtype = jnp.result_type(jnp.float32, *jax.tree_util.tree_leaves(updates))
+  updates = jax.tree_util.tree_map(
+    lambda leaf: jnp.asarray(leaf, dtype), updates
+  )
+  leaves = jax.tree_util.tree_leaves(updates)
+  clip_norm = jnp.asarray(clip_norm, dtype)
+
+  largest = jnp.zeros(leaves[0].shape[0], dtype)
+  for leaf in leaves:
+    magnitude = jnp.abs(leaf).max(axis=_all_but_first(leaf), initial=0)
+    largest = jnp.maximum(largest, magnitude)
+
+  # The squares of entries from 2^-48 to 2^48 (for float32) neither overflow nor
+  # vanish. Others are brought there by a power of two, which is exact.
+  max_exponent = jnp.finfo(dtype).maxexp
+  bound = 2.0 ** (3 * max_exponent // 8)
+  shift = 2.0 ** (5 * max_exponent // 8)
+  rescale = jnp.where(
+    largest > bound, 1 / shift, jnp.where(largest < 1 / bound, shift, 1.0)
+  ).astype(dtype)
+  squares = jnp.zeros_like(largest)
+  for leaf in leaves:
+    rescaled = leaf * _per_client(rescale, leaf)
+    squares = squares + jnp.square(rescaled).sum(axis=_all_but_first(leaf))
+  rescaled_norm = jnp.sqrt(squares)
+
+  finite = jnp.isfinite(largest) & jnp.isfinite(rescaled_norm)
+  clipped = finite & (rescaled_norm > clip_norm * rescale)
+  # Where nothing is clipped an update passes unchanged, bit for bit.
+  before = jnp.where(clipped, rescale, 1.0).astype(dtype)
+  after = jnp.where(clipped, clip_norm / rescaled_norm, 1.0).astype(dtype)
+
+  def clip(leaf):
+    # Not one factor: 2^-80 times S / norm may be less than any float32.
+    scaled = leaf * _per_client(before, leaf) * _per_client(after, leaf)
+    # Not a factor of 0: NaN times 0 is NaN.
+    return jnp.where(_per_client(finite, leaf), scaled, 0)
+
+  return ClippedUpdates(
+    updates=jax.tree_util.tree_map(clip, updates),
+    was_clipped=clipped,
+    was_non_finite=~finite,
+  )
+
+
+def private_mean(
+  updates: Any,
+  mask: jax.Array,
+  *,
+  clip_norm: _Scalar,
+  noise_multiplier: _Scalar,
+  expected_cohort: _Scalar,
+  key: jax.Array,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Clips, sums, adds noise, and divides by the expected cohort.
+
+  One client more or less changes the mean before noise by at most
+  `clip_norm / expected_cohort`; the noise has `noise_multiplier` times this
+  standard deviation. An empty cohort returns the noise alone.
+
+  Args:
+    updates: A pytree of floating-point arrays of shape (clients, ...).
+    mask: A vector, non-zero for clients and 0 for padding, which contributes
+      nothing whatever it holds.
+    clip_norm: S, positive. It may be infinite where `noise_multiplier` is 0.
+    noise_multiplier: sigma, at least 0.
+    expected_cohort: qN, the expected number of clients; positive. It must not
+      be computed from the cohort.
+    key: The key of the noise, of `jax.random.key` or `jax.random.PRNGKey`. It
+      must never be used for another round.
+
+  Returns:
+    The mean, a pytree of arrays without the client axis, and metrics:
+    `clipped_fraction`, the clipped share of the cohort (0 if it is empty),
+    `num_non_finite`, the clients whose updates became zeros, and `num_clients`,
+    the size of the cohort. Metrics have no noise: releasing them is not covered
+    by the privacy guarantee.
+
+  Raises:
+    TypeError: If a leaf is not made of floating-point numbers.
+    ValueError: If the shapes do not match, or if a number is out of range.
+  """
+  num_clients = _num_clients(updates)
+  mask = jnp.asarray(mask)
+  if mask.shape != (num_clients,):
+    raise ValueError(
+      f'mask must have the shape ({num_clients},), one number per client. '
+      f'Found {mask.shape}.'
+    )
+  _check_clip_norm(clip_norm)
+  noise = _known_number(noise_multiplier)
+  if noise is not None:
+    _validate.non_negative(noise_multiplier=noise)
+    if noise > 0 and _known_number(clip_norm) == math.inf:
+      raise ValueError(
+        'clip_norm must be finite where noise_multiplier is positive. Found '
+        f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
+      )
+  cohort = _known_number(expected_cohort)
+  if cohort is not None:
+    _validate.positive(expected_cohort=cohort)
+
+  return _private_mean(
+    updates,
+    mask,
+    clip_norm,
+    noise_multiplier,
+    expected_cohort,
+    key,
+    # Random numbers are not free; only a known 0 saves them.
+    add_noise=noise != 0,
+  )
+
+
+@functools.partial(jax.jit, static_argnames='add_noise')
+def _private_mean(
+  updates: Any,
+  mask: jax.Array,
+  clip_norm: jax.Array,
+  noise_multiplier: jax.Array,
+  expected_cohort: jax.Array,
+  key: jax.Array,
+  *,
+  add_noise: bool,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Does what `private_mean` says, without checks."""
+  # Booleans: a weight above 1 would break the bound on the sensitivity.
+  present = mask != 0
+  clipped = _clip_by_norm(updates, clip_norm)
+  # Sums of products, not matrix products: on GPUs these may round to TF32.
+  sums = jax.tree_util.tree_map(
+    lambda leaf: jnp.where(_per_client(present, leaf), leaf, 0).sum(axis=0),
+    clipped.updates,
+  )
+  if add_noise:
+    # Written so that a traced 0 may meet an infinite norm, as a known one may.
+    stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
+    sums = _add_noise(sums, stddev, key)
+  mean = jax.tree_util.tree_map(
+    lambda leaf: leaf / jnp.asarray(expected_cohort, leaf.dtype), sums
+  )
+
+  cohort_size = present.sum()
+  metrics = {
+    'clipped_fraction': (
+      (clipped.was_clipped & present).sum() / jnp.maximum(cohort_size, 1)
+    ),
+    'num_non_finite': (clipped.was_non_finite & present).sum(),
+    'num_clients': cohort_size,
+  }
+  return mean, metrics
+
+
+def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
+  """Adds independent normal noise to every coordinate."""
+  leaves, structure = jax.tree_util.tree_flatten(tree)
+  keys = jax.random.split(key, len(leaves))
+  return structure.unflatten(
+    leaf
+    + jnp.asarray(stddev, leaf.dtype)
+    * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
+    for leaf, leaf_key in zip(leaves, keys, strict=True)
+  )
+
+
+def _all_but_first(leaf: jax.Array) -> tuple[int, ...]:
+  return tuple(range(1, leaf.ndim))
+
+
+def _per_client(vector: jax.Array, leaf: jax.Array) -> jax.Array:
+  """Reshapes one value per client so that it broadcasts against the leaf."""
+  return vector.reshape(vector.shape + (1,) * (leaf.ndim - 1))
+
+
+def _num_clients(updates: Any) -> int:
+  """Returns the size of the leading axis that all leaves share, or raises."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(updates)
+  if not leaves:
+    raise ValueError('updates must have at least one array. Found none.')
+  num_clients = None
+  for path, leaf in leaves:
+    name = f'updates{jax.tree_util.keystr(path)}'
+    if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+      raise TypeError(
+        f'{name} must be made of floating-point numbers. Found the dtype '
+        f'{jnp.result_type(leaf)}.'
+      )
+    shape = jnp.shape(leaf)
+    if not shape:
+      raise ValueError(f'{name} must have a client axis. Found a scalar.')
+    if num_clients is None:
+      num_clients = shape[0]
+    if shape[0] != num_clients:
+      raise ValueError(
+        f'{name} must have as many clients as the other arrays, '
+        f'{num_clients}. Found the shape {shape}.'
+      )
+  return num_clients
+
+
+def _known_number(value: _Scalar) -> Optional[float]:
+  """Returns the number, or None where it is a tracer."""
+  if not isinstance(value, (jax.Array, np.ndarray)):
+    return value
+  try:
+    return float(value)
+  except jax.errors.ConcretizationTypeError:
+    return None
+
+
+def _check_clip_norm(clip_norm: _Scalar) -> None:
+  number = _known_number(clip_norm)
+  if number is not None and number != math.inf:
+    _validate.positive(clip_norm=number)

@@ -1,0 +1,1 @@
+"""Binaries: `python -m scripts.NAME` or `bazel run //scripts:NAME`."""

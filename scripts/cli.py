@@ -1,0 +1,93 @@
+"""What all binaries share: silence, flags, errors of one line.
+
+Import this before anything that imports TensorFlow:
+
+    from scripts import cli
+
+    def main(): ...
+
+    if __name__ == '__main__':
+      cli.run(main)
+"""
+
+from collections.abc import Callable, Sequence
+import logging
+import os
+import sys
+from typing import NoReturn
+import warnings
+
+from absl import app
+from absl import flags
+from absl import logging as absl_logging
+from pda_fed import errors
+
+# Errors that say what the user can do; anything else is a bug of ours and keeps
+# its traceback.
+_USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
+
+_DEBUG = flags.DEFINE_bool(
+  'debug', False, 'Show the traceback of an error instead of one line.'
+)
+
+
+def quiet_tensorflow() -> None:
+  """Keeps TensorFlow and JAX from talking while they start.
+
+  TensorFlow reads the variable when it is imported, so this runs at the import
+  of this module. A value that the user has set stays.
+  """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  logging.getLogger('tensorflow').setLevel(logging.ERROR)
+  logging.getLogger('jax').setLevel(logging.ERROR)
+
+
+quiet_tensorflow()
+
+
+def fail(message: str) -> NoReturn:
+  """Prints one line and exits with code 2."""
+  print(f'error: {" ".join(message.split())}', file=sys.stderr)
+  sys.exit(2)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+  del category, filename, lineno, file, line
+  print(f'warning: {message}', file=sys.stderr)
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  try:
+    rest = flags.FLAGS(list(argv))
+  except flags.Error as e:
+    fail(f'{e} (--help lists the flags)')
+  if len(rest) > 1:
+    fail(f'unexpected argument {rest[1]!r} (--help lists the flags)')
+  return rest
+
+
+def run(main: Callable[[], None]) -> NoReturn:
+  """Parses the flags, runs `main`, and ends the program.
+
+  Args:
+    main: The program. A ValueError, an OSError or an error of ours that it
+      lets through is printed as one line, with exit code 2 (the traceback with
+      --debug); Ctrl-C exits with 130.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
+    del argv
+    absl_logging.set_verbosity(absl_logging.WARNING)  # TFF chats at INFO.
+    warnings.showwarning = _show_warning
+    try:
+      main()
+    except KeyboardInterrupt:
+      print('interrupted', file=sys.stderr)
+      sys.exit(130)
+    except _USER_ERRORS as e:
+      if _DEBUG.value:
+        raise
+      fail(str(e))
+
+  app.run(guarded, flags_parser=_parse_flags)
+  sys.exit(0)

@@ -1,0 +1,37 @@
+"""What the tests share."""
+
+import os
+import sys
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import pytest
+
+
+@pytest.fixture(scope='session')
+def tff_worker():
+  """One TFF worker for all tests of a pytest process that compute with TFF."""
+  from pda_fed import runtime
+
+  worker = runtime.use_local_worker()
+  yield worker
+  worker.stop()
+
+
+def pytest_unconfigure(config):
+  """Lets go of TFF's default context while Python is still whole.
+
+  Its destructor, run after Python has emptied the modules, prints a traceback.
+
+  Args:
+    config: Not used.
+  """
+  del config
+  tff = sys.modules.get('tensorflow_federated')
+  if tff is not None:
+
+    class NoContext(tff.framework.SyncContext):
+      def invoke(self, comp, arg):
+        raise RuntimeError('The tests are over.')
+
+    tff.framework.set_default_context(NoContext())

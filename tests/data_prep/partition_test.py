@@ -1,0 +1,255 @@
+"""Tests for data_prep.partition."""
+
+import collections
+import sys
+
+from data_prep import partition
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+
+def _config(**overrides):
+  settings = {'seed': 0, 'num_public_users': 0, **overrides}
+  return partition.PartitionConfig(**settings)
+
+
+def _rows(slices):
+  columns = (slices.user, slices.start, slices.stop)
+  return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+# By hand: (sentences, the private slice, the overflow slice).
+_BY_HAND = [
+  (1, (0, 1), None),
+  (255, (0, 255), None),
+  (256, (0, 256), None),
+  (257, (0, 256), (256, 257)),
+  (512, (0, 256), (256, 512)),
+  (513, (0, 256), (256, 512)),
+  (2000, (0, 256), (256, 512)),
+]
+
+
+@pytest.mark.parametrize(('count', 'private', 'overflow'), _BY_HAND)
+def test_one_user_by_hand(count, private, overflow):
+  result = partition.partition_users([count], _config())
+  assert _rows(result.private) == [(0, *private)]
+  assert _rows(result.public) == []
+  assert _rows(result.dropped) == ([(0, *overflow)] if overflow else [])
+
+
+def test_all_by_hand_with_public_users():
+  counts = [count for count, _, _ in _BY_HAND]
+  result = partition.partition_users(counts, _config(num_public_users=4))
+  assert _rows(result.private) == [
+    (i, *private) for i, (_, private, _) in enumerate(_BY_HAND)
+  ]
+  assert _rows(result.public) == [
+    (3, 256, 257),
+    (4, 256, 512),
+    (5, 256, 512),
+    (6, 256, 512),
+  ]
+  assert len(result.dropped) == 0
+  # 513 - 512 of user 5 and 2000 - 512 of user 6.
+  assert result.num_unused_sentences == 1 + 1488
+  assert result.max_private_users_per_person == 1
+  assert result.public.num_sentences.tolist() == [1, 256, 256, 256]
+
+
+def test_defaults_are_the_papers():
+  config = partition.PartitionConfig(seed=0)
+  assert (config.max_sentences, config.num_public_users) == (256, 100)
+  assert not config.keep_overflow_users
+
+
+def test_user_without_sentences_is_no_user():
+  result = partition.partition_users([0, 3, 0, 300], _config())
+  assert result.num_empty_users == 2
+  assert result.private.user.tolist() == [1, 3]
+
+
+def test_no_users():
+  result = partition.partition_users([], _config())
+  assert len(result.private) == len(result.public) == len(result.dropped) == 0
+  assert result.num_empty_users == result.num_unused_sentences == 0
+
+
+def test_kept_overflow_users_are_private_and_reported():
+  counts = [10, 300, 1000, 400]
+  drop = partition.partition_users(counts, _config(num_public_users=1))
+  keep = partition.partition_users(
+    counts, _config(num_public_users=1, keep_overflow_users=True)
+  )
+  # The flag decides about the overflow alone, not about who is public.
+  assert _rows(keep.public) == _rows(drop.public)
+  both = _rows(drop.private) + _rows(drop.dropped)
+  assert _rows(keep.private) == sorted(both)
+  assert len(keep.dropped) == 0
+  assert keep.max_private_users_per_person == 2
+  assert drop.max_private_users_per_person == 1
+
+
+def test_keeping_when_nothing_is_left_to_keep_counts_nobody_twice():
+  config = _config(num_public_users=1, keep_overflow_users=True)
+  result = partition.partition_users([10, 300], config)
+  assert result.max_private_users_per_person == 1
+
+
+def test_seed_decides_who_is_public():
+  counts = np.full(1000, 300)
+  first, again, other = (
+    partition.partition_users(counts, _config(seed=s, num_public_users=100))
+    for s in (7, 7, 8)
+  )
+  assert _rows(first.public) == _rows(again.public)
+  assert _rows(first.public) != _rows(other.public)
+  assert _rows(first.private) == _rows(other.private)
+
+
+def test_draw_is_pinned():
+  # Recorded from the first version: a changed draw would silently change the
+  # data of runs made before.
+  result = partition.partition_users(
+    np.full(1000, 300), _config(seed=1, num_public_users=5)
+  )
+  assert result.public.user.tolist() == [93, 323, 458, 622, 828]
+
+
+def test_every_overflow_user_is_equally_likely():
+  counts = np.full(10, 300)
+  drawn = collections.Counter()
+  for seed in range(2000):
+    result = partition.partition_users(
+      counts, _config(seed=seed, num_public_users=3)
+    )
+    drawn.update(result.public.user.tolist())
+  # Binomial with mean 600 and standard deviation 20.5.
+  assert all(abs(drawn[user] - 600) < 5 * 20.5 for user in range(10))
+
+
+@pytest.mark.parametrize('convert', [np.asarray, lambda x: x.astype(object)])
+@pytest.mark.parametrize('dtype', [np.int64, str])
+def test_ids_make_the_draw_independent_of_the_order(convert, dtype):
+  ids = np.arange(500).astype(dtype)
+  counts = np.arange(500) + 100
+  shuffle = np.random.default_rng(0).permutation(500)
+  config = _config(num_public_users=20)
+  straight = partition.partition_users(counts, config, user_ids=convert(ids))
+  shuffled = partition.partition_users(
+    counts[shuffle], config, user_ids=convert(ids[shuffle])
+  )
+  assert sorted(ids[straight.public.user]) == sorted(
+    ids[shuffle][shuffled.public.user]
+  )
+
+
+def test_more_public_users_than_overflow_users():
+  with pytest.raises(ValueError, match=r'num_public_users .* at most 2,.* 3\.'):
+    partition.partition_users([257, 256, 900], _config(num_public_users=3))
+
+
+def test_unlimited_sentences():
+  config = _config(max_sentences=sys.maxsize)
+  result = partition.partition_users([5, 10**6], config)
+  assert _rows(result.private) == [(0, 0, 5), (1, 0, 10**6)]
+  assert len(result.dropped) == 0
+
+
+def test_arrays_are_read_only():
+  result = partition.partition_users([300], _config())
+  with pytest.raises(ValueError, match='read-only'):
+    result.private.stop[0] = 300
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+  counts=st.lists(st.integers(0, 20), max_size=40),
+  max_sentences=st.integers(1, 8),
+  public_share=st.floats(0, 1),
+  keep=st.booleans(),
+  seed=st.integers(0, 2**64),
+)
+def test_properties(counts, max_sentences, public_share, keep, seed):
+  overflow = sum(count > max_sentences for count in counts)
+  num_public = int(public_share * overflow)
+  result = partition.partition_users(
+    counts,
+    partition.PartitionConfig(
+      seed=seed,
+      max_sentences=max_sentences,
+      num_public_users=num_public,
+      keep_overflow_users=keep,
+    ),
+  )
+  groups = (result.private, result.public, result.dropped)
+
+  seen = collections.Counter()
+  for group in groups:
+    assert np.all(np.diff(group.user) >= 0)
+    assert np.all(group.num_sentences >= 1)
+    assert np.all(group.num_sentences <= max_sentences)
+    for user, start, stop in _rows(group):
+      assert stop <= counts[user]
+      seen.update((user, sentence) for sentence in range(start, stop))
+  assert max(seen.values(), default=1) == 1
+  assert len(seen) + result.num_unused_sentences == sum(counts)
+  # A sentence is left out only where two users are full.
+  for user, count in enumerate(counts):
+    used = {sentence for u, sentence in seen if u == user}
+    assert used == set(range(min(count, 2 * max_sentences)))
+
+  assert len(result.public) == num_public
+  assert sum(map(len, groups)) == sum(c > 0 for c in counts) + overflow
+  assert len(result.dropped) == (0 if keep else overflow - num_public)
+  assert result.num_empty_users == counts.count(0)
+  per_person = collections.Counter(result.private.user.tolist())
+  assert result.max_private_users_per_person == max(
+    per_person.values(), default=1
+  )
+
+
+@pytest.mark.parametrize(
+  ('counts', 'error', 'message'),
+  [
+    ([[1, 2]], ValueError, r'num_sentences must be a vector.*\(1, 2\)'),
+    ([1.0, 2.0], TypeError, 'num_sentences .* integers.*float64'),
+    ([True], TypeError, 'num_sentences .* integers.*bool'),
+    ([3, -1], ValueError, 'num_sentences .* Found -1 at index 1'),
+  ],
+)
+def test_bad_counts(counts, error, message):
+  with pytest.raises(error, match=message):
+    partition.partition_users(counts, _config())
+
+
+@pytest.mark.parametrize(
+  ('ids', 'error', 'message'),
+  [
+    (['a'], ValueError, r'user_ids .* \(2,\)\. Found the shape \(1,\)'),
+    (['a', 'a'], ValueError, "user_ids .* Found 'a' more than once"),
+    ([1.0, 2.0], TypeError, 'user_ids .* integers or of strings.*float64'),
+    (['a', None], TypeError, 'user_ids .* integers or of strings.*object'),
+  ],
+)
+def test_bad_ids(ids, error, message):
+  with pytest.raises(error, match=message):
+    partition.partition_users([1, 2], _config(), user_ids=ids)
+
+
+@pytest.mark.parametrize(
+  ('overrides', 'error', 'message'),
+  [
+    ({'seed': -1}, ValueError, 'seed must be .*Found -1'),
+    ({'seed': None}, TypeError, 'seed must be an integer. Found None'),
+    ({'max_sentences': 0}, ValueError, 'max_sentences .*1.* Found 0'),
+    ({'max_sentences': 2.5}, TypeError, 'max_sentences .* Found 2.5'),
+    ({'num_public_users': -1}, ValueError, 'num_public_users .*Found -1'),
+    ({'keep_overflow_users': 'False'}, TypeError, "Found 'False'"),
+  ],
+)
+def test_bad_config(overrides, error, message):
+  with pytest.raises(error, match=message):
+    _config(**overrides)

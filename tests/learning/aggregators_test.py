@@ -1,0 +1,128 @@
+"""The DP aggregator: clipping and noise by hand and by statistics."""
+
+import math
+
+import numpy as np
+from pda_fed import learning
+from pda_fed import privacy
+from pda_fed.learning import aggregators
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+_SIZE = 50_000
+_TYPE = tff.types.to_type([(np.float32, [_SIZE]), (np.float32, [2])])
+
+
+def _plan(**changes):
+  return privacy.PrivacyPlan(
+    **(
+      dict(
+        population=10,
+        expected_cohort=4,
+        rounds=10,
+        delta=1e-2,
+        noise_multiplier=0.0,
+        clip_norm=1.0,
+      )
+      | changes
+    )
+  )
+
+
+def _value(x, y=(0.0, 0.0)):
+  head = np.zeros(_SIZE, np.float32)
+  head[0] = x
+  return [head, np.array(y, np.float32)]
+
+
+def _process(noise_seed=0, **changes):
+  factory = learning.build_dp_aggregator(_plan(**changes), noise_seed)
+  return factory.create(_TYPE)
+
+
+@pytest.fixture(scope='module')
+def exact(tff_worker):
+  return _process()
+
+
+@pytest.fixture(scope='module')
+def noisy(tff_worker):
+  return _process(noise_multiplier=0.5, clip_norm=2.0, noise_seed=7)
+
+
+@pytest.mark.parametrize(
+  'update, clipped',
+  [
+    (([0.6], [0.0]), ([0.6], [0.0])),  # Inside the ball: untouched.
+    (([3.0], [4.0]), ([0.6], [0.8])),  # One norm over all tensors.
+    (([0.0], [0.0]), ([0.0], [0.0])),
+    (([-1e18], [0.0]), ([-1.0], [0.0])),
+    (([math.nan], [1.0]), ([0.0], [0.0])),
+    (([1.0], [math.inf]), ([0.0], [0.0])),
+    (([1e30], [1.0]), ([0.0], [0.0])),  # Its norm overflows.
+  ],
+)
+def test_clip_by_hand(update, clipped):
+  update = tuple(tf.constant(leaf, tf.float32) for leaf in update)
+  result = aggregators.clip_update(update, tf.constant(1.0))
+  for leaf, expected in zip(result, clipped, strict=True):
+    np.testing.assert_allclose(leaf, expected, rtol=1e-6)
+
+
+def test_sum_of_clipped_over_the_expected_cohort(exact):
+  # 0.5 stays, (3, 4) is clipped to norm 1, two of the expected four came.
+  output = exact.next(exact.initialize(), [_value(0.5), _value(3.0, (0, 4.0))])
+  np.testing.assert_allclose(output.result[0][0], (0.5 + 0.6) / 4, rtol=1e-6)
+  np.testing.assert_allclose(output.result[1], [0, 0.8 / 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize('bad', [1e9, -1e9, math.nan, math.inf, 1e30])
+def test_one_client_moves_the_result_by_at_most_the_sensitivity(exact, bad):
+  clients = [_value(0.5), _value(-0.25)]
+  state = exact.initialize()
+  without = exact.next(state, clients).result
+  with_bad = exact.next(state, clients + [_value(bad, (bad, 1.0))]).result
+  squares = [
+    np.sum((a - b) ** 2) for a, b in zip(with_bad, without, strict=True)
+  ]
+  assert math.sqrt(sum(squares)) <= 1.0 / 4 * (1 + 1e-5)
+
+
+def test_noise_has_the_planned_size(noisy):
+  output = noisy.next(noisy.initialize(), [_value(0.0)])
+  noise = output.result[0]
+  # sigma S / (qN) = 0.5 * 2 / 4; 50,000 draws give it to about 0.3 %.
+  assert np.std(noise) == pytest.approx(0.25, rel=0.02)
+  assert abs(np.mean(noise)) < 5 * 0.25 / math.sqrt(_SIZE)
+
+
+def test_noise_repeats_by_seed_and_changes_by_round(noisy):
+  state = noisy.initialize()
+  first = noisy.next(state, [_value(0.0)])
+  again = noisy.next(state, [_value(0.0)])
+  second = noisy.next(first.state, [_value(0.0)])
+  np.testing.assert_array_equal(first.result[0], again.result[0])
+  correlation = np.corrcoef(first.result[0], second.result[0])[0, 1]
+  assert abs(correlation) < 0.03
+  # Tensors of one round do not share noise either.
+  assert not np.array_equal(first.result[0][:2], first.result[1])
+
+
+def test_without_a_seed_noise_is_fresh(tff_worker):
+  results = []
+  for _ in range(2):
+    process = _process(None, noise_multiplier=1.0)
+    results.append(process.next(process.initialize(), [_value(0.0)]).result[0])
+  assert not np.array_equal(*results)
+
+
+def test_empty_cohort_still_adds_noise(noisy):
+  output = noisy.next(noisy.initialize(), [])
+  assert np.std(output.result[0]) == pytest.approx(0.25, rel=0.02)
+
+
+@pytest.mark.parametrize('seed', [-1, 2**64])
+def test_bad_seeds(seed):
+  with pytest.raises(ValueError, match='noise_seed'):
+    learning.build_dp_aggregator(_plan(), seed)

@@ -1,0 +1,62 @@
+"""The lock: complete, hashed, and what is installed."""
+
+from importlib import metadata
+import pathlib
+import re
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[1]
+
+
+def _normalized(name: str) -> str:
+  return re.sub(r'[-_.]+', '-', name).lower()
+
+
+def _lock() -> dict[str, str]:
+  text = (_ROOT / 'requirements.txt').read_text()
+  return dict(re.findall(r'^([\w.-]+)==(\S+) \\$', text, re.MULTILINE))
+
+
+def _names(path: str) -> dict[str, str]:
+  lines = (_ROOT / path).read_text().splitlines()
+  requirements = [line.split('#')[0].strip() for line in lines]
+  return {
+    _normalized(re.match(r'[\w.-]+', r).group()): r for r in requirements if r
+  }
+
+
+def test_every_requirement_is_locked_with_hashes():
+  text = (_ROOT / 'requirements.txt').read_text()
+  entries = re.split(r'^(?=[\w.-]+==)', text, flags=re.MULTILINE)[1:]
+  assert len(entries) == len(_lock()) > 50
+  assert [e for e in entries if '--hash=sha256:' not in e] == []
+  assert set(_names('requirements.in')) <= set(_lock())
+
+
+def test_pins_of_the_inputs_are_in_the_lock():
+  lock = _lock()
+  for path in ('requirements.in', 'overrides.txt'):
+    for name, requirement in _names(path).items():
+      if '==' in requirement:
+        assert lock[name] == requirement.split('==')[1]
+
+
+def test_installed_versions_are_those_of_the_lock():
+  wrong = {}
+  for name, version in _lock().items():
+    try:
+      installed = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      installed = None
+    if installed != version:
+      wrong[name] = (installed, version)
+  assert wrong == {}
+
+
+@pytest.mark.parametrize(
+  'module',
+  ['tensorflow_federated', 'jax', 'tensorflow_privacy', 'dp_accounting'],
+)
+def test_imports(module):
+  assert __import__(module)

@@ -1,0 +1,68 @@
+import math
+
+import numpy as np
+from pda_fed import schedules
+import pytest
+
+
+def test_cosine_by_hand():
+  values = schedules.cosine(K=3).values(4)
+  np.testing.assert_allclose(values, [1, math.sqrt(3) / 2, 0.5, 0], atol=1e-15)
+
+
+def test_cosine_stays_at_zero():
+  # cos itself is 1 again at 4K, where the run must have left private data.
+  values = schedules.cosine(K=2).values(20)
+  assert (values[2:] == 0).all()
+
+
+def test_for_stackoverflow_is_the_papers():
+  # alpha_t = cos(pi t / (i T)); with i = 5 it ends far from 0.
+  schedule = schedules.for_stackoverflow(i=5, T=1600)
+  assert schedule(800) == pytest.approx(math.cos(math.pi * 800 / 8000))
+  assert schedule(1600) == pytest.approx(math.cos(math.pi / 5))
+  assert schedules.for_stackoverflow(i=2, T=10)(10) == 0
+
+
+def test_linear_and_constant():
+  np.testing.assert_allclose(
+    schedules.linear(K=4).values(6), [1, 0.75, 0.5, 0.25, 0, 0]
+  )
+  np.testing.assert_array_equal(schedules.constant(0.3).values(3), [0.3] * 3)
+
+
+@pytest.mark.parametrize(
+  'schedule',
+  [
+    schedules.cosine(7),
+    schedules.linear(7),
+    schedules.constant(0.5),
+    schedules.for_stackoverflow(3, 5),
+  ],
+)
+def test_calls_and_values_agree_and_lie_in_the_unit_interval(schedule):
+  values = schedule.values(50)
+  assert values.dtype == np.float64
+  assert ((values >= 0) & (values <= 1)).all()
+  assert (np.diff(values) <= 0).all()
+  np.testing.assert_array_equal([schedule(t) for t in range(50)], values)
+  assert schedule.values(0).shape == (0,)
+
+
+@pytest.mark.parametrize(
+  'make, message',
+  [
+    (lambda: schedules.cosine(0), 'K must be positive'),
+    (lambda: schedules.cosine(math.inf), 'K must be positive'),
+    (lambda: schedules.linear(-1), 'K must be positive'),
+    (lambda: schedules.constant(1.5), 'alpha must be in'),
+    (lambda: schedules.constant(math.nan), 'alpha must be in'),
+    (lambda: schedules.for_stackoverflow(0, 10), 'i must be positive'),
+    (lambda: schedules.for_stackoverflow(2, 0), 'T must be at least 1'),
+    (lambda: schedules.cosine(3).values(-1), 'T must be at least 0'),
+    (lambda: schedules.cosine(3)(-1), 't must be non-negative'),
+  ],
+)
+def test_bad_input(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()

@@ -1,0 +1,405 @@
+"""Tests for pda_fed.vectorized.aggregation."""
+
+import functools
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.vectorized import aggregation
+import pytest
+
+_INF = float('inf')
+# The largest float32 is 3.4e38; the smallest normal one is 1.2e-38.
+_HUGE = 3e38
+
+
+def _mean(updates, mask=None, **overrides):
+  num_clients = jax.tree_util.tree_leaves(updates)[0].shape[0]
+  settings = {
+    'clip_norm': 1.0,
+    'noise_multiplier': 0.0,
+    'expected_cohort': 1.0,
+    'key': jax.random.PRNGKey(0),
+    **overrides,
+  }
+  mask = np.ones(num_clients) if mask is None else mask
+  return aggregation.private_mean(updates, mask, **settings)
+
+
+def _flat(tree):
+  """One float64 row per client."""
+  rows = [
+    np.asarray(leaf, np.float64).reshape(leaf.shape[0], -1)
+    for leaf in jax.tree_util.tree_leaves(tree)
+  ]
+  return np.concatenate(rows, axis=1)
+
+
+def _norms(tree):
+  return np.linalg.norm(_flat(tree), axis=1)
+
+
+def _random_updates(num_clients, seed=0):
+  rng = np.random.default_rng(seed)
+  return {
+    'kernel': rng.standard_normal((num_clients, 3, 4)).astype(np.float32),
+    'bias': rng.standard_normal((num_clients, 4)).astype(np.float32),
+    'scale': rng.standard_normal(num_clients).astype(np.float32),
+  }
+
+
+class TestClipByNorm:
+  def test_by_hand(self):
+    # The norm is that of the whole tree: 5, 0.5, 0 and 10.
+    updates = {
+      'a': np.array([[3.0], [0.3], [0.0], [-6.0]]),
+      'b': np.array([[[4.0]], [[0.4]], [[0.0]], [[8.0]]]),
+    }
+    result = aggregation.clip_by_norm(updates, 1.0)
+    np.testing.assert_allclose(
+      _flat(result.updates),
+      [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [-0.6, 0.8]],
+      rtol=1e-6,
+    )
+    assert result.was_clipped.tolist() == [True, False, False, True]
+    assert result.was_non_finite.tolist() == [False] * 4
+
+  def test_norm_equal_to_the_bound_is_not_clipped(self):
+    updates = np.array([[3.0, 4.0]], np.float32)
+    result = aggregation.clip_by_norm(updates, 5.0)
+    np.testing.assert_array_equal(result.updates, updates)
+    assert not result.was_clipped[0]
+
+  @pytest.mark.parametrize('bad', [np.nan, _INF, -_INF])
+  def test_non_finite_updates_become_zeros(self, bad):
+    updates = _random_updates(3)
+    updates['kernel'][1, 2, 3] = bad
+    result = aggregation.clip_by_norm(updates, 100.0)
+    assert result.was_non_finite.tolist() == [False, True, False]
+    assert result.was_clipped.tolist() == [False] * 3
+    expected = _flat(updates)
+    expected[1] = 0.0
+    np.testing.assert_array_equal(_flat(result.updates), expected)
+
+  @pytest.mark.parametrize('clip_norm', [1e-20, 0.3, 1e20])
+  @pytest.mark.parametrize(
+    'size', [1e-37, 1e-30, 1e-15, 1e-10, 1.0, 1e10, 1e15, 1e30, _HUGE]
+  )
+  def test_any_magnitude(self, size, clip_norm):
+    updates = np.array([[size, -size], [size, 0.0]], np.float32)
+    result = aggregation.clip_by_norm(updates, clip_norm)
+    norms = size * np.array([np.sqrt(2), 1])
+    np.testing.assert_allclose(
+      _norms(result.updates), np.minimum(norms, clip_norm), rtol=1e-6
+    )
+    assert result.was_clipped.tolist() == (norms > clip_norm).tolist()
+    assert not result.was_non_finite.any()
+
+  def test_low_precision_is_clipped_in_float32(self):
+    updates = jnp.full((1, 1000), 0.1, jnp.bfloat16)
+    clipped = aggregation.clip_by_norm(updates, 1.0).updates
+    assert clipped.dtype == jnp.float32
+    assert _norms(clipped)[0] == pytest.approx(1.0, rel=1e-6)
+
+  def test_mixed_precision(self):
+    jax.config.update('jax_enable_x64', True)
+    try:
+      updates = {
+        'a': np.array([[3e30], [3.0]], np.float32),
+        'b': np.array([[4e30], [4.0]], np.float64),
+      }
+      result = aggregation.clip_by_norm(updates, 1.0)
+      np.testing.assert_allclose(
+        _flat(result.updates), [[0.6, 0.8], [0.6, 0.8]], rtol=1e-6
+      )
+      huge = aggregation.clip_by_norm(np.array([[3e300, 4e300]]), 1.0)
+      np.testing.assert_allclose(huge.updates, [[0.6, 0.8]], rtol=1e-12)
+    finally:
+      jax.config.update('jax_enable_x64', False)
+
+  def test_large_model(self):
+    # The sum of millions of squares must not lose the small ones.
+    updates = np.full((1, 4_000_000), 0.0101, np.float32)
+    clipped = aggregation.clip_by_norm(updates, 1.0).updates
+    assert _norms(clipped)[0] == pytest.approx(1.0, rel=1e-5)
+
+  @hypothesis.settings(deadline=None, max_examples=50)
+  @hypothesis.given(
+    rows=st.lists(
+      st.lists(st.floats(width=32), min_size=3, max_size=3),
+      min_size=4,
+      max_size=4,
+    ),
+    clip_norm=st.floats(1e-6, 1e6),
+  )
+  def test_properties(self, rows, clip_norm):
+    updates = np.array(rows, np.float32)
+    result = aggregation.clip_by_norm(updates, clip_norm)
+    assert np.all(_norms(result.updates) <= clip_norm * (1 + 1e-6))
+    finite = np.isfinite(updates).all(axis=1)
+    assert result.was_non_finite.tolist() == (~finite).tolist()
+    kept = finite & ~np.asarray(result.was_clipped)
+    # XLA may flush subnormal numbers to 0.
+    np.testing.assert_allclose(
+      result.updates[kept], updates[kept], rtol=0, atol=1.2e-38
+    )
+    # A clipped update keeps its direction.
+    for row, clipped in zip(updates, result.updates, strict=True):
+      if np.isfinite(row).all():
+        largest = np.argmax(np.abs(row))
+        assert np.sign(clipped[largest]) in (np.sign(row[largest]), 0)
+
+  @pytest.mark.parametrize(
+    ('updates', 'error', 'message'),
+    [
+      ({}, ValueError, 'updates must have at least one array'),
+      ({'a': np.float32(1)}, ValueError, r"updates\['a'\] .* client axis"),
+      (
+        {'a': np.ones((2, 1)), 'b': np.ones((3, 1))},
+        ValueError,
+        r"updates\['b'\] .* other arrays, 2\. Found the shape \(3, 1\)",
+      ),
+      ({'a': np.ones((2, 1), int)}, TypeError, r"updates\['a'\] .* int"),
+    ],
+  )
+  def test_bad_updates(self, updates, error, message):
+    with pytest.raises(error, match=message):
+      aggregation.clip_by_norm(updates, 1.0)
+
+  @pytest.mark.parametrize('clip_norm', [0.0, -1.0, np.nan, jnp.array(-1.0)])
+  def test_bad_clip_norm(self, clip_norm):
+    with pytest.raises(ValueError, match='clip_norm must be positive'):
+      aggregation.clip_by_norm(np.ones((1, 1)), clip_norm)
+
+
+class TestPrivateMean:
+  def test_by_hand(self):
+    updates = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]], np.float32)
+    mean, metrics = _mean(updates, expected_cohort=10.0)
+    # (0.6, 0.8) + (0.3, 0.4) + 0, over the *expected* cohort.
+    np.testing.assert_allclose(mean, [0.09, 0.12], rtol=1e-6)
+    assert metrics['clipped_fraction'] == pytest.approx(1 / 3)
+    assert metrics['num_non_finite'] == 1
+    assert metrics['num_clients'] == 3
+
+  def test_plain_mean_without_clipping_and_noise(self):
+    updates = _random_updates(8)
+    mean, metrics = _mean(updates, clip_norm=_INF, expected_cohort=8)
+    for name, leaf in updates.items():
+      np.testing.assert_allclose(mean[name], leaf.mean(axis=0), atol=1e-6)
+      assert mean[name].shape == leaf.shape[1:]
+    assert metrics['clipped_fraction'] == 0
+
+  @pytest.mark.parametrize('filling', [0.0, 1e30, np.nan, _INF])
+  @pytest.mark.parametrize('dtype', [bool, np.int32, np.float32])
+  def test_padding_contributes_nothing(self, filling, dtype):
+    updates = _random_updates(5)
+    mask = np.array([1, 0, 1, 1, 0], dtype)
+    for leaf in updates.values():
+      leaf[mask == 0] = filling
+    present = {name: leaf[mask != 0] for name, leaf in updates.items()}
+    settings = {'clip_norm': 2.0, 'noise_multiplier': 0.5, 'expected_cohort': 3}
+    padded, padded_metrics = _mean(updates, mask, **settings)
+    plain, plain_metrics = _mean(present, **settings)
+    for name in updates:
+      np.testing.assert_allclose(padded[name], plain[name], atol=1e-6)
+    assert padded_metrics == plain_metrics
+
+  def test_mask_is_no_weight(self):
+    updates = np.array([[3.0, 4.0]], np.float32)
+    mean, _ = _mean(updates, np.array([1000.0]))
+    np.testing.assert_allclose(mean, [0.6, 0.8], rtol=1e-6)
+
+  @pytest.mark.parametrize('num_clients', [0, 3])
+  def test_empty_cohort_gives_pure_noise(self, num_clients):
+    updates = {'w': np.ones((num_clients, 100_000), np.float32)}
+    mean, metrics = _mean(
+      updates,
+      np.zeros(num_clients),
+      clip_norm=0.5,
+      noise_multiplier=2.0,
+      expected_cohort=4.0,
+    )
+    assert np.std(mean['w']) == pytest.approx(0.25, rel=0.02)
+    assert abs(np.mean(mean['w'])) < 5 * 0.25 / np.sqrt(100_000)
+    assert metrics == {
+      'clipped_fraction': 0,
+      'num_non_finite': 0,
+      'num_clients': 0,
+    }
+
+  def test_noise_does_not_depend_on_the_cohort(self):
+    settings = {
+      'clip_norm': 0.3,
+      'noise_multiplier': 0.4,
+      'expected_cohort': 5.0,
+    }
+    differences = []
+    for num_clients in (2, 9):
+      updates = _random_updates(num_clients)
+      noisy, _ = _mean(updates, **settings)
+      exact, _ = _mean(updates, **{**settings, 'noise_multiplier': 0.0})
+      differences.append(
+        jax.tree_util.tree_map(lambda a, b: a - b, noisy, exact)
+      )
+    for name in differences[0]:
+      np.testing.assert_allclose(
+        differences[0][name], differences[1][name], atol=1e-6
+      )
+
+  def test_standard_deviation_of_the_noise(self):
+    updates = {
+      'a': np.zeros((2, 400, 500), np.float32),
+      'b': np.zeros((2, 200_000), np.float32),
+    }
+    mean, _ = _mean(
+      updates,
+      clip_norm=0.3,
+      noise_multiplier=0.4,
+      expected_cohort=100.0,
+      key=jax.random.PRNGKey(1),
+    )
+    expected = 0.4 * 0.3 / 100
+    a, b = (np.asarray(mean[name]).ravel() for name in ('a', 'b'))
+    for noise in (a, b):
+      assert noise.std() == pytest.approx(expected, rel=0.02)
+      assert abs(noise.mean()) < 5 * expected / np.sqrt(noise.size)
+    # No two leaves may share their noise.
+    assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(a.size)
+
+  def test_key_decides_the_noise(self):
+    updates = np.zeros((1, 10), np.float32)
+    draw = functools.partial(_mean, updates, noise_multiplier=1.0)
+    first, again, other = (
+      np.asarray(draw(key=key)[0])
+      for key in (jax.random.key(1), jax.random.key(1), jax.random.key(2))
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.all(first != other)
+
+  @pytest.mark.parametrize(
+    'adversary',
+    [
+      'huge',
+      'negated',
+      'nan',
+      'inf',
+      'mixed infinities',
+      'nearly overflowing norm',
+    ],
+  )
+  @pytest.mark.parametrize('clip_norm', [0.3, 50.0])
+  def test_sensitivity(self, adversary, clip_norm):
+    updates = _random_updates(6)
+    rest = _flat(updates)[1:].sum(axis=0)
+    attack = {
+      'huge': np.full(17, _HUGE),
+      'negated': -1000 * rest,
+      'nan': np.full(17, np.nan),
+      'inf': np.full(17, _INF),
+      'mixed infinities': np.where(np.arange(17) % 2, _INF, -_INF),
+      'nearly overflowing norm': np.full(17, 1.8e19),
+    }[adversary]
+    # As `_flat` does, in the order of the names.
+    pieces = np.split(attack, [4, 16])
+    for name, piece in zip(sorted(updates), pieces, strict=True):
+      updates[name][0] = piece.reshape(updates[name][0].shape)
+
+    settings = {'clip_norm': clip_norm, 'expected_cohort': 4.0}
+    present, _ = _mean(updates, **settings)
+    absent, _ = _mean(updates, np.array([0, 1, 1, 1, 1, 1]), **settings)
+    removed, _ = _mean(
+      jax.tree_util.tree_map(lambda leaf: leaf[1:], updates), **settings
+    )
+    for neighbour in (absent, removed):
+      difference = np.concatenate(
+        [
+          np.ravel(np.asarray(present[n], np.float64) - neighbour[n])
+          for n in present
+        ]
+      )
+      assert np.linalg.norm(difference) <= clip_norm / 4.0 * (1 + 1e-5)
+    if adversary in ('huge', 'negated', 'nearly overflowing norm'):
+      # And the bound is reached, so it is no accident.
+      assert np.linalg.norm(difference) >= clip_norm / 4.0 * (1 - 1e-5)
+
+  @pytest.mark.parametrize('traced', [False, True])
+  def test_jit(self, traced):
+    updates = _random_updates(6)
+    updates['bias'][2] = np.nan
+    mask = np.array([1, 1, 1, 0, 1, 1])
+    settings = {
+      'clip_norm': 0.5,
+      'noise_multiplier': 0.7,
+      'expected_cohort': 3.0,
+    }
+    key = jax.random.PRNGKey(3)
+    expected = aggregation.private_mean(updates, mask, **settings, key=key)
+    if traced:
+      compiled = jax.jit(aggregation.private_mean)
+      found = compiled(updates, mask, **settings, key=key)
+    else:
+      bound = functools.partial(aggregation.private_mean, **settings)
+      found = jax.jit(bound)(updates, mask, key=key)
+    jax.tree_util.tree_map(
+      functools.partial(np.testing.assert_allclose, atol=1e-6),
+      found,
+      expected,
+    )
+
+  def test_traced_zero_noise_and_infinite_norm(self):
+    updates = _random_updates(4)
+    mean, _ = jax.jit(aggregation.private_mean)(
+      updates,
+      np.ones(4),
+      clip_norm=_INF,
+      noise_multiplier=0.0,
+      expected_cohort=4.0,
+      key=jax.random.PRNGKey(0),
+    )
+    np.testing.assert_allclose(
+      mean['bias'], updates['bias'].mean(axis=0), atol=1e-6
+    )
+
+  def test_vmap_over_settings(self):
+    updates = _random_updates(4)
+    clip_norms = jnp.array([0.1, 1.0, 10.0])
+
+    def run(clip_norm):
+      return _mean(updates, clip_norm=clip_norm)[0]
+
+    batched = jax.vmap(run)(clip_norms)
+    for i, clip_norm in enumerate((0.1, 1.0, 10.0)):
+      np.testing.assert_allclose(
+        batched['kernel'][i], run(clip_norm)['kernel'], atol=1e-6
+      )
+
+  def test_low_precision_updates_are_summed_in_float32(self):
+    # In bfloat16 a sum of ones stops at 256.
+    mean, _ = _mean(
+      jnp.ones((1000, 2), jnp.bfloat16), clip_norm=_INF, expected_cohort=1000
+    )
+    assert mean.dtype == jnp.float32
+    np.testing.assert_allclose(mean, 1.0)
+
+  @pytest.mark.parametrize(
+    ('overrides', 'message'),
+    [
+      ({'clip_norm': 0.0}, 'clip_norm must be positive'),
+      ({'noise_multiplier': -0.1}, r'noise_multiplier .* Found -0\.1'),
+      ({'noise_multiplier': np.nan}, 'noise_multiplier .* Found nan'),
+      ({'expected_cohort': 0}, 'expected_cohort .* Found 0'),
+      ({'expected_cohort': _INF}, 'expected_cohort .* Found inf'),
+      (
+        {'clip_norm': _INF, 'noise_multiplier': 0.1},
+        'clip_norm must be finite .*clip_norm=inf, noise_multiplier=0.1',
+      ),
+      ({'mask': np.ones(3)}, r'mask .*\(2,\).* Found \(3,\)'),
+      ({'mask': np.ones((2, 1))}, r'mask .*\(2,\).* Found \(2, 1\)'),
+    ],
+  )
+  def test_bad_arguments(self, overrides, message):
+    with pytest.raises(ValueError, match=message):
+      _mean(np.ones((2, 3), np.float32), **overrides)

@@ -1,0 +1,31 @@
+"""Repositories that Debian's Bazel takes from the disk, not from the network."""
+
+def debian_repositories():
+    """Declares them for Debian's bazel-bootstrap; for others does nothing.
+
+    The two inside this workspace cannot be given by --override_repository in
+    .bazelrc: Bazel 4 wants absolute paths there and knows no %workspace%.
+    """
+    if native.bazel_version:
+        # A release. Debian's build calls itself "no_version", which is "" here.
+        return
+
+    # Debian's bazel-rules-cc is too new for its own Bazel.
+    native.local_repository(
+        name = "rules_cc",
+        path = "tools/bazel/rules_cc",
+    )
+    native.local_repository(
+        name = "remote_coverage_tools",
+        path = "tools/bazel/remote_coverage_tools",
+    )
+
+    # Packages bazel-rules-java and bazel-rules-proto.
+    native.local_repository(
+        name = "rules_java",
+        path = "/usr/share/bazel/rules/java",
+    )
+    native.local_repository(
+        name = "rules_proto",
+        path = "/usr/share/bazel/rules/proto",
+    )

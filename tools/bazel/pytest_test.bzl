@@ -1,0 +1,30 @@
+"""Test files for pytest as Bazel targets."""
+
+_RUNNER = "//tools/bazel:pytest_runner.py"
+
+def pytest_test(name, srcs, deps = [], size = "medium", args = [], data = [], **kwargs):
+    """A py_test that runs pytest, with the project's settings, on its sources.
+
+    conftest.py, other modules and testdata/ beside them are there as well.
+
+    Args:
+      name: The name of the target.
+      srcs: Test files; pytest runs these and no others.
+      deps: What they import.
+      size: As in py_test. Importing TFF alone takes seconds, so not "small".
+      args: More arguments for pytest.
+      data: More files that the tests read.
+      **kwargs: Passed on to py_test.
+    """
+    helpers = native.glob(["*.py"], exclude = ["*_test.py"], allow_empty = True)
+    testdata = native.glob(["testdata/**"], allow_empty = True)
+    native.py_test(
+        name = name,
+        size = size,
+        srcs = srcs + helpers + [_RUNNER],
+        args = ["$(rootpath %s)" % src for src in srcs] + args,
+        data = data + testdata + ["//:pytest_settings"],
+        main = _RUNNER,
+        deps = deps + ["//tests"],
+        **kwargs
+    )

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Builds everything with Bazel, runs one script and a handful of tests.
+#
+#   bash tools/bazel_check.sh
+#
+# Root on Debian gets Debian's Bazel installed if there is none; from then on no
+# network is needed. A Bazel 6 or 7 on PATH is used as it is. One line a step;
+# the output of a step is shown only if it fails. No process is left behind.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+script=(//scripts:train_stackoverflow -- --rounds=2)
+tests=(
+  //tests:schedules_test
+  //tests/data_prep:partition_test
+  //tests/learning:aggregators_test
+  //tests/linear_regression:quadratic_test
+  //tests/privacy:plan_test
+)
+packages=(bazel-bootstrap bazel-rules-java bazel-rules-proto)
+rules=/usr/share/bazel/rules  # Where the latter two are installed.
+
+say() { printf '%s\n' "bazel_check: $*"; }
+fail() { printf '%s\n' "bazel_check: error: $*" >&2; exit 1; }
+
+log=$(mktemp)
+child=
+server=no
+finish() {
+  if [[ -n $child ]]; then  # We were interrupted in the middle of a step.
+    kill "$child" 2> /dev/null || true
+    wait "$child" || true
+  fi
+  # Left alone, the server would stay for three hours.
+  [[ $server == no ]] || bazel shutdown > "$log" 2>&1 || cat "$log" >&2
+  rm -f "$log"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# step WHAT COMMAND...: runs the command, and says how it went.
+step() {
+  local what=$1 start=$SECONDS
+  shift
+  "$@" > "$log" 2>&1 < /dev/null &  # Only `wait` lets a signal through at once.
+  child=$!
+  if ! wait "$child"; then
+    child=
+    tail -n 100 "$log" >&2
+    fail "failed to $what"
+  fi
+  child=
+  say "$what: ok ($((SECONDS - start)) s)"
+}
+
+is_debians() { [[ $(bazel --version 2> /dev/null) == "bazel no_version" ]]; }
+
+is_installed() {
+  command -v bazel > /dev/null || return 1
+  ! is_debians || [[ -d $rules/java && -d $rules/proto ]]
+}
+
+install_packages() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -q update &&
+    apt-get -q install -y --no-install-recommends "${packages[@]}"
+}
+
+[[ -x .venv/bin/python3 ]] || fail "there is no .venv: run make test first"
+export PATH="$PWD/.venv/bin:$PATH"
+
+if ! is_installed; then
+  [[ $EUID == 0 ]] ||
+    fail "Bazel is missing: run this as root, or install ${packages[*]}"
+  command -v apt-get > /dev/null ||
+    fail "Bazel is missing, and so is apt-get: install Bazel 6 or 7"
+  step "install ${packages[*]}" install_packages
+fi
+
+options=(--noshow_progress)
+if is_debians; then
+  options+=(--config=debian)
+fi
+
+server=yes
+step "build //..." bazel build "${options[@]}" //...
+step "run ${script[*]}" bazel run "${options[@]}" "${script[@]}"
+step "test ${#tests[@]} targets" bazel test "${options[@]}" --nocache_test_results \
+  "${tests[@]}"
