@@ -77,6 +77,8 @@ def run(main: Callable[[], None]) -> NoReturn:
 
   def guarded(argv: Sequence[str]) -> None:
     del argv
+    # Bazel starts programs in a folder of its own, and says where the user is.
+    os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
     absl_logging.set_verbosity(absl_logging.WARNING)  # TFF chats at INFO.
     warnings.showwarning = _show_warning
     try:

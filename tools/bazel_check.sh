@@ -86,5 +86,5 @@ fi
 server=yes
 step "build //..." bazel build "${options[@]}" //...
 step "run ${script[*]}" bazel run "${options[@]}" "${script[@]}"
-step "test ${#tests[@]} targets" bazel test "${options[@]}" --nocache_test_results \
-  "${tests[@]}"
+step "test ${#tests[@]} targets" \
+  bazel test "${options[@]}" --nocache_test_results "${tests[@]}"

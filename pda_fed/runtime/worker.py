@@ -304,12 +304,17 @@ class LocalWorker:
         return
       self._stopped = True
     atexit.unregister(self.stop)
+    died = self._supervisor.poll() is not None
     self._supervisor.stdin.close()  # The supervisor takes this as the end.
     try:
       self._supervisor.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
       self._supervisor.kill()
     self._reap()
+    # The supervisor has done this already, unless it was killed. The log of a
+    # worker that died stays, if it says anything.
+    if not (died and _tail(self.log_path)):
+      shutil.rmtree(self._folder, ignore_errors=True)
 
   def _kill(self) -> None:
     """Ends a supervisor that does not answer; its worker dies with it."""

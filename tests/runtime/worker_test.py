@@ -66,6 +66,14 @@ time.sleep(600)
 """
 
 
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path, monkeypatch):
+  """Here folders of workers that die on purpose may stay."""
+  monkeypatch.setenv('TMPDIR', str(tmp_path))
+  monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+  return tmp_path
+
+
 @pytest.fixture
 def make_worker():
   workers = []
@@ -279,15 +287,20 @@ class TestEnd:
 
   def test_killed_worker_is_noticed_and_its_log_kept(self, make_worker):
     worker = make_worker()
+    worker.log_path.write_text('out of memory')
     os.kill(worker.pid, signal.SIGKILL)
     assert _wait_until(lambda: not worker.alive, 5)
-    with pytest.raises(runtime.WorkerDiedError, match='log'):
+    with pytest.raises(runtime.WorkerDiedError, match='out of memory'):
       worker.check_alive()
+    worker.stop()
+    assert worker.log_path.exists()
 
   def test_killed_supervisor_takes_the_worker_along(self, make_worker):
     worker = make_worker()
     worker._supervisor.kill()
     assert _wait_until(lambda: not _alive(worker.pid), 5)
+    worker.stop()
+    assert not worker.log_path.parent.exists()
 
   def test_stop_in_a_forked_child_leaves_the_parents_worker(self, make_worker):
     worker = make_worker()
@@ -379,13 +392,14 @@ class TestProgramEnds:
     return process, int(line[0])
 
   @_STYLES
-  def test_normally_with_its_output_in_a_pipe(self, style):
+  def test_normally_with_its_output_in_a_pipe(self, style, temporary_folder):
     process, pid = self._start(style, 'print("end")')
     # communicate() returns when every holder of the pipe has closed it, as
     # `program | cat` does: a worker that inherited it would hold it open.
     out, err = process.communicate(timeout=30)
     assert (out, err, process.returncode) == (b'end\n', b'', 0)
     assert _wait_until(lambda: not _alive(pid), 5)
+    assert list(temporary_folder.glob('pda_fed-*')) == []
 
   @_STYLES
   def test_by_ctrl_c_in_a_long_call(self, style):
@@ -399,13 +413,16 @@ class TestProgramEnds:
 
   @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
   @_STYLES
-  def test_by_a_signal_in_a_long_call(self, style, number):
+  def test_by_a_signal_in_a_long_call(self, style, number, temporary_folder):
     process, pid = self._start(style, 'slow(0.0)')
     time.sleep(1)
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == -number
     assert _wait_until(lambda: not _alive(pid), 5)
+    # The supervisor outlives the program just long enough to tidy up.
+    folders = temporary_folder.glob
+    assert _wait_until(lambda: not list(folders('pda_fed-*')), 5)
 
   def test_by_an_exception(self):
     process, pid = self._start(_WITH_BLOCK, 'raise ValueError("mine")')
