@@ -2,7 +2,9 @@
 
 Import this before anything that imports TensorFlow:
 
-    from scripts import cli
+    from scripts import cli  # First: it silences TensorFlow.
+
+    # isort: split
 
     def main(): ...
 

@@ -7,11 +7,13 @@ The data are TFF's own synthetic StackOverflow sentences, dealt to
     bazel run //scripts:train_stackoverflow -- --rounds=20
 """
 
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
 from absl import flags
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed import runtime
-from scripts import cli  # First: it silences TensorFlow.
 import tqdm
 
 _POPULATION = flags.DEFINE_integer(
@@ -29,7 +31,7 @@ _CLIP_NORM = flags.DEFINE_float(
 )
 _DELTA = flags.DEFINE_float('delta', 1e-3, 'Delta of (epsilon, delta).')
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
-  'client_learning_rate', 0.5, 'Of local training.'
+  'client_learning_rate', 1.0, 'Of local training.'
 )
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
   'server_learning_rate', 1.0, "Of the server's SGD."

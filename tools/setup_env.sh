@@ -58,8 +58,8 @@ print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
 }
 find_python
 
-{ : > "$venv.lock"; } 2>/dev/null ||
-  fail "$(pwd) is read-only: clone the project into a folder that you may write."
+touch "$venv.lock" 2>/dev/null ||
+  fail "cannot write $venv.lock: clone the project into a folder that you may write."
 # Two makes at once: the second waits for the first instead of tripping over it.
 exec 9> "$venv.lock"
 flock -n 9 || { say "another make is setting up $venv; waiting for it."; flock 9; }
