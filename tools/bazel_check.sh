@@ -67,6 +67,12 @@ install_packages() {
     apt-get -q install -y --no-install-recommends "${packages[@]}"
 }
 
+# Runs the script through Bazel and through Python; both must print the same.
+same_output() {
+  diff <(bazel run "${options[@]}" "${script[@]}") \
+    <(python -m "scripts.${script[0]#*:}" "${script[@]:2}")
+}
+
 [[ -x .venv/bin/python3 ]] || fail "there is no .venv: run make test first"
 export PATH="$PWD/.venv/bin:$PATH"
 
@@ -85,6 +91,6 @@ fi
 
 server=yes
 step "build //..." bazel build "${options[@]}" //...
-step "run ${script[*]}" bazel run "${options[@]}" "${script[@]}"
+step "run ${script[*]} as Python runs it" same_output
 step "test ${#tests[@]} targets" \
   bazel test "${options[@]}" --nocache_test_results "${tests[@]}"
