@@ -91,12 +91,7 @@ def _print_result(
       ['round', 'epsilon', 'accuracy', 'perplexity'], rows
     )
   )
-  print(
-    f'\nUser-level DP, {plan.neighbouring}: (epsilon, delta) ='
-    f' ({result.evaluations[-1].epsilon:.2f}, {plan.delta:g});'
-    f' Poisson cohorts of {plan.expected_cohort:g} out of'
-    f' {plan.population} users, noise multiplier {plan.noise_multiplier:g}.'
-  )
+  print(f'\n{plan.describe(result.evaluations[-1].epsilon)}')
 
 
 def main() -> None:

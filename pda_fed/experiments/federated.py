@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import dataclasses
 import math
-import secrets
 import time
 from typing import Optional
 
@@ -94,9 +93,9 @@ class FederatedResult:
 class _SyntheticTask:
   """Data and computations of a run, built once."""
 
-  def __init__(self, config: FederatedConfig, seed: int):
+  def __init__(self, config: FederatedConfig, seeds: privacy.SeedStreams):
     users = learning.load_synthetic_stackoverflow(
-      config.plan.population, seed=seed
+      config.plan.population, seed=seeds.shuffling
     )
     self._datasets = [
       learning.make_dataset(s, config.batch_size) for s in users.sentences
@@ -106,7 +105,7 @@ class _SyntheticTask:
       embedding_size=config.embedding_size,
       lstm_size=config.lstm_size,
     )
-    model_fn = learning.build_model_fn(spec, seed)
+    model_fn = learning.build_model_fn(spec, seeds.initialization)
     optimizers = tff.learning.optimizers
     self.process = learning.build_dp_fedavg(
       model_fn,
@@ -115,7 +114,7 @@ class _SyntheticTask:
       server_optimizer=optimizers.build_sgdm(
         config.server_learning_rate, config.server_momentum
       ),
-      noise_seed=config.seed,
+      noise_seed=seeds.noise,
     )
     self._evaluation = tff.learning.algorithms.build_fed_eval(model_fn)
     self._evaluation_state = None
@@ -135,6 +134,11 @@ class _SyntheticTask:
     return output.metrics['client_work']['eval']['current_round_metrics']
 
 
+def _evaluated_rounds(config: FederatedConfig) -> list[int]:
+  rounds = range(0, config.plan.rounds, config.rounds_per_evaluation)
+  return [*rounds, config.plan.rounds]
+
+
 def run_federated(
   config: FederatedConfig,
   on_round: Optional[Callable[[int, Optional[Evaluation]], None]] = None,
@@ -150,9 +154,12 @@ def run_federated(
     The evaluations and the time.
   """
   plan = config.plan
-  seed = secrets.randbits(63) if config.seed is None else config.seed
-  task = _SyntheticTask(config, seed)
+  seeds = privacy.SeedStreams(config.seed)
+  task = _SyntheticTask(config, seeds)
   state = task.process.initialize()
+  evaluated = _evaluated_rounds(config)
+  curve = privacy.epsilon_curve(plan, evaluated)
+  spent = dict(zip(evaluated, curve.tolist(), strict=True))
   evaluations = []
   seconds = 0.0
 
@@ -162,7 +169,7 @@ def run_federated(
     evaluations.append(
       Evaluation(
         rounds_done,
-        privacy.epsilon(plan, rounds_done),
+        spent[rounds_done],
         float(metrics['accuracy']),
         math.exp(loss),
         loss,
@@ -172,14 +179,11 @@ def run_federated(
   evaluate(0)
   for round_num in range(plan.rounds):
     started = time.monotonic()
-    cohort = task.datasets(plan.cohort(round_num, seed))
+    cohort = task.datasets(plan.cohort(round_num, seeds.sampling))
     state = task.process.next(state, cohort).state
     seconds += time.monotonic() - started
     rounds_done = round_num + 1
-    if (
-      rounds_done % config.rounds_per_evaluation == 0
-      or rounds_done == plan.rounds
-    ):
+    if rounds_done in spent:
       evaluate(rounds_done)
     if on_round is not None:
       on_round(rounds_done, evaluations[-1])

@@ -1,9 +1,10 @@
 """DP aggregation for TFF, from a privacy plan.
 
 Clip each client's update, sum, add Gaussian noise, divide by the expected
-cohort. tensorflow_privacy's query for this draws noise that no seed controls,
-so a run could not be repeated or resumed; ours keeps (seed, round) in its
-state and draws from stateless generators.
+cohort. tensorflow_privacy's queries for this draw noise that no seed controls
+(or, for trees, noise seeded by the clock), so a run could not be repeated or
+resumed; ours keep the seed and the round in their state and draw from
+stateless generators.
 """
 
 import collections
@@ -43,60 +44,133 @@ def clip_update(update, clip_norm: tf.Tensor):
   )
 
 
-class SeededGaussianSumQuery(tfp.GaussianSumQuery):
-  """A Gaussian sum whose noise is a function of a seed and the round."""
+def _seed_words(seed: int) -> tf.Tensor:
+  """A seed of 64 bits in the form of TensorFlow's stateless generators."""
+  words = tf.constant([seed & 0xFFFFFFFF, seed >> 32], tf.uint32)
+  return tf.bitcast(words, tf.int32)
+
+
+class PlannedSumQuery(tfp.SumAggregationDPQuery):
+  """The clipped and noised sum of a plan with the Gaussian mechanism.
+
+  With adaptive clipping ("Differentially Private Learning with Adaptive
+  Clipping", Andrew et al., NeurIPS 2021, arXiv:1905.03871, Algorithm 1) a
+  record carries a second number, whether its norm was below the clip, less a
+  half. The noised sum of these moves the clip for the next round.
+  """
 
   _GlobalState = collections.namedtuple(
-    '_GlobalState', ['l2_norm_clip', 'stddev', 'seed', 'round_num']
+    '_GlobalState', ['clip_norm', 'seed', 'round_num']
   )
 
-  def __init__(self, l2_norm_clip: float, stddev: float, seed: int):
+  def __init__(self, plan: privacy.PrivacyPlan, seed: int):
     """Initializes the query.
 
     Args:
-      l2_norm_clip: The bound on the norm of a record.
-      stddev: The standard deviation of the noise that the sum gets.
+      plan: With the 'gaussian' mechanism.
       seed: 64 bits.
     """
-    super().__init__(l2_norm_clip, stddev)
+    self._plan = plan
+    self._adaptive = plan.adaptive_clipping
     self._seed = seed
 
   def initial_global_state(self):
     """See the base class."""
     return self._GlobalState(
-      tf.constant(self._l2_norm_clip, tf.float32),
-      tf.constant(self._stddev, tf.float32),
-      tf.bitcast(
-        tf.constant([self._seed & 0xFFFFFFFF, self._seed >> 32], tf.uint32),
-        tf.int32,
-      ),
+      tf.constant(self._plan.clip_norm, tf.float32),
+      _seed_words(self._seed),
       tf.constant(0, tf.int32),
     )
 
+  def derive_sample_params(self, global_state):
+    """See the base class."""
+    return global_state.clip_norm
+
+  def initial_sample_state(self, template=None):
+    """See the base class."""
+    zeros = super().initial_sample_state(template)
+    return (zeros, tf.constant(0.0)) if self._adaptive else zeros
+
   def preprocess_record(self, params, record):
     """See the base class."""
-    return clip_update(record, params)
+    clipped = clip_update(record, params)
+    if not self._adaptive:
+      return clipped
+    norm = tf.linalg.global_norm(tf.nest.flatten(record))
+    below = tf.where(norm <= params, 0.5, -0.5)  # Not a number is not below.
+    return clipped, below
 
   def get_noised_result(self, sample_state, global_state):
     """See the base class."""
+    total, below = sample_state if self._adaptive else (sample_state, None)
     fold_in = tf.random.experimental.stateless_fold_in
     round_seed = fold_in(global_state.seed, global_state.round_num)
-    noised = [
-      total
-      + tf.random.stateless_normal(
-        tf.shape(total), fold_in(round_seed, index), dtype=total.dtype
+
+    def noised(value: tf.Tensor, index: int, stddev: tf.Tensor) -> tf.Tensor:
+      noise = tf.random.stateless_normal(
+        tf.shape(value), fold_in(round_seed, index), dtype=value.dtype
       )
-      * tf.cast(global_state.stddev, total.dtype)
-      for index, total in enumerate(tf.nest.flatten(sample_state))
-    ]
+      return value + noise * tf.cast(stddev, value.dtype)
+
+    stddev = global_state.clip_norm * self._plan.update_noise_multiplier
+    leaves = tf.nest.flatten(total)
+    result = tf.nest.pack_sequence_as(
+      total, [noised(leaf, i, stddev) for i, leaf in enumerate(leaves)]
+    )
+    clip_norm = global_state.clip_norm
+    if self._adaptive:
+      count = noised(below, len(leaves), self._plan.count_stddev)
+      share = count / self._plan.expected_cohort + 0.5
+      clip_norm *= tf.exp(
+        -self._adaptive.learning_rate * (share - self._adaptive.target_quantile)
+      )
+    state = global_state._replace(
+      clip_norm=clip_norm, round_num=global_state.round_num + 1
+    )
     event = dp_accounting.GaussianDpEvent(
-      global_state.stddev / global_state.l2_norm_clip
+      tf.constant(self._plan.noise_multiplier, tf.float32)
     )
-    return (
-      tf.nest.pack_sequence_as(sample_state, noised),
-      global_state._replace(round_num=global_state.round_num + 1),
-      event,
+    return result, state, event
+
+  def derive_metrics(self, global_state):
+    """See the base class; the clip is what DP lets be shown."""
+    return collections.OrderedDict(clip_norm=global_state.clip_norm)
+
+
+class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
+  """Tree aggregation, with a new tree each epoch."""
+
+  def __init__(self, plan: privacy.PrivacyPlan, seed: int):
+    self._plan = plan
+    self._seed = seed
+
+  def create(self, value_type):
+    """See the base class."""
+    plan = self._plan
+    record_specs = tff.types.type_to_tf_tensor_specs(value_type)
+    generator = tfp.tree_aggregation.GaussianNoiseGenerator(
+      plan.clip_norm * plan.noise_multiplier,
+      record_specs,
+      self._seed >> 1,  # It takes 63 bits.
     )
+    query = tfp.RestartQuery(
+      tfp.TreeResidualSumQuery(
+        record_specs,
+        generator,
+        clip_fn=clip_update,
+        clip_value=plan.clip_norm,
+      ),
+      tfp.restart_query.PeriodicRoundRestartIndicator(plan.rounds_per_epoch),
+    )
+    return _divided(query, plan).create(value_type)
+
+
+def _divided(
+  query: tfp.SumAggregationDPQuery, plan: privacy.PrivacyPlan
+) -> tff.aggregators.UnweightedAggregationFactory:
+  return tff.aggregators.DifferentiallyPrivateFactory(
+    tfp.NormalizedQuery(query, denominator=float(plan.expected_cohort))
+  )
 
 
 def build_dp_aggregator(
@@ -121,10 +195,6 @@ def build_dp_aggregator(
     noise_seed = secrets.randbits(64)
   _validate.integers(0, noise_seed=noise_seed)
   _validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
-  query = tfp.NormalizedQuery(
-    SeededGaussianSumQuery(
-      plan.clip_norm, plan.clip_norm * plan.noise_multiplier, noise_seed
-    ),
-    denominator=float(plan.expected_cohort),
-  )
-  return tff.aggregators.DifferentiallyPrivateFactory(query)
+  if plan.mechanism == 'tree':
+    return _TreeFactory(plan, noise_seed)
+  return _divided(PlannedSumQuery(plan, noise_seed), plan)

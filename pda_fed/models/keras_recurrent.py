@@ -9,6 +9,7 @@ object identities: always write tf.equal and tf.not_equal here.
 
 from collections.abc import Sequence
 
+import numpy as np
 from pda_fed.models import recurrent
 import tensorflow as tf
 
@@ -25,8 +26,9 @@ def create_keras_model(
   Returns:
     An uncompiled `tf.keras.Model`.
   """
-  # Each layer needs a seed of its own: one seed gives equal numbers.
-  seeds = iter(range(seed * 10, seed * 10 + 10))
+  # Each layer needs a seed of its own: one seed gives equal numbers. Keras
+  # takes 31 bits.
+  seeds = iter((np.random.SeedSequence(seed).generate_state(5) >> 1).tolist())
 
   def glorot():
     return tf.keras.initializers.GlorotUniform(seed=next(seeds))

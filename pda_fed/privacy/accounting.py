@@ -3,18 +3,31 @@
 This is the only module of the project that computes an epsilon.
 """
 
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
 import math
 from typing import Literal, Optional
 
 import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution
+import numpy as np
 from pda_fed import _validate
 from pda_fed.privacy import plan as plan_lib
 
 Accountant = Literal['pld', 'rdp']
+_ACCOUNTANTS = ('pld', 'rdp')
 
-# Estimates err on the safe side; after many rounds with much noise, this grid
-# overstates epsilons below 1. Time grows with the inverse of the interval.
-_PLD_INTERVAL = 1e-3
+# The error of a PLD epsilon falls with the square of the grid's interval and is
+# always on the safe side. The interval is divided by 3 until epsilon changes by
+# less than this share, which leaves an eighth of it: less than one unit of the
+# third digit.
+_PLD_CHANGE = 4e-3
+_PLD_COARSEST = 1e-2
+_PLD_FINEST = 1e-6
+# Points at which a curve is exact.
+_CURVE_POINTS = 40
+_MAX_ROUNDS = 1 << 40
 
 
 def dp_event(
@@ -35,22 +48,108 @@ def dp_event(
     return dp_accounting.NoOpDpEvent()
   if plan.noise_multiplier == 0:
     return dp_accounting.NonPrivateDpEvent()
-  return dp_accounting.SelfComposedDpEvent(
-    dp_accounting.PoissonSampledDpEvent(
-      plan.sampling_rate,
-      dp_accounting.GaussianDpEvent(plan.noise_multiplier),
+  if plan.mechanism == 'tree':
+    return _tree_event(plan, rounds)
+  return dp_accounting.SelfComposedDpEvent(_round_event(plan), rounds)
+
+
+def _round_event(plan: plan_lib.PrivacyPlan) -> dp_accounting.DpEvent:
+  if plan.sampling == 'fixed_size':
+    # Replacing a user by another moves the sum by up to 2S, not S.
+    return dp_accounting.SampledWithoutReplacementDpEvent(
+      plan.population,
+      int(plan.expected_cohort),
+      dp_accounting.GaussianDpEvent(plan.noise_multiplier / 2),
+    )
+  return dp_accounting.PoissonSampledDpEvent(
+    plan.sampling_rate, dp_accounting.GaussianDpEvent(plan.noise_multiplier)
+  )
+
+
+def _tree_event(
+  plan: plan_lib.PrivacyPlan, rounds: int
+) -> dp_accounting.DpEvent:
+  """One tree an epoch; a user is in each tree at most once."""
+
+  def tree(steps: int) -> dp_accounting.DpEvent:
+    return dp_accounting.SingleEpochTreeAggregationDpEvent(
+      plan.noise_multiplier, steps
+    )
+
+  epochs, rest = divmod(rounds, plan.rounds_per_epoch)
+  events = []
+  if epochs:
+    events.append(
+      dp_accounting.SelfComposedDpEvent(tree(plan.rounds_per_epoch), epochs)
+    )
+  if rest:
+    events.append(tree(rest))
+  return dp_accounting.ComposedDpEvent(events)
+
+
+def _rdp_accountant(
+  plan: plan_lib.PrivacyPlan,
+) -> dp_accounting.PrivacyAccountant:
+  relation = {
+    'poisson': dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    'fixed_size_as_poisson': (
+      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     ),
-    rounds,
+    'fixed_size': dp_accounting.NeighboringRelation.REPLACE_ONE,
+    'epochs': dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+  }[plan.sampling]
+  return dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
+
+
+def _rdp_epsilon(
+  plan: plan_lib.PrivacyPlan, rounds: int, delta: float
+) -> float:
+  accountant = _rdp_accountant(plan).compose(dp_event(plan, rounds))
+  return float(accountant.get_epsilon(delta))
+
+
+@functools.lru_cache(maxsize=16)
+def _round_pld(
+  noise_multiplier: float, sampling_rate: float, interval: float
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """The privacy loss of a Poisson round; building it is most of the work."""
+  return privacy_loss_distribution.from_gaussian_mechanism(
+    noise_multiplier,
+    value_discretization_interval=interval,
+    sampling_prob=sampling_rate,
   )
 
 
-def _make_accountant(name: Accountant) -> dp_accounting.PrivacyAccountant:
-  relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-  if name == 'rdp':
-    return dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
-  return dp_accounting.pld.PLDAccountant(
-    neighboring_relation=relation, value_discretization_interval=_PLD_INTERVAL
-  )
+def _pld_epsilon_on_grid(
+  plan: plan_lib.PrivacyPlan, rounds: int, delta: float, interval: float
+) -> float:
+  pld = _round_pld(plan.noise_multiplier, plan.sampling_rate, interval)
+  return float(pld.self_compose(rounds).get_epsilon_for_delta(delta))
+
+
+def _pld_epsilon_and_interval(
+  plan: plan_lib.PrivacyPlan, rounds: int, delta: float
+) -> tuple[float, float]:
+  """Refines the grid until epsilon is settled."""
+  interval = _PLD_COARSEST
+  epsilon = _pld_epsilon_on_grid(plan, rounds, delta, interval)
+  while epsilon > 0 and interval > _PLD_FINEST:
+    finer = _pld_epsilon_on_grid(plan, rounds, delta, interval / 3)
+    settled = epsilon - finer < _PLD_CHANGE * finer
+    epsilon, interval = finer, interval / 3
+    if settled:
+      break
+  return epsilon, interval
+
+
+def _check(plan: plan_lib.PrivacyPlan, accountant: str, delta: float) -> None:
+  _validate.one_of(_ACCOUNTANTS, accountant=accountant)
+  _validate.between(0, 1, delta=delta)
+  if accountant == 'pld' and plan.sampling in ('fixed_size', 'epochs'):
+    raise ValueError(
+      f"accountant must be 'rdp' for sampling={plan.sampling!r}: its privacy"
+      " loss distribution is not known. Found 'pld'."
+    )
 
 
 def epsilon(
@@ -65,18 +164,277 @@ def epsilon(
     plan: The plan.
     rounds: How many rounds were run; by default all of the plan's.
     delta: By default the plan's.
-    accountant: 'pld' (tight) or 'rdp' (what the paper's figures use).
+    accountant: 'pld' (tight) or 'rdp' (looser; what the paper's figures use).
 
   Returns:
     Epsilon; infinity if the plan adds no noise, 0 before the first round.
 
   Raises:
+    ValueError: If an argument is out of its range, or the accountant cannot
+      handle the plan.
+  """
+  rounds = plan.rounds if rounds is None else rounds
+  delta = plan.delta if delta is None else delta
+  _validate.integers(0, rounds=rounds)
+  _check(plan, accountant, delta)
+  if rounds == 0:
+    return 0.0
+  if plan.noise_multiplier == 0:
+    return math.inf
+  if accountant == 'rdp':
+    return _rdp_epsilon(plan, rounds, delta)
+  return _pld_epsilon_and_interval(plan, rounds, delta)[0]
+
+
+def epsilon_curve(
+  plan: plan_lib.PrivacyPlan,
+  rounds: Optional[Sequence[int]] = None,
+  accountant: Accountant = 'pld',
+) -> np.ndarray:
+  """Returns the epsilon spent after each of some numbers of rounds.
+
+  What the rounds share is computed once. Up to 40 numbers of rounds are exact;
+  of more, 40 spread over them are, and one between two of those gets the
+  epsilon of the upper one: never less than was spent.
+
+  Args:
+    plan: The plan.
+    rounds: Numbers of rounds; by default 0, 1, ... up to the plan's.
+    accountant: As for `epsilon`.
+
+  Returns:
+    An array of the length of `rounds`.
+
+  Raises:
+    ValueError: As for `epsilon`.
+  """
+  if rounds is None:
+    rounds = range(plan.rounds + 1)
+  rounds = np.asarray(rounds, np.int64)
+  if rounds.ndim != 1 or (rounds < 0).any():
+    raise ValueError(
+      f'rounds must be a list of numbers that are at least 0. Found {rounds!r}.'
+    )
+  _check(plan, accountant, plan.delta)
+  steps = np.unique(rounds[rounds > 0])
+  if plan.noise_multiplier == 0 or not steps.size:
+    return np.where(rounds > 0, math.inf, 0.0)
+  exact = steps
+  if len(steps) > _CURVE_POINTS:
+    # Evenly in the square root: epsilon grows about like that.
+    places = np.linspace(0, math.sqrt(len(steps) - 1), _CURVE_POINTS) ** 2
+    exact = steps[np.unique(np.ceil(places - 1e-9).astype(np.int64))]
+  spent = _epsilon_function(plan, int(exact[-1]), accountant)
+  # Index 0 is for no rounds.
+  values = np.array([0.0, *(spent(plan, int(t)) for t in exact)])
+  return values[np.searchsorted([0, *exact], rounds)]
+
+
+def _epsilon_function(
+  plan: plan_lib.PrivacyPlan, rounds: int, accountant: Accountant
+) -> Callable[[plan_lib.PrivacyPlan, int], float]:
+  """A function of (plan, rounds) for arguments near the given ones.
+
+  With PLD, the grid is settled once, for the given ones. Elsewhere it may be
+  coarser than needed, but its epsilons are safe everywhere.
+
+  Args:
+    plan: The plan.
+    rounds: The number of rounds.
+    accountant: As for `epsilon`.
+
+  Returns:
+    The function; its delta is the plan's.
+  """
+  if accountant == 'rdp':
+    return lambda p, t: _rdp_epsilon(p, t, p.delta)
+  _, interval = _pld_epsilon_and_interval(plan, rounds, plan.delta)
+  return lambda p, t: _pld_epsilon_on_grid(p, t, p.delta, interval)
+
+
+def calibrate(
+  plan: plan_lib.PrivacyPlan,
+  target_epsilon: float,
+  accountant: Accountant = 'pld',
+) -> plan_lib.PrivacyPlan:
+  """Returns the plan with the smallest noise that keeps a target.
+
+  Args:
+    plan: Its noise multiplier is not read.
+    target_epsilon: What all rounds of the plan may spend.
+    accountant: As for `epsilon`.
+
+  Returns:
+    A plan whose epsilon is at most the target, and within 0.5 % of it.
+
+  Raises:
+    ValueError: If the target is not positive, or no noise multiplier between
+      1e-3 and 1e6 meets it.
+  """
+  _validate.positive(target_epsilon=target_epsilon)
+  _check(plan, accountant, plan.delta)
+  guess = 1.0
+  if accountant == 'pld':
+    # RDP is quick and never allows less noise than PLD.
+    guess = calibrate(plan, target_epsilon, 'rdp').noise_multiplier
+  function = _epsilon_function(
+    _with_noise(plan, guess), plan.rounds, accountant
+  )
+
+  @functools.cache
+  def spent(noise_multiplier: float) -> float:
+    return function(_with_noise(plan, noise_multiplier), plan.rounds)
+
+  safe, unsafe = _bracket(spent, target_epsilon, guess)
+  # `safe` keeps the target at every step, so it may be returned at any.
+  while spent(safe) < 0.997 * target_epsilon and safe / unsafe > 1 + 1e-6:
+    middle = math.sqrt(safe * unsafe)
+    if spent(middle) <= target_epsilon:
+      safe = middle
+    else:
+      unsafe = middle
+  # `epsilon` settles its own grid, which may be a little coarser.
+  while (
+    epsilon(_with_noise(plan, safe), accountant=accountant) > target_epsilon
+  ):
+    safe *= 1.0005
+  return _with_noise(plan, safe)
+
+
+def _bracket(
+  spent: Callable[[float], float], target: float, guess: float
+) -> tuple[float, float]:
+  """A noise that keeps the target and a smaller one that does not."""
+  safe = guess
+  while spent(safe) > target:
+    safe *= 1.5
+    if safe > 1e6:
+      raise ValueError(
+        'target_epsilon must be reachable with a noise multiplier of at most'
+        f' 1e6. Found {target!r}.'
+      )
+  unsafe = safe / 1.3
+  while spent(unsafe) <= target:
+    safe, unsafe = unsafe, unsafe / 1.3
+    if unsafe < 1e-3:
+      raise ValueError(
+        'target_epsilon must need a noise multiplier of at least 1e-3. Found'
+        f' {target!r}.'
+      )
+  return safe, unsafe
+
+
+def _with_noise(
+  plan: plan_lib.PrivacyPlan, noise_multiplier: float
+) -> plan_lib.PrivacyPlan:
+  return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
+
+
+def max_rounds(
+  plan: plan_lib.PrivacyPlan,
+  target_epsilon: float,
+  accountant: Accountant = 'pld',
+) -> int:
+  """Returns how many rounds of the plan keep a target.
+
+  Args:
+    plan: Its number of rounds is not read.
+    target_epsilon: What the rounds may spend.
+    accountant: As for `epsilon`.
+
+  Returns:
+    The largest number of rounds; 0 if one is already too much.
+
+  Raises:
+    ValueError: If the target is not positive, or 2^40 rounds do not spend it.
+  """
+  _validate.positive(target_epsilon=target_epsilon)
+  _check(plan, accountant, plan.delta)
+  if plan.noise_multiplier == 0:
+    return 0
+  good = 0
+  if accountant == 'pld':
+    good = max_rounds(plan, target_epsilon, 'rdp')  # Quick, and never too many.
+  spent = _epsilon_function(plan, max(good, 1), accountant)
+  bad = 2 * good + 1
+  while spent(plan, bad) <= target_epsilon:
+    good, bad = bad, 2 * bad
+    if bad > _MAX_ROUNDS:
+      raise ValueError(
+        'target_epsilon must be spent by 2^40 rounds. Found'
+        f' {target_epsilon!r}.'
+      )
+  while bad - good > 1:
+    middle = (good + bad) // 2
+    if spent(plan, middle) <= target_epsilon:
+      good = middle
+    else:
+      bad = middle
+  # `epsilon` settles its own grid, which may be a little coarser.
+  while epsilon(plan, good, accountant=accountant) > target_epsilon:
+    good -= max(1, good // 1000)
+  return good
+
+
+def algorithm_1_noise_stddev(
+  *,
+  lipschitz: float,
+  rounds: int,
+  epsilon: float,
+  delta: float,
+  population: int,
+) -> float:
+  """The noise that Algorithm 1 of the paper adds to the mean gradient.
+
+  sigma^2 = 8 L^2 T log(1/delta) / (epsilon n)^2, for T full-batch steps on n
+  examples with gradients of norm at most L. Compare `tight_noise_stddev`.
+
+  Args:
+    lipschitz: L.
+    rounds: T.
+    epsilon: The target.
+    delta: The target.
+    population: n, the number of private examples.
+
+  Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.one_of(('pld', 'rdp'), accountant=accountant)
-  delta = plan.delta if delta is None else delta
+  _validate.positive(lipschitz=lipschitz, epsilon=epsilon)
+  _validate.integers(1, rounds=rounds, population=population)
   _validate.between(0, 1, delta=delta)
-  event = dp_event(plan, rounds)
-  if isinstance(event, dp_accounting.NonPrivateDpEvent):
-    return math.inf
-  return float(_make_accountant(accountant).compose(event).get_epsilon(delta))
+  variance = 8 * lipschitz**2 * rounds * math.log(1 / delta)
+  return math.sqrt(variance) / (epsilon * population)
+
+
+def tight_noise_stddev(
+  *,
+  lipschitz: float,
+  rounds: int,
+  epsilon: float,
+  delta: float,
+  population: int,
+) -> float:
+  """What PLD allows instead of `algorithm_1_noise_stddev`, for add or remove.
+
+  Args:
+    lipschitz: L.
+    rounds: T.
+    epsilon: The target.
+    delta: The target.
+    population: n, the number of private examples.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  _validate.positive(lipschitz=lipschitz)
+  plan = plan_lib.PrivacyPlan(
+    population=population,
+    expected_cohort=population,
+    rounds=rounds,
+    delta=delta,
+    noise_multiplier=1.0,
+    clip_norm=lipschitz,
+    unit='example',
+  )
+  noise_multiplier = calibrate(plan, epsilon).noise_multiplier
+  return noise_multiplier * lipschitz / population

@@ -7,22 +7,63 @@ engine can hold a plan.
 """
 
 import dataclasses
+import math
+from typing import Literal, Optional
+import warnings
 
 import numpy as np
 from pda_fed import _validate
+from pda_fed.privacy import seeds
 
-# Streams of randomness that share a seed must not share numbers.
-_COHORT_STREAM = 0x636F686F
+Sampling = Literal['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs']
+Mechanism = Literal['gaussian', 'tree']
+
+_SAMPLINGS = ('poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs')
+_MECHANISMS = ('gaussian', 'tree')
+# Which change of the data epsilon speaks of.
+_NEIGHBOURING = {
+  'poisson': 'add or remove one',
+  'fixed_size': 'replace one',
+  'fixed_size_as_poisson': 'add or remove one',
+  'epochs': 'zero out one',
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptiveClipping:
+  """A clip that follows a quantile of the norms of the updates.
+
+  "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
+  NeurIPS 2021, arXiv:1905.03871): a noised count of the updates below the clip
+  moves it geometrically. The count is a second query on private data; the
+  plan's noise multiplier is what both queries cost together.
+
+  Attributes:
+    target_quantile: The share of updates that should not be clipped.
+    learning_rate: The clip changes by at most exp(+-rate) a round.
+    count_stddev: The standard deviation of the noise that the count gets;
+      by default a twentieth of the expected cohort.
+  """
+
+  target_quantile: float = 0.5
+  learning_rate: float = 0.2
+  count_stddev: Optional[float] = None
+
+  def __post_init__(self):
+    _validate.in_range(0, 1, target_quantile=self.target_quantile)
+    _validate.positive(learning_rate=self.learning_rate)
+    if self.count_stddev is not None:
+      _validate.positive(count_stddev=self.count_stddev)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-  """User-level DP by Poisson cohorts, clipped updates and Gaussian noise.
+  """Differential privacy by sampling, clipping and Gaussian noise.
 
-  A round takes each of the N users with probability q = `expected_cohort` / N,
-  clips each update to the norm S = `clip_norm`, sums them, adds
-  N(0, (sigma S)^2) to each coordinate and divides by `expected_cohort`. The
-  division is by the expected cohort, a constant: the true one is private.
+  A round takes a cohort, clips each user's update to the norm S = `clip_norm`,
+  sums them, adds noise of standard deviation sigma S to each coordinate and
+  divides by `expected_cohort`. The division is by the expected cohort, a
+  constant: the true one is private.
 
   Example:
 
@@ -31,16 +72,30 @@ class PrivacyPlan:
       population=342_477, expected_cohort=100, rounds=1600, delta=1e-6,
       noise_multiplier=0.4, clip_norm=0.3)
   plan.cohort(round_num=0, seed=1)  # The users of the first round.
-  privacy.epsilon(plan)
+  privacy.epsilon(plan)             # 6.05
   ```
 
   Attributes:
-    population: N, the number of private users.
-    expected_cohort: qN, the mean number of users in a round.
+    population: N, the number of private users (or examples).
+    expected_cohort: qN, the mean number of users in a round (the batch).
     rounds: T, the number of rounds that the plan pays for.
     delta: The delta of (epsilon, delta).
-    noise_multiplier: sigma, the noise's standard deviation over `clip_norm`.
-    clip_norm: S, the bound on the norm of one user's update.
+    noise_multiplier: sigma, the noise's standard deviation over the clip. With
+      adaptive clipping, that of update and count together.
+    clip_norm: S, the bound on the norm of one user's update; with adaptive
+      clipping, where it starts.
+    adaptive_clipping: None for a fixed clip.
+    mechanism: 'gaussian', independent noise each round; or 'tree', the
+      correlated noise of DP-FTRL ("Practical and Private (Deep) Learning
+      Without Sampling or Shuffling", Kairouz et al., ICML 2021,
+      arXiv:2103.00039), where the tree starts anew each epoch.
+    sampling: 'poisson', each user independently with probability q;
+      'fixed_size', a random subset of `expected_cohort` users, accounted as
+      such for the change of one user to another; 'fixed_size_as_poisson', the
+      same subsets accounted as if they were Poisson, which is customary and
+      only approximate; 'epochs', every user once an epoch in a random order,
+      for 'tree'.
+    unit: What one record is, in words: 'user', 'example', 'sequence'.
   """
 
   population: int
@@ -49,6 +104,10 @@ class PrivacyPlan:
   delta: float
   noise_multiplier: float
   clip_norm: float
+  adaptive_clipping: Optional[AdaptiveClipping] = None
+  mechanism: Mechanism = 'gaussian'
+  sampling: Sampling = 'poisson'
+  unit: str = 'user'
 
   def __post_init__(self):
     _validate.integers(1, population=self.population, rounds=self.rounds)
@@ -57,6 +116,42 @@ class PrivacyPlan:
     _validate.between(0, 1, delta=self.delta)
     _validate.non_negative(noise_multiplier=self.noise_multiplier)
     _validate.positive(clip_norm=self.clip_norm)
+    _validate.one_of(_SAMPLINGS, sampling=self.sampling)
+    _validate.one_of(_MECHANISMS, mechanism=self.mechanism)
+    self._check_pairs()
+    if self.delta > 1 / self.population:
+      warnings.warn(
+        f'delta={self.delta:g} is above 1/population={1 / self.population:g}:'
+        f' revealing one random {self.unit} whole would satisfy it.',
+        UserWarning,
+        stacklevel=3,
+      )
+
+  def _check_pairs(self) -> None:
+    """Refuses combinations that we could run but not account for."""
+    if self.sampling != 'poisson' and self.expected_cohort % 1:
+      raise ValueError(
+        f'expected_cohort must be a whole number with sampling='
+        f'{self.sampling!r}. Found {self.expected_cohort!r}.'
+      )
+    if (self.mechanism == 'tree') != (self.sampling == 'epochs'):
+      raise ValueError(
+        "mechanism must be 'tree' exactly when sampling is 'epochs'. Found"
+        f' mechanism={self.mechanism!r}, sampling={self.sampling!r}.'
+      )
+    if self.adaptive_clipping is None:
+      return
+    if self.mechanism == 'tree':
+      raise ValueError(
+        "adaptive_clipping must be None with mechanism='tree': the tree's"
+        f' noise is for one clip. Found {self.adaptive_clipping!r}.'
+      )
+    if self.noise_multiplier >= 2 * self.count_stddev:
+      raise ValueError(
+        'noise_multiplier must be below twice the count_stddev of'
+        f' adaptive_clipping, {2 * self.count_stddev:g}: the count alone would'
+        f' cost more. Found {self.noise_multiplier!r}.'
+      )
 
   @property
   def sampling_rate(self) -> float:
@@ -66,10 +161,40 @@ class PrivacyPlan:
   @property
   def neighbouring(self) -> str:
     """Which change of the data epsilon speaks of, in words."""
-    return 'add or remove one user'
+    return f'{_NEIGHBOURING[self.sampling]} {self.unit}'
+
+  @property
+  def approximate(self) -> bool:
+    """Whether the accounted event is not quite the one that is run."""
+    return self.sampling == 'fixed_size_as_poisson'
+
+  @property
+  def rounds_per_epoch(self) -> int:
+    """Rounds in which every user is expected once."""
+    return math.ceil(self.population / self.expected_cohort)
+
+  @property
+  def count_stddev(self) -> float:
+    """Noise of the count of unclipped updates; 0 without adaptive clipping."""
+    if self.adaptive_clipping is None:
+      return 0.0
+    return self.adaptive_clipping.count_stddev or self.expected_cohort / 20
+
+  @property
+  def update_noise_multiplier(self) -> float:
+    """The noise that the sum of updates gets, over the clip.
+
+    Without adaptive clipping it is `noise_multiplier`. With it, a round is one
+    Gaussian query of the updates and of the count, whose sensitivity is a half;
+    the noise of the updates is what makes both together cost as much as
+    `noise_multiplier` (Theorem 1 of Andrew et al.).
+    """
+    if self.adaptive_clipping is None or self.noise_multiplier == 0:
+      return self.noise_multiplier
+    return (self.noise_multiplier**-2 - (2 * self.count_stddev) ** -2) ** -0.5
 
   def cohort(self, round_num: int, seed: int) -> np.ndarray:
-    """Draws the users of a round, each independently with probability q.
+    """Draws the users of a round.
 
     The draw depends on `seed` and `round_num` alone, so a resumed run takes
     the same cohorts. An empty cohort is a cohort: the round still adds noise
@@ -87,5 +212,54 @@ class PrivacyPlan:
       ValueError: If `round_num` or `seed` is negative.
     """
     _validate.integers(0, round_num=round_num, seed=seed)
-    rng = np.random.default_rng([_COHORT_STREAM, seed, round_num])
-    return np.flatnonzero(rng.random(self.population) < self.sampling_rate)
+    if self.sampling == 'epochs':
+      epoch, place = divmod(round_num, self.rounds_per_epoch)
+      order = seeds.generator('sampling', seed, epoch).permutation(
+        self.population
+      )
+      start = place * int(self.expected_cohort)
+      return np.sort(order[start : start + int(self.expected_cohort)])
+    rng = seeds.generator('sampling', seed, round_num)
+    if self.sampling == 'poisson':
+      return np.flatnonzero(rng.random(self.population) < self.sampling_rate)
+    return np.sort(
+      rng.choice(self.population, int(self.expected_cohort), replace=False)
+    )
+
+  def aggregation_arguments(self) -> dict[str, float]:
+    """The arguments of `vectorized.private_mean` for a fixed clip.
+
+    Raises:
+      ValueError: If the plan's aggregation needs a state from round to round.
+    """
+    if self.adaptive_clipping is not None or self.mechanism == 'tree':
+      raise ValueError(
+        'adaptive_clipping must be None and mechanism must be'
+        f' "gaussian" for an aggregation without a state. Found {self!r}.'
+      )
+    return {
+      'clip_norm': self.clip_norm,
+      'noise_multiplier': self.noise_multiplier,
+      'expected_cohort': self.expected_cohort,
+    }
+
+  def describe(self, epsilon: float) -> str:
+    """States the guarantee in a sentence.
+
+    Args:
+      epsilon: As computed by `privacy.epsilon` for this plan.
+
+    Returns:
+      The unit, the neighbouring relation, epsilon, delta and the cohorts.
+    """
+    cohorts = {
+      'poisson': f'Poisson cohorts of {self.expected_cohort:g} out of',
+      'epochs': f'cohorts of {self.expected_cohort:g}, once an epoch, out of',
+    }.get(self.sampling, f'fixed cohorts of {self.expected_cohort:g} out of')
+    caution = ' (approximate: accounted as Poisson)' if self.approximate else ''
+    return (
+      f'{self.unit.capitalize()}-level DP, {self.neighbouring}: (epsilon,'
+      f' delta) = ({epsilon:.2f}, {self.delta:g}); {cohorts}'
+      f' {self.population:,} {self.unit}s{caution}, noise multiplier'
+      f' {self.noise_multiplier:g}.'
+    )

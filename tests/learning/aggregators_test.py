@@ -126,3 +126,94 @@ def test_empty_cohort_still_adds_noise(noisy):
 def test_bad_seeds(seed):
   with pytest.raises(ValueError, match='noise_seed'):
     learning.build_dp_aggregator(_plan(), seed)
+
+
+_COUNTED = privacy.AdaptiveClipping(
+  target_quantile=0.5, learning_rate=0.2, count_stddev=1e-6
+)
+
+
+@pytest.fixture(scope='module')
+def adaptive(tff_worker):
+  # Without noise, the clip moves by hand-computed steps.
+  return _process(adaptive_clipping=_COUNTED)
+
+
+def test_adaptive_clip_by_hand(adaptive):
+  # Clip 1: three of four below it, so it shrinks by exp(-0.2 (3/4 - 1/2)).
+  values = [_value(0.1), _value(0.5), _value(1.0), _value(5.0)]
+  output = adaptive.next(adaptive.initialize(), values)
+  clip = output.measurements['dp_query_metrics']['clip_norm']
+  assert clip == pytest.approx(math.exp(-0.05), rel=1e-5)
+  np.testing.assert_allclose(output.result[0][0], (0.1 + 0.5 + 1 + 1) / 4)
+  # The next round clips to the new norm.
+  second = adaptive.next(output.state, [_value(5.0)] * 4)
+  np.testing.assert_allclose(second.result[0][0], math.exp(-0.05), rtol=1e-5)
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, 1e30])
+def test_not_finite_counts_as_above_the_clip(adaptive, bad):
+  # -1/2 over the expected four: the share is 0.5 - 0.125.
+  output = adaptive.next(adaptive.initialize(), [_value(bad)])
+  clip = output.measurements['dp_query_metrics']['clip_norm']
+  assert clip == pytest.approx(math.exp(0.2 * 0.125), rel=1e-5)
+  assert np.isfinite(output.result[0]).all()
+
+
+def test_adaptive_noise_follows_the_clip(tff_worker):
+  plan = dict(
+    noise_multiplier=0.5,
+    clip_norm=2.0,
+    adaptive_clipping=privacy.AdaptiveClipping(count_stddev=0.5),
+  )
+  process = _process(**plan)
+  first = process.next(process.initialize(), [])
+  expected = _plan(**plan).update_noise_multiplier
+  assert expected == pytest.approx(0.5 / math.sqrt(0.75))
+  assert np.std(first.result[0]) == pytest.approx(expected * 2 / 4, rel=0.02)
+  clip = first.measurements['dp_query_metrics']['clip_norm']
+  assert clip != 2.0
+  second = process.next(first.state, [])
+  assert np.std(second.result[0]) == pytest.approx(
+    expected * clip / 4, rel=0.02
+  )
+
+
+def test_the_event_in_the_state_is_the_accounted_one(noisy):
+  output = noisy.next(noisy.initialize(), [_value(0.0)])
+  assert output.state.dp_event.noise_multiplier == pytest.approx(0.5)
+
+
+_TREE = dict(
+  population=16, expected_cohort=4, sampling='epochs', mechanism='tree'
+)
+
+
+def test_tree_without_noise_is_the_mean(tff_worker):
+  process = _process(**_TREE)
+  output = process.next(
+    process.initialize(), [_value(0.5), _value(3.0, (0, 4.0)), _value(math.nan)]
+  )
+  np.testing.assert_allclose(output.result[0][0], (0.5 + 0.6) / 4, rtol=1e-6)
+
+
+def test_tree_noise_is_of_nodes_and_restarts(tff_worker):
+  process = _process(noise_multiplier=0.5, **_TREE)
+  state = process.initialize()
+  results = []
+  for _ in range(5):  # An epoch has four rounds.
+    output = process.next(state, [])
+    state = output.state
+    results.append(output.result[0])
+  node = 0.5 / 4  # sigma S / (qN)
+  assert np.std(results[0]) == pytest.approx(node, rel=0.02)
+  # Independent noise would add up to 2 nodes over four rounds; a tree's sum is
+  # one node, and the efficient estimator makes it less.
+  assert np.std(np.sum(results[:4], axis=0)) < 1.01 * node
+  # The fifth round begins a new tree, which knows nothing of the old one.
+  assert np.std(results[4]) == pytest.approx(node, rel=0.02)
+  old = np.sum(results[:4], axis=0)
+  assert abs(np.corrcoef(old, results[4])[0, 1]) < 0.03
+  again = _process(noise_multiplier=0.5, **_TREE)
+  repeated = again.next(again.initialize(), []).result[0]
+  np.testing.assert_array_equal(repeated, results[0])

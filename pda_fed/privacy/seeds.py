@@ -1,0 +1,87 @@
+"""Seeds: one number of the user's, separate streams for each purpose.
+
+A run that is meant to be private takes no seed: its noise and its cohorts come
+from the system's entropy. A run with a seed can be repeated, and so can its
+noise, by whoever knows the seed.
+
+    >>> reproducible = SeedStreams(7)
+    >>> reproducible.sampling == reproducible.noise
+    False
+    >>> SeedStreams(7).noise == reproducible.noise
+    True
+"""
+
+import secrets
+from typing import Literal, Optional
+
+import numpy as np
+from pda_fed import _validate
+
+Stream = Literal['sampling', 'initialization', 'shuffling', 'noise', 'public']
+# Numbers of streams must never change: they are part of what a seed means.
+_STREAMS = {
+  'sampling': 1,
+  'initialization': 2,
+  'shuffling': 3,
+  'noise': 4,
+  'public': 5,
+}
+
+
+def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
+  """Returns the generator of a stream at one step, a round for example.
+
+  Args:
+    stream: What the numbers are for.
+    seed: The seed of the stream.
+    step: Different steps have independent generators.
+
+  Raises:
+    ValueError: If there is no such stream.
+  """
+  _validate.one_of(tuple(_STREAMS), stream=stream)
+  return np.random.default_rng([_STREAMS[stream], seed, step])
+
+
+class SeedStreams:
+  """The seeds of a run.
+
+  Attributes:
+    reproducible: Whether the seeds follow from one that the user gave.
+    sampling: Which users are in a round.
+    initialization: The model's first weights.
+    shuffling: The order of a user's data.
+    noise: The noise of the DP aggregation, 63 bits.
+    public: Which public users are used when.
+  """
+
+  def __init__(self, seed: Optional[int] = None):
+    """Derives the seeds, or draws them.
+
+    Args:
+      seed: None draws every seed from the system's entropy.
+
+    Raises:
+      ValueError: If `seed` is negative.
+    """
+    if seed is not None:
+      _validate.integers(0, seed=seed)
+    self.reproducible = seed is not None
+    for name, number in _STREAMS.items():
+      if seed is None:
+        value = secrets.randbits(63)
+      else:
+        words = np.random.SeedSequence([number, seed]).generate_state(
+          1, np.uint64
+        )
+        value = int(words[0]) >> 1  # 63 bits fit into TensorFlow's int64.
+      setattr(self, name, value)
+
+  def statement(self) -> str:
+    """What `config.json` says about the noise of the run."""
+    if self.reproducible:
+      return (
+        'The noise of this run follows from its seed: whoever knows the seed'
+        ' can take the noise off. The guarantee holds against those who do not.'
+      )
+    return 'The noise of this run was drawn from a fresh secret seed.'

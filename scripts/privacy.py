@@ -1,0 +1,227 @@
+"""Epsilon from noise, noise from epsilon, rounds from both.
+
+    python -m scripts.privacy --preset=stackoverflow
+    python -m scripts.privacy --population=10000 --expected_cohort=100 \
+        --rounds=500 --delta=1e-5 --target_epsilon=4
+    python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
+        --solve_rounds --json
+
+A preset is a plan of the paper; other flags change it. With --target_epsilon
+the noise is solved for, or with --solve_rounds the number of rounds.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+import dataclasses
+import json
+import math
+from typing import Optional
+
+from absl import flags
+import numpy as np
+from pda_fed import privacy
+from pda_fed.privacy import presets
+
+_PRESET = flags.DEFINE_enum(
+  'preset', None, list(presets.PRESETS), 'A plan of the paper to start from.'
+)
+_POPULATION = flags.DEFINE_integer('population', None, 'N, private users.')
+_EXPECTED_COHORT = flags.DEFINE_float(
+  'expected_cohort', None, 'qN, the mean number of users in a round.'
+)
+_ROUNDS = flags.DEFINE_integer('rounds', None, 'T, the number of rounds.')
+_DELTA = flags.DEFINE_float('delta', None, 'Delta of (epsilon, delta).')
+_NOISE_MULTIPLIER = flags.DEFINE_float(
+  'noise_multiplier', None, 'sigma, the noise over the clip.'
+)
+_TARGET_EPSILON = flags.DEFINE_float(
+  'target_epsilon', None, 'Solve for the smallest noise that keeps it.'
+)
+_SOLVE_ROUNDS = flags.DEFINE_bool(
+  'solve_rounds', False, 'With --target_epsilon: solve for the rounds instead.'
+)
+_SAMPLING = flags.DEFINE_enum(
+  'sampling',
+  None,
+  ['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs'],
+  "How cohorts are drawn; 'epochs' is for tree aggregation (DP-FTRL).",
+)
+_ACCOUNTANT = flags.DEFINE_enum(
+  'accountant', None, ['pld', 'rdp'], 'For solving; by default the tightest.'
+)
+_JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
+_PLOT = flags.DEFINE_string(
+  'plot', None, 'Draw epsilon against rounds into this PNG, SVG or PDF file.'
+)
+
+_FIELDS = {
+  'population': _POPULATION,
+  'expected_cohort': _EXPECTED_COHORT,
+  'rounds': _ROUNDS,
+  'delta': _DELTA,
+  'noise_multiplier': _NOISE_MULTIPLIER,
+  'sampling': _SAMPLING,
+}
+
+
+def _check_flags() -> None:
+  target = _TARGET_EPSILON.value
+  if _SOLVE_ROUNDS.value and target is None:
+    raise ValueError('--solve_rounds needs --target_epsilon.')
+  solved = 'rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'
+  if target is not None and _FIELDS[solved].value is not None:
+    raise ValueError(
+      f'--{solved} must not be given when it is solved for. Found'
+      f' {_FIELDS[solved].value!r}.'
+    )
+
+
+def _plan_from_flags() -> privacy.PrivacyPlan:
+  """The plan that the flags describe, before anything is solved for."""
+  settings = {'clip_norm': 1.0}
+  if _PRESET.value is not None:
+    plan = presets.get_preset(_PRESET.value).plan
+    settings = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
+  elif _TARGET_EPSILON.value is not None:
+    # Solved for; any value will do until then.
+    settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
+  for name, flag in _FIELDS.items():
+    if flag.value is not None:
+      settings[name] = flag.value
+  if settings.get('sampling') == 'epochs':
+    settings['mechanism'] = 'tree'
+  missing = [f'--{n}' for n in _FIELDS if n not in settings and n != 'sampling']
+  if missing:
+    raise ValueError(
+      f'{", ".join(missing)} must be given, or --preset (one of'
+      f' {", ".join(presets.PRESETS)}).'
+    )
+  return privacy.PrivacyPlan(**settings)
+
+
+def _epsilon(plan: privacy.PrivacyPlan, accountant: str) -> Optional[float]:
+  """Epsilon, or None where the accountant cannot handle the plan."""
+  if accountant == 'pld' and plan.sampling in ('fixed_size', 'epochs'):
+    return None
+  return privacy.epsilon(plan, accountant=accountant)
+
+
+def _tightest(plan: privacy.PrivacyPlan) -> str:
+  if _ACCOUNTANT.value is not None:
+    return _ACCOUNTANT.value
+  return 'rdp' if plan.sampling in ('fixed_size', 'epochs') else 'pld'
+
+
+def _solve(plan: privacy.PrivacyPlan) -> privacy.PrivacyPlan:
+  target = _TARGET_EPSILON.value
+  if target is None:
+    return plan
+  if not _SOLVE_ROUNDS.value:
+    return privacy.calibrate(plan, target, _tightest(plan))
+  rounds = privacy.max_rounds(plan, target, _tightest(plan))
+  if rounds == 0:
+    raise ValueError(
+      f'--target_epsilon must allow a round; one alone spends'
+      f' {privacy.epsilon(plan, 1, accountant=_tightest(plan)):.4g}. Found'
+      f' {target!r}.'
+    )
+  return dataclasses.replace(plan, rounds=rounds)
+
+
+def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
+  import matplotlib
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot as plt
+
+  rounds = np.unique(np.linspace(0, plan.rounds, 40).astype(int))
+  figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
+  for accountant, style in (('rdp', '--'), ('pld', '-')):
+    if _epsilon(plan, accountant) is None:
+      continue
+    curve = privacy.epsilon_curve(plan, rounds, accountant)
+    axes.plot(rounds, curve, style, label=accountant.upper())
+    axes.annotate(
+      f'{curve[-1]:.3g}',
+      (rounds[-1], curve[-1]),
+      xytext=(-4, 4),
+      textcoords='offset points',
+      ha='right',
+    )
+  axes.set_xlabel('rounds')
+  axes.set_ylabel(f'epsilon at delta = {plan.delta:g}')
+  axes.set_title(
+    f'{plan.sampling} cohorts of {plan.expected_cohort:g} out of'
+    f' {plan.population:,}, noise multiplier {plan.noise_multiplier:.4g}',
+    fontsize=10,
+  )
+  axes.set_xlim(0, plan.rounds)
+  axes.set_ylim(bottom=0)
+  axes.grid(alpha=0.3)
+  axes.legend(loc='upper left')
+  figure.savefig(path, dpi=150)
+
+
+def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
+  """Keys as the experiments' outputs; infinity is null, as JSON has none."""
+
+  def number(value: Optional[float]) -> Optional[float]:
+    return value if value is not None and math.isfinite(value) else None
+
+  return {
+    'epsilon_pld': number(_epsilon(plan, 'pld')),
+    'epsilon_rdp': number(_epsilon(plan, 'rdp')),
+    'noise_multiplier': plan.noise_multiplier,
+    'delta': plan.delta,
+    'rounds': plan.rounds,
+    'population': plan.population,
+    'expected_cohort': plan.expected_cohort,
+    'sampling': plan.sampling,
+    'neighbouring': plan.neighbouring,
+    'approximate': plan.approximate,
+    'private': plan.noise_multiplier > 0,
+  }
+
+
+def _print_table(plan: privacy.PrivacyPlan) -> None:
+  epsilons = {a: _epsilon(plan, a) for a in ('pld', 'rdp')}
+
+  def show(value: Optional[float]) -> str:
+    return 'not known' if value is None else f'{value:.4g}'
+
+  rows = [
+    ('epsilon (PLD, tight)', show(epsilons['pld'])),
+    ('epsilon (RDP)', show(epsilons['rdp'])),
+    ('delta', f'{plan.delta:g}'),
+    ('noise multiplier', f'{plan.noise_multiplier:.6g}'),
+    ('rounds', f'{plan.rounds:,}'),
+    (f'population ({plan.unit}s)', f'{plan.population:,}'),
+    ('expected cohort', f'{plan.expected_cohort:g}'),
+    ('sampling rate', f'{plan.sampling_rate:.4g}'),
+  ]
+  if _PRESET.value is not None:
+    preset = presets.get_preset(_PRESET.value)
+    if preset.plan == plan:
+      rows.insert(2, ("the paper's epsilon", f'{preset.paper_epsilon:g}'))
+  width = max(len(name) for name, _ in rows)
+  for name, value in rows:
+    print(f'{name:<{width}}  {value}')
+  best = epsilons['pld'] if epsilons['pld'] is not None else epsilons['rdp']
+  print(f'\n{plan.describe(best)}')
+
+
+def main() -> None:
+  """Runs with the flags' settings."""
+  _check_flags()
+  plan = _solve(_plan_from_flags())
+  if _PLOT.value is not None:
+    _plot(plan, _PLOT.value)
+  if _JSON.value:
+    print(json.dumps(_as_json(plan), indent=2))
+  else:
+    _print_table(plan)
+
+
+if __name__ == '__main__':
+  cli.run(main)

@@ -1,0 +1,48 @@
+import itertools
+
+import numpy as np
+from pda_fed import privacy
+from pda_fed.privacy import seeds
+import pytest
+
+_STREAMS = ('sampling', 'initialization', 'shuffling', 'noise', 'public')
+
+
+def _values(streams):
+  return [getattr(streams, name) for name in _STREAMS]
+
+
+def test_a_seed_gives_separate_streams_that_repeat():
+  values = _values(privacy.SeedStreams(3))
+  assert len(set(values)) == len(_STREAMS)
+  assert all(0 <= v < 2**63 for v in values)
+  assert values == _values(privacy.SeedStreams(3))
+  assert not set(values) & set(_values(privacy.SeedStreams(4)))
+
+
+def test_without_a_seed_every_run_is_fresh():
+  assert not set(_values(privacy.SeedStreams())) & set(
+    _values(privacy.SeedStreams())
+  )
+
+
+def test_the_statement_tells_which():
+  assert 'can take the noise off' in privacy.SeedStreams(0).statement()
+  assert 'secret' in privacy.SeedStreams().statement()
+
+
+def test_generators_differ_by_stream_and_step():
+  draws = [
+    seeds.generator(stream, seed, step).random(1000)
+    for stream, seed, step in itertools.product(_STREAMS, (0, 1), (0, 1))
+  ]
+  correlations = np.corrcoef(draws)
+  np.fill_diagonal(correlations, 0)
+  assert np.abs(correlations).max() < 0.2
+
+
+def test_bad_input():
+  with pytest.raises(ValueError, match='seed must be at least 0'):
+    privacy.SeedStreams(-1)
+  with pytest.raises(ValueError, match='stream must be one of'):
+    seeds.generator('nonsense', 0, 0)
