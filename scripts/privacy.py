@@ -135,7 +135,9 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   matplotlib.use('Agg')
   from matplotlib import pyplot as plt
 
-  rounds = np.unique(np.linspace(0, plan.rounds, 40).astype(int))
+  # Epsilon rises fastest at first, so there the points are closest.
+  places = np.linspace(1, np.sqrt(plan.rounds), 40) ** 2
+  rounds = np.unique(np.round(places).astype(int))
   figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
   for accountant, style in (('rdp', '--'), ('pld', '-')):
     if _epsilon(plan, accountant) is None:
@@ -152,14 +154,14 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   axes.set_xlabel('rounds')
   axes.set_ylabel(f'epsilon at delta = {plan.delta:g}')
   axes.set_title(
-    f'{plan.sampling} cohorts of {plan.expected_cohort:g} out of'
+    f'cohorts of {plan.expected_cohort:g} ({plan.sampling}) out of'
     f' {plan.population:,}, noise multiplier {plan.noise_multiplier:.4g}',
     fontsize=10,
   )
   axes.set_xlim(0, plan.rounds)
-  axes.set_ylim(bottom=0)
+  axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
   axes.grid(alpha=0.3)
-  axes.legend(loc='upper left')
+  axes.legend(loc='lower right')
   figure.savefig(path, dpi=150)
 
 

@@ -212,19 +212,18 @@ class PrivacyPlan:
       ValueError: If `round_num` or `seed` is negative.
     """
     _validate.integers(0, round_num=round_num, seed=seed)
+    size = int(self.expected_cohort)
     if self.sampling == 'epochs':
       epoch, place = divmod(round_num, self.rounds_per_epoch)
-      order = seeds.generator('sampling', seed, epoch).permutation(
-        self.population
-      )
-      start = place * int(self.expected_cohort)
-      return np.sort(order[start : start + int(self.expected_cohort)])
-    rng = seeds.generator('sampling', seed, round_num)
+      draws = seeds.generator('sampling', seed, epoch).random(self.population)
+      # An order by sorting is the same in every numpy, which `permutation`
+      # and `choice` do not promise.
+      order = np.argsort(draws, kind='stable')
+      return np.sort(order[place * size : (place + 1) * size])
+    draws = seeds.generator('sampling', seed, round_num).random(self.population)
     if self.sampling == 'poisson':
-      return np.flatnonzero(rng.random(self.population) < self.sampling_rate)
-    return np.sort(
-      rng.choice(self.population, int(self.expected_cohort), replace=False)
-    )
+      return np.flatnonzero(draws < self.sampling_rate)
+    return np.sort(np.argsort(draws, kind='stable')[:size])
 
   def aggregation_arguments(self) -> dict[str, float]:
     """The arguments of `vectorized.private_mean` for a fixed clip.

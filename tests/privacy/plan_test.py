@@ -38,6 +38,22 @@ def test_cohorts_are_independent_draws_of_users():
   assert cohort.min() >= 0 and cohort.max() < 1000
 
 
+@pytest.mark.parametrize(
+  'sampling, mechanism, expected',
+  [
+    ('poisson', 'gaussian', [270, 478, 542, 594, 703, 858]),
+    ('fixed_size', 'gaussian', [270, 478, 542, 594, 703]),
+    ('epochs', 'tree', [55, 488, 727, 783, 858]),
+  ],
+)
+def test_a_seed_means_the_same_cohort_everywhere(sampling, mechanism, expected):
+  # Both engines, and every version of numpy, must draw these.
+  plan = dataclasses.replace(
+    _PLAN, expected_cohort=5, sampling=sampling, mechanism=mechanism
+  )
+  assert plan.cohort(3, seed=1).tolist() == expected
+
+
 def test_an_empty_cohort_is_a_cohort():
   plan = dataclasses.replace(_PLAN, population=3, expected_cohort=0.01)
   assert len(plan.cohort(0, seed=0)) == 0
