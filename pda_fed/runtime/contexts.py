@@ -43,13 +43,30 @@ class _ExecutorCache(cachetools.LRUCache):
     return key, executor
 
 
+class _UnwatchedChannel:
+  """A channel whose state nobody polls.
+
+  TFF's stub polls it in a thread, which prints a traceback when the channel is
+  closed under it. We watch the worker's process instead.
+  """
+
+  def __init__(self, channel: grpc.Channel):
+    self.unary_unary = channel.unary_unary
+
+  def subscribe(self, callback, try_to_connect=False):
+    """Does not call back."""
+    del callback, try_to_connect
+
+
 class WorkerExecutorFactory(tff.framework.ExecutorFactory):
   """Hands out executors on one worker, as long as it is alive."""
 
   def __init__(self, worker: worker_lib.LocalWorker):
     self._worker = worker
     self._channel = grpc.insecure_channel(worker.target, _CHANNEL_OPTIONS)
-    self._stub = tff.framework.RemoteExecutorGrpcStub(self._channel)
+    self._stub = tff.framework.RemoteExecutorGrpcStub(
+      _UnwatchedChannel(self._channel)
+    )
     self._executors = _ExecutorCache(_EXECUTOR_CACHE_SIZE)
 
   def create_executor(

@@ -424,6 +424,18 @@ class TestProgramEnds:
     folders = temporary_folder.glob
     assert _wait_until(lambda: not list(folders('pda_fed-*')), 5)
 
+  def test_silently_however_often_workers_come_and_go(self):
+    # gRPC threads that outlive a closed channel print tracebacks, sometimes.
+    program = _program("""
+      for _ in range(6):
+        with runtime.local_workers():
+          add_one(1.0)
+      """)
+    done = subprocess.run(
+      program, cwd=_ROOT, capture_output=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (b'', b'', 0)
+
   def test_by_an_exception(self):
     process, pid = self._start(_WITH_BLOCK, 'raise ValueError("mine")')
     _, err = process.communicate(timeout=30)
