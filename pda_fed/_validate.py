@@ -61,18 +61,6 @@ def between(low: _Number, high: _Number, **named: _Number) -> None:
     _check(name, value, low < value < high, f'in ({low}, {high})')
 
 
-def at_least(low: _Number, **named: _Number) -> None:
-  """Raises unless every value is finite and at least `low`."""
-  for name, value in named.items():
-    _number(name, value)
-    _check(
-      name,
-      value,
-      math.isfinite(value) and value >= low,
-      f'at least {low} and finite',
-    )
-
-
 def integers(low: int, **named: int) -> None:
   """Raises unless every value is an integer and at least `low`."""
   for name, value in named.items():

@@ -85,6 +85,12 @@ def run(main: Callable[[], None]) -> NoReturn:
     warnings.showwarning = _show_warning
     try:
       main()
+      sys.stdout.flush()
+    except BrokenPipeError:
+      # The reader, `head` for example, has seen enough. Python would complain
+      # once more when it flushes at exit.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      sys.exit(141)
     except KeyboardInterrupt:
       print('interrupted', file=sys.stderr)
       sys.exit(130)

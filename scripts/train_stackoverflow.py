@@ -1,7 +1,7 @@
 """Trains a next-word model with DP-FedAvg and prints what it learnt.
 
 The data are TFF's own synthetic StackOverflow sentences, dealt to
-`--population` users, so that this runs anywhere, offline, in about a minute:
+`--population` users, so that this runs anywhere, offline, in half a minute:
 
     python -m scripts.train_stackoverflow --rounds=20
     bazel run //scripts:train_stackoverflow -- --rounds=20
@@ -45,8 +45,10 @@ _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
 _SEED = flags.DEFINE_integer(
   'seed',
   0,
-  'Seed of data, model, cohorts and noise. A negative one draws them anew:'
-  ' do that when the run is meant to be private.',
+  'Seed of data, model, cohorts and noise. -1 draws them anew: do that when'
+  ' the run is meant to be private.',
+  lower_bound=-1,
+  upper_bound=2**63 - 1,
 )
 _ISOLATION = flags.DEFINE_enum_class(
   'worker_isolation',
@@ -92,6 +94,7 @@ def _print_result(
     )
   )
   print(f'\n{plan.describe(result.evaluations[-1].epsilon)}')
+  print(result.noise_statement)
 
 
 def main() -> None:

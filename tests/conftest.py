@@ -13,9 +13,8 @@ def tff_worker():
   """One TFF worker for all tests of a pytest process that compute with TFF."""
   from pda_fed import runtime
 
-  worker = runtime.use_local_worker()
-  yield worker
-  worker.stop()
+  with runtime.local_workers() as workers:
+    yield workers[0]
 
 
 def pytest_unconfigure(config):

@@ -3,6 +3,7 @@
 from importlib import metadata
 import pathlib
 import re
+import sysconfig
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_installed_versions_are_those_of_the_lock():
     if installed != version:
       wrong[name] = (installed, version)
   assert wrong == {}
+
+
+def test_nothing_else_is_installed():
+  # The environment's own folder: others may be on the path as well.
+  packages = sysconfig.get_path('purelib')
+  installed = {
+    _normalized(d.metadata['Name'])
+    for d in metadata.distributions(path=[packages])
+  }
+  assert installed - set(_lock()) <= {'pip', 'pda-fed'}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 # network is needed. A Bazel 6 or 7 on PATH is used as it is. One line a step;
 # the output of a step is shown only if it fails. No process is left behind.
 set -euo pipefail
+set -m  # A step is a process group, so that it can be ended whole.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 script=(//scripts:train_stackoverflow -- --rounds=2)
@@ -28,7 +29,7 @@ child=
 server=no
 finish() {
   if [[ -n $child ]]; then  # We were interrupted in the middle of a step.
-    kill "$child" 2> /dev/null || true
+    kill -- "-$child" 2> /dev/null || true
     wait "$child" || true
   fi
   # Left alone, the server would stay for three hours.
@@ -69,8 +70,13 @@ install_packages() {
 
 # Runs the script through Bazel and through Python; both must print the same.
 same_output() {
-  diff <(bazel run "${options[@]}" "${script[@]}") \
-    <(python -m "scripts.${script[0]#*:}" "${script[@]:2}")
+  local folder
+  folder=$(mktemp -d)
+  bazel run "${options[@]}" "${script[@]}" > "$folder/bazel" &&
+    python -m "scripts.${script[0]#*:}" "${script[@]:2}" > "$folder/python" &&
+    [[ -s $folder/python ]] &&
+    diff "$folder/bazel" "$folder/python" &&
+    rm -r "$folder"
 }
 
 [[ -x .venv/bin/python3 ]] || fail "there is no .venv: run make test first"

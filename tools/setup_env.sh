@@ -37,7 +37,12 @@ oldest=$(printf '%s\n2.31\n' "${glibc:-0}" | sort -V | head -n 1)
 find_python() {
   python=
   found=
-  for candidate in ${PYTHON:-python3.11 python3 python}; do
+  if [ -n "${PYTHON:-}" ]; then
+    set -- "$PYTHON"
+  else
+    set -- python3.11 python3 python
+  fi
+  for candidate in "$@"; do
     version=$("$candidate" -c '
 import sys
 print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
@@ -65,7 +70,7 @@ exec 9> "$venv.lock"
 flock -n 9 || { say "another make is setting up $venv; waiting for it."; flock 9; }
 up_to_date && exit 0
 
-say "setting up $venv with $("$python" -V 2>&1) (about 2 GB, a few minutes, once)."
+say "setting up $venv with $("$python" -V 2>&1) (about 2.8 GB, a few minutes, once)."
 rm -rf "$venv"
 : > "$log"
 "$python" -m venv "$venv" >> "$log" 2>&1 ||

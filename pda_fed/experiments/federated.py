@@ -12,6 +12,9 @@ from pda_fed import models
 from pda_fed import privacy
 import tensorflow_federated as tff
 
+# Enough to meet all of the eight sentences that users draw from.
+_EVALUATION_USERS = 10
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedConfig:
@@ -32,7 +35,7 @@ class FederatedConfig:
   """
 
   plan: privacy.PrivacyPlan
-  client_learning_rate: float = 0.5
+  client_learning_rate: float = 1.0
   server_learning_rate: float = 1.0
   server_momentum: float = 0.9
   batch_size: int = 16
@@ -46,7 +49,11 @@ class FederatedConfig:
       client_learning_rate=self.client_learning_rate,
       server_learning_rate=self.server_learning_rate,
     )
-    _validate.in_range(0, 1, server_momentum=self.server_momentum)
+    _validate.non_negative(server_momentum=self.server_momentum)
+    if self.server_momentum >= 1:
+      raise ValueError(
+        f'server_momentum must be in [0, 1). Found {self.server_momentum}.'
+      )
     _validate.integers(
       1,
       batch_size=self.batch_size,
@@ -84,10 +91,12 @@ class FederatedResult:
   Attributes:
     evaluations: From round 0, the initial model, to the last.
     seconds_per_round: The mean, without evaluation and building.
+    noise_statement: Whether the noise was secret, in words.
   """
 
   evaluations: tuple[Evaluation, ...]
   seconds_per_round: float
+  noise_statement: str
 
 
 class _SyntheticTask:
@@ -95,7 +104,7 @@ class _SyntheticTask:
 
   def __init__(self, config: FederatedConfig, seeds: privacy.SeedStreams):
     users = learning.load_synthetic_stackoverflow(
-      config.plan.population, seed=seeds.shuffling
+      config.plan.population + _EVALUATION_USERS, seed=seeds.shuffling
     )
     self._datasets = [
       learning.make_dataset(s, config.batch_size) for s in users.sentences
@@ -129,8 +138,10 @@ class _SyntheticTask:
     eval_state = self._evaluation.set_model_weights(
       self._evaluation_state, weights
     )
-    # Every user draws from the same eight sentences: ten users show them all.
-    output = self._evaluation.next(eval_state, self._datasets[:10])
+    # These users take no part in training: what is measured on them is not
+    # covered by epsilon.
+    users = self._datasets[-_EVALUATION_USERS:]
+    output = self._evaluation.next(eval_state, users)
     return output.metrics['client_work']['eval']['current_round_metrics']
 
 
@@ -187,4 +198,6 @@ def run_federated(
       evaluate(rounds_done)
     if on_round is not None:
       on_round(rounds_done, evaluations[-1])
-  return FederatedResult(tuple(evaluations), seconds / plan.rounds)
+  return FederatedResult(
+    tuple(evaluations), seconds / plan.rounds, seeds.statement()
+  )

@@ -1,19 +1,27 @@
 """Federated learning processes in TFF."""
 
 from pda_fed.learning.aggregators import build_dp_aggregator
-from pda_fed.learning.dp_fedavg import build_dp_fedavg
+from pda_fed.learning.mirror import build_mirror_finalizer
 from pda_fed.learning.next_word import build_model_fn
 from pda_fed.learning.next_word import make_dataset
+from pda_fed.learning.processes import build_dp_fedavg
+from pda_fed.learning.processes import build_pda_dpmd
+from pda_fed.learning.public_update import PublicData
+from pda_fed.learning.public_update import PublicUpdate
 from pda_fed.learning.synthetic_stackoverflow import (
   load_synthetic_stackoverflow,
 )
 from pda_fed.learning.synthetic_stackoverflow import SyntheticUsers
 
 __all__ = [
+  'PublicData',
+  'PublicUpdate',
   'SyntheticUsers',
   'build_dp_aggregator',
   'build_dp_fedavg',
+  'build_mirror_finalizer',
   'build_model_fn',
+  'build_pda_dpmd',
   'load_synthetic_stackoverflow',
   'make_dataset',
 ]

@@ -8,7 +8,6 @@ stateless generators.
 """
 
 import collections
-import secrets
 from typing import Optional
 
 import dp_accounting
@@ -44,10 +43,26 @@ def clip_update(update, clip_norm: tf.Tensor):
   )
 
 
-def _seed_words(seed: int) -> tf.Tensor:
-  """A seed of 64 bits in the form of TensorFlow's stateless generators."""
+def _seed_words(seed: Optional[int], dtype: tf.DType) -> tf.Tensor:
+  """A seed in the form of TensorFlow's stateless generators.
+
+  Args:
+    seed: 64 bits, or None for entropy of the machine that runs `initialize`:
+      then every call of it has noise of its own.
+    dtype: An integer type.
+  """
+  if seed is None:
+    return tf.raw_ops.NonDeterministicInts(shape=[2], dtype=dtype)
   words = tf.constant([seed & 0xFFFFFFFF, seed >> 32], tf.uint32)
-  return tf.bitcast(words, tf.int32)
+  return tf.cast(tf.bitcast(words, tf.int32), dtype)
+
+
+class _TreeNoise(tfp.tree_aggregation.GaussianNoiseGenerator):
+  """Noise of tree nodes, whose seed never comes from the clock."""
+
+  def initialize(self):
+    """See the base class."""
+    return self.make_state(_seed_words(self._seed, tf.int64), self._noise_std)
 
 
 class PlannedSumQuery(tfp.SumAggregationDPQuery):
@@ -63,12 +78,12 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     '_GlobalState', ['clip_norm', 'seed', 'round_num']
   )
 
-  def __init__(self, plan: privacy.PrivacyPlan, seed: int):
+  def __init__(self, plan: privacy.PrivacyPlan, seed: Optional[int]):
     """Initializes the query.
 
     Args:
       plan: With the 'gaussian' mechanism.
-      seed: 64 bits.
+      seed: 64 bits, or None for fresh noise at each initialization.
     """
     self._plan = plan
     self._adaptive = plan.adaptive_clipping
@@ -78,7 +93,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     """See the base class."""
     return self._GlobalState(
       tf.constant(self._plan.clip_norm, tf.float32),
-      _seed_words(self._seed),
+      _seed_words(self._seed, tf.int32),
       tf.constant(0, tf.int32),
     )
 
@@ -140,7 +155,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
 class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
   """Tree aggregation, with a new tree each epoch."""
 
-  def __init__(self, plan: privacy.PrivacyPlan, seed: int):
+  def __init__(self, plan: privacy.PrivacyPlan, seed: Optional[int]):
     self._plan = plan
     self._seed = seed
 
@@ -148,10 +163,8 @@ class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
     """See the base class."""
     plan = self._plan
     record_specs = tff.types.type_to_tf_tensor_specs(value_type)
-    generator = tfp.tree_aggregation.GaussianNoiseGenerator(
-      plan.clip_norm * plan.noise_multiplier,
-      record_specs,
-      self._seed >> 1,  # It takes 63 bits.
+    generator = _TreeNoise(
+      plan.clip_norm * plan.noise_multiplier, record_specs, self._seed
     )
     query = tfp.RestartQuery(
       tfp.TreeResidualSumQuery(
@@ -181,8 +194,11 @@ def build_dp_aggregator(
   Args:
     plan: Gives the clip, the noise and the expected cohort.
     noise_seed: 64 bits from which all noise follows. Whoever knows it can take
-      the noise off again. By default it is drawn from the system's entropy
-      and kept nowhere but in the process's state.
+      the noise off again. By default every call of the process's `initialize`
+      draws one from the system's entropy and keeps it in the state alone. The
+      noise is a function of the state, so calling `next` twice on one state
+      repeats it: that is what makes a run resumable, and what must not be done
+      with other clients.
 
   Returns:
     A factory of unweighted aggregation processes: under DP every client counts
@@ -191,10 +207,9 @@ def build_dp_aggregator(
   Raises:
     ValueError: If `noise_seed` does not fit into 64 bits.
   """
-  if noise_seed is None:
-    noise_seed = secrets.randbits(64)
-  _validate.integers(0, noise_seed=noise_seed)
-  _validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
+  if noise_seed is not None:
+    _validate.integers(0, noise_seed=noise_seed)
+    _validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
   if plan.mechanism == 'tree':
     return _TreeFactory(plan, noise_seed)
   return _divided(PlannedSumQuery(plan, noise_seed), plan)

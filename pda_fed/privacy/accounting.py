@@ -131,7 +131,10 @@ def _pld_epsilon_and_interval(
   plan: plan_lib.PrivacyPlan, rounds: int, delta: float
 ) -> tuple[float, float]:
   """Refines the grid until epsilon is settled."""
-  interval = _PLD_COARSEST
+  # A grid has as many points as losses are large: a large epsilon, which little
+  # noise gives, must not be computed to a hundredth.
+  rough = _rdp_epsilon(plan, rounds, delta)
+  interval = _PLD_COARSEST * max(1.0, rough / 10)
   epsilon = _pld_epsilon_on_grid(plan, rounds, delta, interval)
   while epsilon > 0 and interval > _PLD_FINEST:
     finer = _pld_epsilon_on_grid(plan, rounds, delta, interval / 3)

@@ -40,7 +40,10 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
     ValueError: If there is no such stream.
   """
   _validate.one_of(tuple(_STREAMS), stream=stream)
-  return np.random.default_rng([_STREAMS[stream], seed, step])
+  # A spawn key, not one list of numbers: a large seed would run into the step.
+  return np.random.default_rng(
+    np.random.SeedSequence(seed, spawn_key=(_STREAMS[stream], step))
+  )
 
 
 class SeedStreams:
@@ -71,9 +74,8 @@ class SeedStreams:
       if seed is None:
         value = secrets.randbits(63)
       else:
-        words = np.random.SeedSequence([number, seed]).generate_state(
-          1, np.uint64
-        )
+        sequence = np.random.SeedSequence(seed, spawn_key=(number,))
+        words = sequence.generate_state(1, np.uint64)
         value = int(words[0]) >> 1  # 63 bits fit into TensorFlow's int64.
       setattr(self, name, value)
 

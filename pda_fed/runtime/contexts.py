@@ -12,6 +12,8 @@ from typing import Optional, Union
 
 import cachetools
 import grpc
+from pda_fed import _validate
+from pda_fed.runtime import errors
 from pda_fed.runtime import worker as worker_lib
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_frontend import (
@@ -27,6 +29,10 @@ _CHANNEL_OPTIONS = (
 )
 # Executors kept, one for each number of clients met.
 _EXECUTOR_CACHE_SIZE = 10
+_END_SECONDS = 5.0
+# Failed tries in a row after which a live worker counts as out of reach; with
+# TFF's pauses between them, about two seconds.
+_MAX_FAILURES = 10
 
 
 class _ExecutorCache(cachetools.LRUCache):
@@ -68,6 +74,7 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
       _UnwatchedChannel(self._channel)
     )
     self._executors = _ExecutorCache(_EXECUTOR_CACHE_SIZE)
+    self._failures = 0
 
   def create_executor(
     self, cardinalities: tff.framework.CardinalitiesType
@@ -92,7 +99,16 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
     executor = self._executors.get(key)
     if executor is None:
       executor = tff.framework.RemoteExecutor(self._stub)
-      executor.set_cardinalities(cardinalities)
+      try:
+        executor.set_cardinalities(cardinalities)
+      except grpc.RpcError as e:
+        self._failures += 1
+        if self._failures > _MAX_FAILURES:
+          raise errors.WorkerDiedError(
+            f'The TFF worker cannot be reached at {self._worker.target}: {e}'
+          ) from e
+        raise  # TFF tries again, after a growing pause.
+      self._failures = 0
       self._executors[key] = executor
     return executor
 
@@ -103,6 +119,10 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
     executor = self._executors.pop(cardinalities.get(tff.CLIENTS, 0), None)
     if executor is not None:
       executor.close()
+
+  def check_owner(self) -> None:
+    """Raises `WorkerDiedError` in a process that did not start the worker."""
+    self._worker.check_owner()
 
   def close(self) -> None:
     """Closes all executors and the connection."""
@@ -122,12 +142,25 @@ _Context = Union[
 ]
 
 
+class _OwnedContext(tff.framework.SyncExecutionContext):
+  """A context that a forked process cannot wait for.
+
+  The thread that runs the calls does not exist there.
+  """
+
+  def __init__(self, factory: WorkerExecutorFactory):
+    super().__init__(executor_fn=factory, **_CONTEXT_OPTIONS)
+    self._factory = factory
+
+  def invoke(self, comp, arg):
+    self._factory.check_owner()
+    return super().invoke(comp, arg)
+
+
 def _build_context(factories: list[WorkerExecutorFactory]) -> _Context:
   """One worker runs whole computations; several share the clients of each."""
   if len(factories) == 1:
-    return tff.framework.SyncExecutionContext(
-      executor_fn=factories[0], **_CONTEXT_OPTIONS
-    )
+    return _OwnedContext(factories[0])
   return tff.backends.native.create_mergeable_comp_execution_context(
     [
       tff.framework.AsyncExecutionContext(executor_fn=f, **_CONTEXT_OPTIONS)
@@ -136,17 +169,35 @@ def _build_context(factories: list[WorkerExecutorFactory]) -> _Context:
   )
 
 
+def _end_event_loop(context: _Context) -> None:
+  """Ends the thread in which a context runs its calls.
+
+  TFF would end it when the context is collected, which the thread prevents.
+
+  Args:
+    context: Not usable afterwards.
+  """
+  runner = context._async_runner
+  runner._finalizer = lambda loop, thread: None
+  runner._event_loop.call_soon_threadsafe(runner._event_loop.stop)
+  runner._thread.join(_END_SECONDS)
+  if not runner._thread.is_alive():
+    runner._event_loop.close()
+
+
 class _Session:
   """Workers, the context over them, and their common end."""
 
   def __init__(self, num_workers: int, **worker_options):
-    if num_workers < 1:
-      raise ValueError(f'num_workers must be at least 1. Found {num_workers}.')
+    _validate.integers(1, num_workers=num_workers)
     share = max(1, worker_lib.available_cores() // num_workers)
     for name in ('max_concurrent_computation_calls', 'threads'):
-      worker_options[name] = worker_options.get(name) or share
+      if worker_options.get(name) is None:
+        worker_options[name] = share
     self.workers = []
+    self.context = None
     self._factories = []
+    self._owner_pid = os.getpid()
     try:
       for _ in range(num_workers):
         self.workers.append(worker_lib.LocalWorker(**worker_options))
@@ -158,6 +209,8 @@ class _Session:
     atexit.register(self.stop)
 
   def stop(self) -> None:
+    if os.getpid() != self._owner_pid:
+      return  # A forked process: nothing of this is its own.
     atexit.unregister(self.stop)
     # Workers first: their end is bounded in time, and it makes a call that is
     # still under way fail, where closing an executor would wait behind it.
@@ -165,6 +218,8 @@ class _Session:
       worker.stop()
     for factory in self._factories:
       factory.close()
+    if self.context is not None:
+      _end_event_loop(self.context)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ import fcntl
 import json
 import os
 import random
+import resource
 import select
 import shutil
 import signal
@@ -38,6 +39,7 @@ import struct
 import subprocess
 import sys
 import threading
+from typing import Union
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
@@ -91,19 +93,31 @@ def enter_network_namespace() -> None:
     )
 
 
-def listening_inodes(port: int) -> set[str]:
-  """Socket inodes that listen on `port` in this network namespace."""
-  inodes = set()
-  for table in ('/proc/self/net/tcp', '/proc/self/net/tcp6'):
+def listening_ports(pid: Union[int, str] = 'self') -> dict[str, int]:
+  """TCP ports that are listened on in the network namespace of `pid`.
+
+  Args:
+    pid: A process.
+
+  Returns:
+    The port of each listening socket, by the socket's inode.
+  """
+  ports = {}
+  for table in ('tcp', 'tcp6'):
     try:
-      with open(table, encoding='ascii') as f:
+      with open(f'/proc/{pid}/net/{table}', encoding='ascii') as f:
         rows = [line.split() for line in f.readlines()[1:]]
     except FileNotFoundError:  # A kernel without IPv6.
       continue
     for row in rows:
-      if row[3] == _TCP_LISTEN and int(row[1].rpartition(':')[2], 16) == port:
-        inodes.add(row[9])
-  return inodes
+      if row[3] == _TCP_LISTEN:
+        ports[row[9]] = int(row[1].rpartition(':')[2], 16)
+  return ports
+
+
+def listening_inodes(port: int) -> set[str]:
+  """Socket inodes that listen on `port` in this network namespace."""
+  return {inode for inode, p in listening_ports().items() if p == port}
 
 
 def socket_inodes(pid: int) -> set[str]:
@@ -196,8 +210,10 @@ class Worker:
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
   """Moves bytes until `source` ends, without bringing them into Python."""
-  pipe_out, pipe_in = os.pipe()
+  pipes = []
   try:
+    pipes += os.pipe()
+    pipe_out, pipe_in = pipes
     try:
       fcntl.fcntl(pipe_in, _F_SETPIPE_SZ, _SPLICE_BYTES)
     except OSError:
@@ -207,16 +223,16 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
         count -= os.splice(pipe_out, sink.fileno(), count)
     sink.shutdown(socket.SHUT_WR)
   except OSError:
-    # One side is gone, so the connection is over for the other side too: gRPC
-    # sees it close and reports the call as unavailable.
+    # One side is gone, or we are out of files, so the connection is over for
+    # the other side too: gRPC sees it close, and the call is unavailable.
     for end in (source, sink):
       try:
         end.shutdown(socket.SHUT_RDWR)
       except OSError:
         pass  # Closed already.
   finally:
-    os.close(pipe_out)
-    os.close(pipe_in)
+    for pipe in pipes:
+      os.close(pipe)
 
 
 def relay(client: socket.socket, worker: Worker) -> None:
@@ -272,15 +288,22 @@ class Supervisor:
 
   def _serve(self, worker: Worker) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-      listener.bind(self._options.socket)
-      listener.listen()
+      try:
+        listener.bind(self._options.socket)
+        listener.listen()
+      except OSError as e:
+        self._report('failed', reason=f'{self._options.socket}: {e.strerror}')
+        return
       self._report('ready', pid=worker.process.pid)
       while worker.process.poll() is None:
         gone, ready = self._program_gone(_POLL_SECONDS, listener)
         if gone:
           return
         if ready:
-          client, _ = listener.accept()
+          try:
+            client, _ = listener.accept()
+          except OSError:
+            continue  # It hung up again, or we are out of files for now.
           threading.Thread(
             target=relay, args=(client, worker), daemon=True
           ).start()
@@ -303,6 +326,7 @@ class Supervisor:
         return 1
       self._serve(worker)
     finally:
+      signal.signal(signal.SIGTERM, signal.SIG_IGN)  # We are at it.
       died = worker.process.poll() is not None
       worker.end()
       # A worker that died by itself leaves its log for the error message.
@@ -325,6 +349,11 @@ def main() -> int:
   # decides what it means; we end when the program does.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+  # A program may ignore its children; we have to learn how ours ended.
+  signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+  # A connection takes six files.
+  _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
   return Supervisor(options, options.argv).run()
 
 

@@ -18,8 +18,10 @@ import tempfile
 import threading
 import time
 from typing import Optional
+import urllib.parse
 import warnings
 
+from pda_fed import _validate
 from pda_fed.runtime import errors
 
 _SUPERVISOR = pathlib.Path(__file__).with_name('supervisor.py')
@@ -153,17 +155,19 @@ class LocalWorker:
       WorkerStartError: If the worker cannot be started.
     """
     cores = available_cores()
-    self._concurrency = max_concurrent_computation_calls or cores
-    self._threads = threads or cores
-    for name, value in (
-      ('max_concurrent_computation_calls', self._concurrency),
-      ('threads', self._threads),
-      ('start_timeout', start_timeout),
-    ):
-      if value <= 0:
-        raise ValueError(f'{name} must be positive. Found {value}.')
+    if max_concurrent_computation_calls is None:
+      max_concurrent_computation_calls = cores
+    threads = cores if threads is None else threads
+    _validate.integers(
+      1,
+      max_concurrent_computation_calls=max_concurrent_computation_calls,
+      threads=threads,
+    )
+    _validate.positive(start_timeout=start_timeout)
     if not isinstance(isolation, Isolation):
       raise TypeError(f'isolation must be an Isolation. Found {isolation!r}.')
+    self._concurrency = max_concurrent_computation_calls
+    self._threads = threads
     self._binary = pathlib.Path(binary or default_worker_binary()).absolute()
     check_worker_binary(self._binary)
     self._owner_pid = os.getpid()
@@ -171,18 +175,26 @@ class LocalWorker:
     self._stopped = False
     self._supervisor: Optional[subprocess.Popen] = None
     self._folder = self._make_folder()
-    self.log_path = self._choose_log_path(log_dir)
     try:
+      self.log_path = self._choose_log_path(log_dir)
       self.isolated = self._start(isolation, start_timeout)
+    except errors.WorkerStartError:
+      self._kill()  # The message names the log, which stays.
+      raise
     except BaseException:
       self._kill()
+      shutil.rmtree(self._folder, ignore_errors=True)
       raise
     atexit.register(self.stop)
 
   def _make_folder(self) -> pathlib.Path:
-    """A 0700 folder, short enough that a socket's path in it is legal."""
+    """A 0700 folder in which a socket's path is legal for Linux and gRPC."""
     folder = tempfile.mkdtemp(prefix='pda_fed-')
-    if len(os.path.join(folder, 'worker.sock').encode()) > _MAX_SOCKET_PATH:
+    path = os.path.join(folder, 'worker.sock')
+    # gRPC reads targets as URIs: # and ? would end the path.
+    if (
+      len(path.encode()) > _MAX_SOCKET_PATH or urllib.parse.quote(path) != path
+    ):
       os.rmdir(folder)
       folder = tempfile.mkdtemp(prefix='pda_fed-', dir='/tmp')
     return pathlib.Path(folder)
@@ -212,7 +224,6 @@ class LocalWorker:
       if refusal is None:
         return True
       if isolation is Isolation.REQUIRED:
-        shutil.rmtree(self._folder, ignore_errors=True)
         raise errors.IsolationError(
           'The kernel does not let the TFF worker have a network namespace'
           f' of its own ({refusal}). Allow unprivileged user namespaces, or'
@@ -272,8 +283,9 @@ class LocalWorker:
 
   def _read_report(self, deadline: float) -> dict:
     remaining = max(0.0, deadline - time.monotonic())
-    ready, _, _ = select.select([self._supervisor.stdout], [], [], remaining)
-    if not ready:
+    poll = select.poll()  # Unlike select.select, for any number of open files.
+    poll.register(self._supervisor.stdout, select.POLLIN)
+    if not poll.poll(1000 * remaining):
       return {'event': 'failed', 'reason': 'it was not ready in time'}
     line = self._supervisor.stdout.readline()
     if not line:
@@ -285,8 +297,17 @@ class LocalWorker:
     """Whether the worker can still be used."""
     return not self._stopped and self._supervisor.poll() is None
 
+  def check_owner(self) -> None:
+    """Raises `WorkerDiedError` in a process that did not start the worker."""
+    if os.getpid() != self._owner_pid:
+      raise errors.WorkerDiedError(
+        f'The TFF worker belongs to process {self._owner_pid}: a forked process'
+        ' has to start its own.'
+      )
+
   def check_alive(self) -> None:
     """Raises `WorkerDiedError` if the worker can no longer be used."""
+    self.check_owner()
     if self._stopped:
       raise errors.WorkerDiedError('The TFF worker has been stopped.')
     if not self.alive:
@@ -305,7 +326,10 @@ class LocalWorker:
       self._stopped = True
     atexit.unregister(self.stop)
     died = self._supervisor.poll() is not None
-    self._supervisor.stdin.close()  # The supervisor takes this as the end.
+    # The supervisor takes either as the end; a forked child of ours may hold
+    # its standard input open.
+    self._supervisor.stdin.close()
+    self._supervisor.terminate()
     try:
       self._supervisor.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:

@@ -14,6 +14,11 @@ _SIZE = 50_000
 _TYPE = tff.types.to_type([(np.float32, [_SIZE]), (np.float32, [2])])
 
 
+_TREE = dict(
+  population=16, expected_cohort=4, sampling='epochs', mechanism='tree'
+)
+
+
 def _plan(**changes):
   return privacy.PrivacyPlan(
     **(
@@ -109,12 +114,18 @@ def test_noise_repeats_by_seed_and_changes_by_round(noisy):
   assert not np.array_equal(first.result[0][:2], first.result[1])
 
 
-def test_without_a_seed_noise_is_fresh(tff_worker):
-  results = []
-  for _ in range(2):
-    process = _process(None, noise_multiplier=1.0)
-    results.append(process.next(process.initialize(), [_value(0.0)]).result[0])
-  assert not np.array_equal(*results)
+@pytest.mark.parametrize('tree', [False, True])
+def test_without_a_seed_every_initialization_has_its_own_noise(
+  tff_worker, tree
+):
+  # The noise of two runs of one process, were it the same, would cancel.
+  process = _process(None, noise_multiplier=1.0, **(_TREE if tree else {}))
+  first, second = (
+    process.next(process.initialize(), []).result[0] for _ in range(2)
+  )
+  assert np.std(first - second) == pytest.approx(
+    math.sqrt(2) * np.std(first), rel=0.05
+  )
 
 
 def test_empty_cohort_still_adds_noise(noisy):
@@ -182,11 +193,6 @@ def test_adaptive_noise_follows_the_clip(tff_worker):
 def test_the_event_in_the_state_is_the_accounted_one(noisy):
   output = noisy.next(noisy.initialize(), [_value(0.0)])
   assert output.state.dp_event.noise_multiplier == pytest.approx(0.5)
-
-
-_TREE = dict(
-  population=16, expected_cohort=4, sampling='epochs', mechanism='tree'
-)
 
 
 def test_tree_without_noise_is_the_mean(tff_worker):

@@ -41,9 +41,9 @@ def test_cohorts_are_independent_draws_of_users():
 @pytest.mark.parametrize(
   'sampling, mechanism, expected',
   [
-    ('poisson', 'gaussian', [270, 478, 542, 594, 703, 858]),
-    ('fixed_size', 'gaussian', [270, 478, 542, 594, 703]),
-    ('epochs', 'tree', [55, 488, 727, 783, 858]),
+    ('poisson', 'gaussian', [471, 563, 880, 951]),
+    ('fixed_size', 'gaussian', [411, 471, 563, 880, 951]),
+    ('epochs', 'tree', [37, 153, 365, 600, 910]),
   ],
 )
 def test_a_seed_means_the_same_cohort_everywhere(sampling, mechanism, expected):
@@ -52,6 +52,13 @@ def test_a_seed_means_the_same_cohort_everywhere(sampling, mechanism, expected):
     _PLAN, expected_cohort=5, sampling=sampling, mechanism=mechanism
   )
   assert plan.cohort(3, seed=1).tolist() == expected
+
+
+def test_large_seeds_do_not_run_into_rounds():
+  # As one list of 32-bit words, (seed 7 + 5 * 2^32, round 0) is (7, 5).
+  assert not np.array_equal(
+    _PLAN.cohort(5, seed=7), _PLAN.cohort(0, seed=7 + (5 << 32))
+  )
 
 
 def test_an_empty_cohort_is_a_cohort():

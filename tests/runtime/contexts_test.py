@@ -1,7 +1,12 @@
 """TFF computations on our workers."""
 
+import atexit
+from concurrent import futures
+import gc
 import os
 import signal
+import threading
+import time
 
 import numpy as np
 from pda_fed import runtime
@@ -32,9 +37,7 @@ def test_the_context_before_is_back_after_the_block():
 
 
 def test_use_local_worker_again_ends_the_first():
-  stack = tff.framework.get_context_stack()
-  default = stack.current
-  try:
+  def use():
     first = runtime.use_local_worker()
     second = runtime.use_local_worker()
     assert not first.alive and second.alive
@@ -42,8 +45,55 @@ def test_use_local_worker_again_ends_the_first():
     second.stop()
     with pytest.raises(runtime.WorkerDiedError, match='stopped'):
       _sum([1.0, 2.0])
-  finally:
-    tff.framework.set_default_context(default)
+
+  # A thread has a context stack of its own; this one's may hold a worker that
+  # other tests share.
+  with futures.ThreadPoolExecutor(1) as executor:
+    executor.submit(use).result(timeout=60)
+
+
+def test_blocks_leave_no_thread_and_no_file_open():
+  def one_block():
+    with runtime.local_workers():
+      assert _sum([1.0]) == 1.0
+
+  one_block()  # What is made once is made now.
+  before = threading.active_count(), len(os.listdir('/proc/self/fd'))
+  for _ in range(5):
+    one_block()
+  gc.collect()
+  after = threading.active_count(), len(os.listdir('/proc/self/fd'))
+  assert after[0] <= before[0]
+  assert after[1] <= before[1] + 2  # gRPC closes a little later.
+
+
+def test_a_forked_process_neither_waits_nor_takes_the_worker():
+  with runtime.local_workers() as workers:
+    assert _sum([1.0]) == 1.0
+    pid = os.fork()
+    if pid == 0:
+      try:
+        _sum([1.0])
+      except runtime.WorkerDiedError:
+        atexit._run_exitfuncs()  # As at the end of a program.
+        os._exit(7)
+      os._exit(1)
+    deadline = time.monotonic() + 20
+    while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
+      if time.monotonic() > deadline:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        pytest.fail('the forked process hangs')
+      time.sleep(0.1)
+    assert os.waitstatus_to_exitcode(done[1]) == 7
+    assert workers[0].alive and _sum([1.0]) == 1.0
+
+
+def test_an_unreachable_worker_is_an_error():
+  with runtime.local_workers() as workers:
+    os.unlink(workers[0].target.removeprefix('unix:'))
+    with pytest.raises(runtime.WorkerDiedError, match='cannot be reached'):
+      _sum([1.0])
 
 
 def test_a_dead_worker_is_an_error():

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -38,12 +39,8 @@ def _wait_until(condition, seconds: float) -> bool:
 def _listening_port(pid: int) -> int:
   """The port that the worker listens on, in its own network namespace."""
   own = supervisor.socket_inodes(pid)
-  for table in ('tcp', 'tcp6'):
-    with open(f'/proc/{pid}/net/{table}', encoding='ascii') as f:
-      for row in (line.split() for line in f.readlines()[1:]):
-        if row[3] == '0A' and row[9] in own:
-          return int(row[1].rpartition(':')[2], 16)
-  raise LookupError('the worker listens on no port')
+  ports = supervisor.listening_ports(pid)
+  return next(port for inode, port in ports.items() if inode in own)
 
 
 def _can_connect(address: str, port: int) -> bool:
@@ -122,6 +119,32 @@ class TestStart:
     monkeypatch.setattr('tempfile.tempdir', str(deep))
     assert make_worker().alive
 
+  @pytest.mark.parametrize('name', ['h#x', 'h?x', 'h%20x', 'h x'])
+  def test_odd_temporary_folder(self, tmp_path, name):
+    # gRPC takes the path for a URI.
+    (tmp_path / name).mkdir()
+    output = _run_program(
+      """
+      with runtime.local_workers():
+        print(add_one(1.0))
+      """,
+      env=os.environ | {'TMPDIR': str(tmp_path / name)},
+    )
+    assert output == '2.0\n'
+
+  def test_more_than_1024_open_files(self, make_worker):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+      pytest.skip('the hard limit on open files is too low')
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    files = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]
+    try:
+      assert make_worker().alive
+    finally:
+      for fd in files:
+        os.close(fd)
+      resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
   @pytest.mark.parametrize(
     'isolation', [runtime.Isolation.REQUIRED, runtime.Isolation.OFF]
   )
@@ -185,7 +208,9 @@ class TestCannotStart:
     [
       (dict(threads=-1), ValueError),
       (dict(max_concurrent_computation_calls=-2), ValueError),
+      (dict(threads=0), ValueError),
       (dict(start_timeout=0), ValueError),
+      (dict(start_timeout=float('inf')), ValueError),
       (dict(isolation='auto'), TypeError),
     ],
   )
@@ -310,6 +335,29 @@ class TestEnd:
       os._exit(0)
     os.waitpid(pid, 0)
     assert worker.alive and _alive(worker.pid)
+
+  def test_stop_does_not_wait_for_a_forked_child(self, make_worker):
+    worker = make_worker()
+    pid = os.fork()
+    if pid == 0:
+      time.sleep(60)  # It holds the pipe to the supervisor open.
+      os._exit(0)
+    try:
+      worker.stop()
+      # Not killed for want of an answer: it ended by itself.
+      assert worker._supervisor.returncode == 0
+    finally:
+      os.kill(pid, signal.SIGKILL)
+      os.waitpid(pid, 0)
+
+  def test_interrupted_start_leaves_nothing(self, tmp_path, monkeypatch):
+    def interrupt(*_):
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime.LocalWorker, '_read_report', interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      runtime.LocalWorker()
+    assert list(tmp_path.glob('pda_fed-*')) == []
 
   def test_stubborn_worker_is_killed(self, tmp_path):
     # It ignores SIGTERM and listens, so it counts as ready.

@@ -1,0 +1,154 @@
+"""The mirror step of PDA-DPMD, at the server.
+
+"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
+ICML 2022, arXiv:2112.00193), equation (3), its first-order mirror step:
+
+    theta_{t+1} = theta_t - eta (alpha_t (g_t + b_t)
+                                 + (1 - alpha_t) grad Psi(theta_t)).
+
+g_t + b_t is the noised mean of the private updates, as it leaves the DP
+aggregator: everything here is post-processing and cannot change epsilon.
+"""
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pda_fed import _validate
+from pda_fed.learning import public_update as public_update_lib
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def mix(private: Any, public: Any, alpha: tf.Tensor) -> Any:
+  """Returns alpha * private + (1 - alpha) * public.
+
+  At alpha 1 it is `private` and at 0 `public`, bit for bit: the other one is
+  not touched, whatever it holds.
+
+  Args:
+    private: A structure of tensors.
+    public: The same structure.
+    alpha: A scalar in [0, 1].
+  """
+
+  def mixed(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    weight = tf.cast(alpha, a.dtype)
+    both = weight * a + (1 - weight) * b
+    return tf.where(weight >= 1, a, tf.where(weight <= 0, b, both))
+
+  return tf.nest.map_structure(mixed, private, public)
+
+
+def _dot(a: Sequence[tf.Tensor], b: Sequence[tf.Tensor]) -> tf.Tensor:
+  return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(a, b, strict=True)])
+
+
+def mirror_step(
+  private: Sequence[tf.Tensor],
+  weights: tff.learning.models.ModelWeights,
+  round_num: tf.Tensor,
+  alphas: tf.Tensor,
+  public_update: Callable[[Any, tf.Tensor], public_update_lib.PublicResult],
+) -> tuple[list[tf.Tensor], collections.OrderedDict]:
+  """Mixes a public update at `weights` into the noised private one.
+
+  Args:
+    private: g_t + b_t.
+    weights: theta_t.
+    round_num: t.
+    alphas: alpha_0, alpha_1, ...; the last one holds from then on.
+    public_update: A function of (weights, round).
+
+  Returns:
+    What the server optimizer descends, and measurements of it.
+  """
+  alpha = alphas[tf.minimum(round_num, tf.shape(alphas)[0] - 1)]
+  public = public_update(weights, round_num)
+  private, public_leaves = list(private), list(public.update)
+  mixed = mix(private, public_leaves, alpha)
+  private_norm = tf.linalg.global_norm(private)
+  public_norm = tf.linalg.global_norm(public_leaves)
+  return mixed, collections.OrderedDict(
+    alpha=alpha,
+    public_loss=public.loss,
+    private_update_norm=private_norm,
+    public_update_norm=public_norm,
+    mixed_update_norm=tf.linalg.global_norm(mixed),
+    cosine=tf.math.divide_no_nan(
+      _dot(private, public_leaves), private_norm * public_norm
+    ),
+  )
+
+
+def build_mirror_finalizer(
+  inner_finalizer: tff.learning.templates.FinalizerProcess,
+  public_update: public_update_lib.PublicUpdate,
+  alpha: Sequence[float],
+) -> tff.learning.templates.FinalizerProcess:
+  """Wraps a finalizer: it gets the mixed update instead of the private one.
+
+  Args:
+    inner_finalizer: Applies an update to the model, by an optimizer for
+      example.
+    public_update: How the public update is computed.
+    alpha: alpha_0, alpha_1, ..., as from `schedules.cosine(K).values(T)`; the
+      last one holds from then on.
+
+  Returns:
+    A finalizer whose state holds the inner one's and the round, and whose
+    measurements are the inner one's and alpha, the public loss, the norms of
+    the three updates and the cosine between the private and the public one.
+
+  Raises:
+    ValueError: If `alpha` is empty or outside [0, 1].
+  """
+  alphas = np.asarray(alpha, np.float32)
+  if alphas.ndim != 1 or not alphas.size:
+    raise ValueError(f'alpha must be a list of numbers. Found {alpha!r}.')
+  _validate.in_range(0, 1, alpha=float(alphas.min()))
+  _validate.in_range(0, 1, alpha=float(alphas.max()))
+  _, weights_type, update_type = inner_finalizer.next.type_signature.parameter
+
+  @tff.tensorflow.computation(np.int32)
+  def increment(round_num):
+    return round_num + 1
+
+  @tff.tensorflow.computation(update_type.member, weights_type.member, np.int32)
+  def step(private, weights, round_num):
+    return mirror_step(
+      private, weights, round_num, tf.constant(alphas), public_update.build()
+    )
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      collections.OrderedDict(
+        inner=inner_finalizer.initialize(),
+        round_num=tff.federated_value(0, tff.SERVER),
+      )
+    )
+
+  @tff.federated_computation(
+    initialize.type_signature.result, weights_type, update_type
+  )
+  def next_fn(state, weights, update):
+    mixed, measurements = tff.federated_map(
+      step, (update, weights, state['round_num'])
+    )
+    inner = inner_finalizer.next(state['inner'], weights, mixed)
+    return tff.templates.MeasuredProcessOutput(
+      tff.federated_zip(
+        collections.OrderedDict(
+          inner=inner.state,
+          round_num=tff.federated_map(increment, state['round_num']),
+        )
+      ),
+      inner.result,
+      tff.federated_zip(
+        collections.OrderedDict(mirror=measurements, inner=inner.measurements)
+      ),
+    )
+
+  return tff.learning.templates.FinalizerProcess(initialize, next_fn)

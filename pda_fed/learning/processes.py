@@ -1,0 +1,174 @@
+"""DP-FedAvg and PDA-DPMD as TFF learning processes.
+
+DP-FedAvg is "Learning Differentially Private Recurrent Language Models"
+(McMahan et al., ICLR 2018, arXiv:1710.06963). PDA-DPMD, "Public Data-Assisted
+Mirror Descent for Private Model Training" (Amid et al., ICML 2022,
+arXiv:2112.00193), is the same process with a mirror step at the server:
+
+    distributor -> client work -> DP aggregator -> [mirror step] -> optimizer
+                   local training  clip, sum, noise, / qN
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, Union
+
+import numpy as np
+from pda_fed import privacy
+from pda_fed import schedules
+from pda_fed.learning import aggregators
+from pda_fed.learning import client_work
+from pda_fed.learning import local_training
+from pda_fed.learning import mirror
+from pda_fed.learning import public_update as public_update_lib
+import tensorflow_federated as tff
+
+_Finalizer = tff.learning.templates.FinalizerProcess
+
+
+def _initial_weights_fn(
+  model_fn: local_training.ModelFn,
+) -> tff.Computation:
+  @tff.tensorflow.computation
+  def initial_weights():
+    return tff.learning.models.ModelWeights.from_model(model_fn())
+
+  return initial_weights
+
+
+def _compose(
+  model_fn: local_training.ModelFn,
+  plan: privacy.PrivacyPlan,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  noise_seed: Optional[int],
+  wrap_finalizer: Callable[[_Finalizer], _Finalizer],
+) -> tff.learning.templates.LearningProcess:
+  """The process that both algorithms are; they differ in the finalizer."""
+  for name, optimizer in (
+    ('client_optimizer', client_optimizer),
+    ('server_optimizer', server_optimizer),
+  ):
+    if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
+      raise TypeError(
+        f'{name} must be a tff.learning.optimizers.Optimizer. Found'
+        f' {optimizer!r}.'
+      )
+  initial_weights = _initial_weights_fn(model_fn)
+  weights_type = initial_weights.type_signature.result
+  aggregator = tff.aggregators.as_weighted_aggregator(
+    aggregators.build_dp_aggregator(plan, noise_seed)
+  ).create(weights_type.trainable, tff.TensorType(np.float32))
+  finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
+    server_optimizer, weights_type
+  )
+  return tff.learning.templates.compose_learning_process(
+    initial_weights,
+    tff.learning.templates.build_broadcast_process(weights_type),
+    client_work.build_client_work(model_fn, client_optimizer),
+    aggregator,
+    wrap_finalizer(finalizer),
+  )
+
+
+def build_dp_fedavg(
+  model_fn: local_training.ModelFn,
+  plan: privacy.PrivacyPlan,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  noise_seed: Optional[int] = None,
+) -> tff.learning.templates.LearningProcess:
+  """Builds DP-FedAvg with the clipping and noise of a plan.
+
+  Args:
+    model_fn: Returns a new model.
+    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    client_optimizer: Trains a user's model.
+    server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
+    noise_seed: See `build_dp_aggregator`.
+
+  Returns:
+    A learning process to run with `initialize` and `next`.
+
+  Raises:
+    TypeError: If an optimizer is not one of TFF's.
+    ValueError: If `noise_seed` is out of range.
+  """
+  return _compose(
+    model_fn, plan, client_optimizer, server_optimizer, noise_seed, lambda f: f
+  )
+
+
+def build_pda_dpmd(
+  model_fn: local_training.ModelFn,
+  plan: privacy.PrivacyPlan,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  public_data: Union[public_update_lib.PublicData, Sequence[Any]],
+  alpha: Union[schedules.Schedule, Sequence[float]],
+  public_update: public_update_lib.Mode = 'local_training',
+  public_users_per_round: int = 10,
+  public_batch_size: int = 16,
+  public_clip_norm: Optional[float] = None,
+  public_seed: int = 0,
+  noise_seed: Optional[int] = None,
+) -> tff.learning.templates.LearningProcess:
+  """Builds PDA-DPMD: DP-FedAvg with a public update mixed in at the server.
+
+  Start it warm: `process.set_model_weights(state, pretrained)`.
+
+  Example:
+
+  ```
+  process = build_pda_dpmd(
+      model_fn, plan, client_optimizer, server_optimizer,
+      public_data=public_users,
+      alpha=schedules.for_stackoverflow(5, plan.rounds))
+  ```
+
+  Args:
+    model_fn: Returns a new model.
+    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    client_optimizer: Trains a user's model, private or public.
+    server_optimizer: Applies the mixed update.
+    public_data: Public users: for each a structure of arrays, one row an
+      example, that in batches is what the model takes.
+    alpha: A schedule, or alpha_0, alpha_1, ... themselves.
+    public_update: 'local_training' or 'gradient'; see `PublicUpdate`.
+    public_users_per_round: How many public users a round samples.
+    public_batch_size: Of the public users' local training.
+    public_clip_norm: An optional bound on the norm of the public update.
+    public_seed: Of the sampling of public users.
+    noise_seed: See `build_dp_aggregator`.
+
+  Returns:
+    A learning process of the type of a stock one.
+
+  Raises:
+    TypeError: If an optimizer is not one of TFF's.
+    ValueError: If an argument is out of range, or the public data do not fit
+      the model; the message names the argument.
+  """
+  if not isinstance(public_data, public_update_lib.PublicData):
+    public_data = public_update_lib.PublicData.from_users(public_data)
+  if isinstance(alpha, schedules.Schedule):
+    alpha = alpha.values(plan.rounds)
+  update = public_update_lib.PublicUpdate(
+    data=public_data,
+    model_fn=model_fn,
+    optimizer=client_optimizer,
+    batch_size=public_batch_size,
+    users_per_round=public_users_per_round,
+    mode=public_update,
+    clip_norm=public_clip_norm,
+    seed=public_seed,
+  )
+  return _compose(
+    model_fn,
+    plan,
+    client_optimizer,
+    server_optimizer,
+    noise_seed,
+    lambda finalizer: mirror.build_mirror_finalizer(finalizer, update, alpha),
+  )

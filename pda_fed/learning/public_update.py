@@ -1,0 +1,189 @@
+"""The public update of PDA-DPMD: grad Psi(theta_t), in the private unit.
+
+"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
+ICML 2022, arXiv:2112.00193), equation (3) and section 5.1: public users,
+sampled each round, are trained on as private ones are, and the mean of their
+model deltas stands for the gradient of the public loss.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+from typing import Any, Literal, NamedTuple, Optional
+
+import numpy as np
+from pda_fed import _validate
+from pda_fed.learning import local_training
+import tensorflow as tf
+import tensorflow_federated as tff
+
+Mode = Literal['local_training', 'gradient']
+
+
+class PublicResult(NamedTuple):
+  """A public update and what it cost.
+
+  Attributes:
+    update: Of the structure of the trainable weights.
+    loss: The mean training loss of the public batches.
+  """
+
+  update: tuple[tf.Tensor, ...]
+  loss: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicData:
+  """The examples of public users, in one piece.
+
+  Attributes:
+    examples: A structure of arrays with one row an example, user after user.
+    offsets: Where each user begins, and where the last one ends.
+  """
+
+  examples: Any
+  offsets: np.ndarray
+
+  @classmethod
+  def from_users(cls, users: Sequence[Any]) -> 'PublicData':
+    """Joins users.
+
+    Args:
+      users: For each a structure of arrays with one row an example, such as
+        `(tokens, next_tokens)`.
+
+    Raises:
+      ValueError: If there is no user, or one has no example.
+    """
+    if not users:
+      raise ValueError('public_data must have at least one user. Found none.')
+    sizes = [len(tf.nest.flatten(user)[0]) for user in users]
+    if min(sizes) == 0:
+      raise ValueError(
+        'public_data must have at least one example for each user. Found none'
+        f' for user {sizes.index(0)}.'
+      )
+    examples = tf.nest.map_structure(lambda *a: np.concatenate(a), *users)
+    return cls(examples, np.concatenate([[0], np.cumsum(sizes)]))
+
+  @property
+  def num_users(self) -> int:
+    return len(self.offsets) - 1
+
+  @property
+  def num_examples(self) -> int:
+    return int(self.offsets[-1])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicUpdate:
+  """How a public update is computed.
+
+  Attributes:
+    data: The public users.
+    model_fn: Returns a new model.
+    optimizer: The clients' optimizer.
+    batch_size: Of local training.
+    users_per_round: How many public users a round samples.
+    mode: 'local_training', the mean delta of the sampled users after their
+      local training; 'gradient', one step of the optimizer on one batch of
+      `users_per_round * batch_size` examples from all users, which with SGD is
+      the learning rate times a stochastic gradient.
+    clip_norm: An optional bound on the norm of the public update. It is not
+      needed for privacy.
+    seed: Of the sampling; the round is the other half of it.
+  """
+
+  data: PublicData
+  model_fn: local_training.ModelFn
+  optimizer: tff.learning.optimizers.Optimizer
+  batch_size: int = 16
+  users_per_round: int = 10
+  mode: Mode = 'local_training'
+  clip_norm: Optional[float] = None
+  seed: int = 0
+
+  def __post_init__(self):
+    _validate.integers(
+      1, batch_size=self.batch_size, users_per_round=self.users_per_round
+    )
+    _validate.one_of(('local_training', 'gradient'), public_update=self.mode)
+    _validate.integers(0, seed=self.seed)
+    if self.clip_norm is not None:
+      _validate.positive(public_clip_norm=self.clip_norm)
+    if self.users_per_round > self.data.num_users:
+      raise ValueError(
+        f'public_users_per_round must be at most {self.data.num_users}, the'
+        f' number of public users. Found {self.users_per_round}.'
+      )
+    with tf.Graph().as_default():
+      spec = self.model_fn().input_spec
+    _check_examples(self.data.examples, spec)
+
+  def build(self) -> Callable[[Any, tf.Tensor], PublicResult]:
+    """Builds a function of (weights, round); call it while tracing."""
+    train = local_training.build_local_training(self.model_fn, self.optimizer)
+    examples = tf.nest.map_structure(tf.constant, self.data.examples)
+    offsets = tf.constant(self.data.offsets, tf.int32)
+
+    def dataset(rows: tf.Tensor, batch_size: int) -> tf.data.Dataset:
+      chosen = tf.nest.map_structure(lambda a: tf.gather(a, rows), examples)
+      return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
+
+    @tf.function
+    def compute(weights, round_num) -> PublicResult:
+      seed = tf.stack(
+        [tf.constant(self.seed, tf.int64), tf.cast(round_num, tf.int64)]
+      )
+      if self.mode == 'gradient':
+        size = self.users_per_round * self.batch_size
+        rows = tf.random.stateless_uniform(
+          [size], seed, 0, self.data.num_examples, tf.int32
+        )
+        result = train(weights, dataset(rows, size))
+        update, loss = result.update, _mean_loss(result.metrics)
+      else:
+        order = tf.argsort(
+          tf.random.stateless_uniform([self.data.num_users], seed)
+        )
+        total = [tf.zeros_like(w) for w in weights.trainable]
+        loss = tf.constant(0.0)
+        for i in tf.range(self.users_per_round):
+          user = order[i]
+          rows = tf.range(offsets[user], offsets[user + 1])
+          result = train(weights, dataset(rows, self.batch_size))
+          total = [t + u for t, u in zip(total, result.update, strict=True)]
+          loss += _mean_loss(result.metrics)
+        count = float(self.users_per_round)
+        update, loss = tuple(t / count for t in total), loss / count
+      if self.clip_norm is not None:
+        update, _ = tf.clip_by_global_norm(update, self.clip_norm)
+      return PublicResult(tuple(update), loss)
+
+    return compute
+
+
+def _mean_loss(metrics) -> tf.Tensor:
+  """The model's own loss; TFF keeps it as a sum and a weight."""
+  total, weight = metrics['loss']
+  return tf.math.divide_no_nan(total, weight)
+
+
+def _check_examples(examples, spec) -> None:
+  """Raises unless batches of `examples` are what a model takes."""
+  try:
+    tf.nest.assert_same_structure(examples, spec)
+  except (TypeError, ValueError) as e:
+    raise ValueError(
+      f"public_data must have the structure of the model's input, {spec}."
+      f' Found {tf.nest.map_structure(np.shape, examples)}.'
+    ) from e
+  for array, leaf in zip(
+    tf.nest.flatten(examples), tf.nest.flatten(spec), strict=True
+  ):
+    found = tf.TensorSpec([None, *np.shape(array)[1:]], np.asarray(array).dtype)
+    if not leaf.shape.is_compatible_with(found.shape) or (
+      leaf.dtype != found.dtype
+    ):
+      raise ValueError(
+        f"public_data must fit the model's input, {leaf}. Found {found}."
+      )
