@@ -246,7 +246,9 @@ class _Run:
       if words is not None:
         where = f'the word counts of {source.name}'
         checked = words_lib.check_size(words, size, where)
-        return checked, words_lib.Origin.SOURCE
+        if source.words_reveal_users:
+          return checked, words_lib.Origin.SOURCE
+        return checked, words_lib.Origin.GENERATOR
       if origin is words_lib.Origin.SOURCE:
         raise ValueError(
           f"vocabulary must be 'public', 'train' or a file: {source.name} has"

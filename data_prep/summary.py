@@ -10,7 +10,7 @@ from pda_fed import tables
 
 FIGURE = 'sentences_per_user.png'
 
-_NOTHING = '-'
+_SHOWN = ('0', '0.5', '1')  # Of the quantiles in the manifest.
 
 
 def format_summary(manifest: dict[str, Any]) -> str:
@@ -30,10 +30,7 @@ def format_summary(manifest: dict[str, Any]) -> str:
         name,
         f'{group["users"]:,}',
         f'{group["sentences"]:,}',
-        *(
-          f'{quantiles[q]:,}' if quantiles else _NOTHING
-          for q in '0 0.5 1'.split()
-        ),
+        *(f'{quantiles[q]:,}' if quantiles else '-' for q in _SHOWN),
       ]
     )
   header = ['users', 'number', 'sentences', 'fewest', 'median', 'most']
@@ -52,9 +49,9 @@ def format_summary(manifest: dict[str, Any]) -> str:
   )
   if manifest['max_private_users_per_person'] > 1:
     lines.append(
-      f'{manifest["private_overflow_users"]:,} private users are the overflow of'
-      ' another: one person may count as two users, and epsilon for a person is'
-      ' that of a group of two.'
+      f'{manifest["private_overflow_users"]:,} private users are the overflow'
+      ' of another: one person may count as two users, and epsilon for a person'
+      ' is that of a group of two.'
     )
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
   return '\n'.join(lines)
@@ -79,41 +76,63 @@ def draw_sentences_per_user(
   from matplotlib import figure
 
   counts = plan.train_counts[plan.train_counts > 0]
-  top = int(max(counts.max(), 2 * max_sentences))
-  # Whole numbers as edges where they are dense, so that no bar is a gap.
-  edges = np.unique(np.geomspace(1, top + 1, 49).round().astype(np.int64))
+  edges = _doubling_edges(max_sentences, int(counts.max()))
+  numbers, _ = np.histogram(counts, edges)
+  centres = np.arange(numbers.size)
+  is_overflow = edges[:-1] > max_sentences
   canvas = figure.Figure(figsize=(7, 4), dpi=150, layout='constrained')
   axes = canvas.add_subplot()
-  for name, colour, part in (
-    ('all sentences kept', '#4878a8', counts <= max_sentences),
-    ('overflow', '#d1803a', counts > max_sentences),
+  public = len(plan.groups[assignment.PUBLIC])
+  people = int((counts > max_sentences).sum())
+  for part, colour, label in (
+    (~is_overflow, '#4878a8', f'at most {max_sentences:,}: all are kept'),
+    (
+      is_overflow,
+      '#d1803a',
+      f'more: {people:,} overflow users; {public:,} users are public',
+    ),
   ):
-    axes.hist(
-      counts[part],
-      bins=edges,
-      color=colour,
-      label=f'{name}: {int(part.sum()):,} users',
+    bars = axes.bar(
+      centres[part], numbers[part], width=0.92, color=colour, label=label
     )
-  axes.axvline(max_sentences, color='#303030', linewidth=1, linestyle='--')
-  axes.annotate(
-    f'cut at {max_sentences:,}',
-    (max_sentences, 1),
-    xycoords=('data', 'axes fraction'),
-    xytext=(4, -12),
-    textcoords='offset points',
-    fontsize=9,
-  )
-  axes.set_xscale('log')
+    labels = [f'{n:,}' if n else '' for n in numbers[part]]
+    axes.bar_label(bars, labels, padding=1, fontsize=7)
+  cut = float(centres[~is_overflow][-1]) + 0.5
+  axes.axvline(cut, color='#303030', linewidth=1, linestyle='--')
   axes.set_yscale('log')
+  axes.set_ylim(bottom=0.7)
+  axes.set_xticks(centres, _bin_labels(edges), rotation=40, ha='right')
+  axes.tick_params(labelsize=8)
   axes.set_xlabel('sentences of a user')
   axes.set_ylabel('users')
-  public = len(plan.groups[assignment.PUBLIC])
   axes.set_title(
-    f'{counts.size:,} users, {public:,} public', fontsize=11, loc='left'
+    f'{counts.size:,} users, cut at {max_sentences:,} sentences',
+    fontsize=11,
+    loc='left',
   )
   axes.spines[['top', 'right']].set_visible(False)
-  axes.legend(frameon=False, loc='lower left', bbox_to_anchor=(0, 0))
+  axes.margins(x=0.01, y=0.25)
+  axes.legend(frameon=False, loc='upper right', fontsize=8)
   path = pathlib.Path(folder) / FIGURE
   # Without the name of the library's version: equal data, equal bytes.
   canvas.savefig(path, metadata={'Software': None})
   return path
+
+
+def _doubling_edges(cut: int, top: int) -> np.ndarray:
+  """Returns edges of bins, one of which begins right after the cut."""
+  below = [cut + 1]
+  while below[-1] > 1:
+    below.append((below[-1] - 1) // 2 + 1)
+  above = [2 * cut + 1]
+  while above[-1] <= top:
+    above.append(2 * (above[-1] - 1) + 1)
+  return np.array([*below[::-1], *above])
+
+
+def _bin_labels(edges: np.ndarray) -> list[str]:
+  first, last = edges[:-1].tolist(), (edges[1:] - 1).tolist()
+  return [
+    f'{a:,}' if a == b else f'{a:,}\u2013{b:,}'
+    for a, b in zip(first, last, strict=True)
+  ]

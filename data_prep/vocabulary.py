@@ -28,6 +28,7 @@ class Origin(enum.Enum):
 
   AUTO = 'auto'  # The source's word counts if it has any, else public users.
   SOURCE = 'source'
+  GENERATOR = 'generator'  # What SOURCE is where the source is a generator.
   PUBLIC = 'public'
   TRAIN = 'train'
   FILE = 'file'
@@ -39,6 +40,11 @@ COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
     False,
     "Not covered by epsilon: the words are the source's own list, and the"
     ' source does not say that it was made with privacy.',
+  ),
+  Origin.GENERATOR: (
+    True,
+    "Covered: the words are the generator's own list, which no user's text"
+    ' had a part in.',
   ),
   Origin.PUBLIC: (
     True,

@@ -140,6 +140,11 @@ class Source(abc.ABC):
     del size
     return None
 
+  @property
+  def words_reveal_users(self) -> bool:
+    """Whether `ranked_words` was made from users' text."""
+    return True
+
 
 class RecordSource(abc.ABC):
   """A stream of texts, in which a user's texts lie anywhere.

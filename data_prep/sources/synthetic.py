@@ -34,6 +34,7 @@ _NEXT_CLASS = np.array(
 _FIRST_CLASS = np.array([450, 600, 750, 900, 950, 1000])
 _NUM_CLASSES = len(_NEXT_CLASS)
 _HAS_TOPICS = np.array([False, True, True, True, False, False])
+_MAY_END = np.array([False, False, True, True, False, False])
 _VERB = 3
 _NUM_COMMON = 20  # The most frequent words of a class belong to no topic.
 
@@ -43,7 +44,7 @@ _P_END = 150  # Per mille, after a noun or a verb.
 _P_TOPIC = 550  # That a word is one of the topic's.
 _P_ECHO = 350  # That a word follows from the one before.
 
-_USERS_PER_BLOCK = 64
+_USERS_PER_BLOCK = 8
 _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
 
 
@@ -125,38 +126,39 @@ class _Text:
     return np.where(kind >= 0.4, favourites[user, 0], topic)
 
 
-def _write(config, uniform, topic):
+def _write(
+  config: SyntheticConfig, uniform: _Uniform, topic: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
   """Returns words as ranks [sentences, _MAX_WORDS], and numbers of words."""
   size = config.num_words // _NUM_CLASSES
   common = _zipf(size)
   of_topic = _zipf((size - _NUM_COMMON) // config.num_topics)
   ranks = np.zeros((topic.size, _MAX_WORDS), np.int64)
   lengths = np.full(topic.size, _MAX_WORDS)
-  ended = np.zeros(topic.size, bool)
-  within = np.zeros(topic.size, np.int64)
+  going = np.arange(topic.size)  # The sentences that have not ended.
   next_class = np.broadcast_to(_FIRST_CLASS, (topic.size, _NUM_CLASSES))
+  place = np.zeros(topic.size, np.int64)  # Of the word within its class.
   for step in range(_MAX_WORDS):
-    draws = uniform(5, topic.size)
+    draws = uniform(5, going.size)
     per_mille = (draws[:4] * 1000).astype(np.int64)
     word_class = (per_mille[0][:, None] >= next_class).sum(1)
-    drawn = np.searchsorted(common, draws[4], side='right')
-    topical = _HAS_TOPICS[word_class] & (per_mille[1] < _P_TOPIC)
-    place = np.searchsorted(of_topic, draws[4], side='right')
+    is_topical = _HAS_TOPICS[word_class] & (per_mille[1] < _P_TOPIC)
     drawn = np.where(
-      topical, _NUM_COMMON + place * config.num_topics + topic, drawn
+      is_topical,
+      _NUM_COMMON
+      + np.searchsorted(of_topic, draws[4], side='right') * config.num_topics
+      + topic[going],
+      np.searchsorted(common, draws[4], side='right'),
     )
-    if step:
-      # The words of a rank go together, whatever their classes.
-      drawn = np.where(per_mille[2] < _P_ECHO, within, drawn)
-    within = drawn
-    ranks[:, step] = within * _NUM_CLASSES + word_class
-    next_class = _NEXT_CLASS[word_class]
-    ends = (per_mille[3] < _P_END) & ((word_class == 2) | (word_class == 3))
-    ends &= ~ended & (step + 1 >= _MIN_WORDS)
-    lengths[ends] = step + 1
-    ended |= ends
-    if ended.all():
-      break
+    # Words of the same place go together, whatever their classes.
+    is_echo = (per_mille[2] < _P_ECHO) & (step > 0)
+    place = np.where(is_echo, place, drawn)
+    ranks[going, step] = place * _NUM_CLASSES + word_class
+    ends = (per_mille[3] < _P_END) & _MAY_END[word_class]
+    ends &= step + 1 >= _MIN_WORDS
+    lengths[going[ends]] = step + 1
+    going, place = going[~ends], place[~ends]
+    next_class = _NEXT_CLASS[word_class[~ends]]
   return ranks, lengths
 
 
@@ -224,6 +226,13 @@ class SyntheticSource(base.Source):
         strict=True,
       )
     ]
+
+  def ranked_words(self, size: int) -> list[str]:
+    return ['.', '?', *self._words][:size]
+
+  @property
+  def words_reveal_users(self) -> bool:
+    return False
 
   def _text(self, block: int) -> _Text:
     if self._block[0] != block:
