@@ -58,8 +58,14 @@ def _parse_by_the_book(example: bytes) -> bytes:
   raise ValueError('no feature named tokens')
 
 
-def _long_feature(example: bytes, at: int) -> Optional[bytes]:
+def _feature_at(example: bytes, at: int) -> Optional[bytes]:
   """Returns the only value of the feature at `at`, None if it is not one."""
+  # Three nested lengths, which must fit; first the case of one byte each.
+  outer, tag, inner, inner_tag, size = example[at : at + 5]
+  if outer < 0x80:
+    tokens = example[at + 5 : at + 5 + size]
+    fits = outer == size + 4 and inner == size + 2 and len(tokens) == size
+    return tokens if fits and tag == inner_tag == _FIELD_1 else None
   outer, at = _varint(example, at)
   end = at + outer
   for _ in range(2):
@@ -79,19 +85,13 @@ def parse_tokens(example: bytes) -> bytes:
     ValueError: If it is none, or has not exactly one value of that name.
   """
   # Nearly always the key occurs once, and what follows is a feature of one
-  # value: three nested lengths, which must fit.
+  # value.
   at = example.find(_KEY)
-  if at >= 0 and example.find(_KEY, at + 1) < 0:
-    head = example[at + 9 : at + 14]
-    if len(head) == 5 and head[0] < 0x80:
-      size = head[4]
-      if head[2] == size + 2 and head[0] == size + 4:
-        return example[at + 14 : at + 14 + size]
-    elif len(head) == 5:
-      tokens = _long_feature(example, at + 9)
+  try:
+    if at >= 0 and example.find(_KEY, at + 1) < 0:
+      tokens = _feature_at(example, at + 9)
       if tokens is not None:
         return tokens
-  try:
     return _parse_by_the_book(example)
   except (IndexError, ValueError) as e:
     raise ValueError(f'not an example with one tokens feature: {e}') from e

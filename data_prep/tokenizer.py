@@ -15,8 +15,7 @@ import re
 URL = '<URL>'
 
 _URL_PATTERN = re.compile(
-  r"""<URL>|(?:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?()\[\]{}]""",
-  re.IGNORECASE,
+  r"""<URL>|(?i:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?()\[\]{}]"""
 )
 # A mark, perhaps a closing quote or bracket, white space, and then something
 # other than a small letter: "e.g. this" goes on.
