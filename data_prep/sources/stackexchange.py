@@ -3,6 +3,9 @@
 A dump is a folder a site, with a file a table, one `<row .../>` a line. The
 text of questions and answers is HTML; that of comments is plain. Titles, tags
 and older revisions are not used, as in TFF's StackOverflow data.
+
+A user is a site and an id. A site and its meta site share their accounts, so
+they are one site here: otherwise somebody active on both would be two users.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,11 @@ _POSTS = 'Posts.xml'
 _COMMENTS = 'Comments.xml'
 _QUESTION_OR_ANSWER = ('1', '2')
 _MAX_ROW_ID = 2**32
+
+
+def _site(path: pathlib.Path) -> str:
+  """Returns the site of a file: 'beer' for beer, beer.meta and the like."""
+  return path.parent.name.replace('.meta', '', 1)
 
 
 class _SeenIds:
@@ -84,7 +92,7 @@ class StackExchangeSource(base.RecordSource):
     for path in self._files:
       is_html = path.name == _POSTS
       for user, text in self._read_file(path):
-        yield f'{path.parent.name}/{user}', base.TRAIN, (is_html, text)
+        yield f'{_site(path)}/{user}', base.TRAIN, (is_html, text)
 
   def _read_file(self, path: pathlib.Path) -> Iterator[tuple[str, str]]:
     seen = _SeenIds()

@@ -61,6 +61,17 @@ def test_users_of_sites_are_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'meta', ['cooking.meta', 'cooking.meta.stackexchange.com']
+)
+def test_a_site_and_its_meta_site_have_the_same_users(tmp_path, meta):
+  site = meta.replace('.meta', '')
+  _write(tmp_path / site)
+  _write(tmp_path / meta, posts=None)
+  _, records = _read(str(tmp_path))
+  assert [user for user, _ in records].count(f'{site}/4') == 3
+
+
+@pytest.mark.parametrize(
   ('row', 'reason'),
   [
     ('<row Id="3" PostTypeId="1" OwnerUserId="4" Body="cut off', 'malformed'),
