@@ -1,6 +1,7 @@
 """From sentences to rows of token ids."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+import itertools
 
 import numpy as np
 from pda_fed import _validate
@@ -10,20 +11,6 @@ from pda_fed import models
 SENTENCE_LENGTH = 20
 ROW_LENGTH = SENTENCE_LENGTH + 1
 TOKEN_DTYPE = np.dtype('<u2')
-
-
-class _Ids(dict):
-  """Ids by word; a word that is not known has the id `oov`."""
-
-  def __init__(self, words: Iterable[str], oov: int):
-    super().__init__((word, i) for i, word in enumerate(words, start=1))
-    self._oov = oov
-
-  def __missing__(self, word: str) -> int:
-    return self._oov
-
-  def __reduce__(self):
-    return _Ids, (list(self), self._oov)
 
 
 class Encoder:
@@ -45,7 +32,7 @@ class Encoder:
     limit = np.iinfo(TOKEN_DTYPE).max + 1 - models.NUM_SPECIAL_TOKENS
     _validate.in_range(1, limit, vocabulary_size=len(words))
     self.spec = models.RecurrentSpec(num_words=len(words))
-    self._ids = _Ids(words, self.spec.oov)
+    self._ids = {word: i for i, word in enumerate(words, start=1)}
 
   def encode(self, sentences: Sequence[str]) -> np.ndarray:
     """Returns a row for each sentence.
@@ -64,7 +51,9 @@ class Encoder:
       words += pieces
       lengths.append(len(pieces))
     ids = np.fromiter(
-      map(self._ids.__getitem__, words), TOKEN_DTYPE, count=len(words)
+      map(self._ids.get, words, itertools.repeat(self.spec.oov)),
+      TOKEN_DTYPE,
+      count=len(words),
     )
     length = np.array(lengths, np.int64)[:, None]
     rows = np.full((len(lengths), ROW_LENGTH), self.spec.pad, TOKEN_DTYPE)

@@ -9,8 +9,6 @@ them is most of the work of reading it. An Example is
 and everything here is a length-delimited field: a tag byte, a varint, a body.
 """
 
-from typing import Optional
-
 _FIELD_1 = 0x0A  # Number 1, length-delimited; field 2 is 0x12.
 _FIELD_2 = 0x12
 _KEY = b'\x0a\x06tokens\x12'
@@ -58,23 +56,6 @@ def _parse_by_the_book(example: bytes) -> bytes:
   raise ValueError('no feature named tokens')
 
 
-def _feature_at(example: bytes, at: int) -> Optional[bytes]:
-  """Returns the only value of the feature at `at`, None if it is not one."""
-  # Three nested lengths, which must fit; first the case of one byte each.
-  outer, tag, inner, inner_tag, size = example[at : at + 5]
-  if outer < 0x80:
-    tokens = example[at + 5 : at + 5 + size]
-    fits = outer == size + 4 and inner == size + 2 and len(tokens) == size
-    return tokens if fits and tag == inner_tag == _FIELD_1 else None
-  outer, at = _varint(example, at)
-  end = at + outer
-  for _ in range(2):
-    if example[at] != _FIELD_1:
-      return None
-    size, at = _varint(example, at + 1)
-  return example[at:end] if at + size == end <= len(example) else None
-
-
 def parse_tokens(example: bytes) -> bytes:
   """Returns the value of the `tokens` feature.
 
@@ -84,14 +65,33 @@ def parse_tokens(example: bytes) -> bytes:
   Raises:
     ValueError: If it is none, or has not exactly one value of that name.
   """
-  # Nearly always the key occurs once, and what follows is a feature of one
-  # value.
+  # Nearly always the key occurs once and is followed by three nested lengths of
+  # one or two bytes, which must fit. This is the innermost loop of reading
+  # StackOverflow, hence without calls.
   at = example.find(_KEY)
   try:
-    if at >= 0 and example.find(_KEY, at + 1) < 0:
-      tokens = _feature_at(example, at + 9)
-      if tokens is not None:
-        return tokens
+    if at >= 0 and example.find(_KEY, at + 9) < 0:
+      if example[at + 9] < 0x80:
+        outer, tag, inner, inner_tag, size = example[at + 9 : at + 14]
+        start, width = at + 14, 1
+      else:
+        low, high, tag, low_2, high_2, inner_tag, size = example[
+          at + 9 : at + 16
+        ]
+        start, width = at + 16, 1
+        outer = (low & 0x7F) | high << 7
+        inner = (low_2 & 0x7F) | high_2 << 7
+        if size >= 0x80:
+          size = (size & 0x7F) | example[start] << 7
+          start, width = start + 1, 2
+      end = start + size
+      if (
+        tag == inner_tag == _FIELD_1
+        and inner == size + width + 1
+        and outer == inner + 1 + (1 if inner < 0x80 else 2)
+        and end <= len(example)
+      ):
+        return example[start:end]
     return _parse_by_the_book(example)
   except (IndexError, ValueError) as e:
     raise ValueError(f'not an example with one tokens feature: {e}') from e

@@ -77,6 +77,9 @@ def draw_sentences_per_user(
 
   counts = plan.train_counts[plan.train_counts > 0]
   edges = _doubling_edges(max_sentences, int(counts.max()))
+  # From the first bin with a user on, but with one that is kept.
+  first = int(np.searchsorted(edges, min(counts.min(), max_sentences), 'right'))
+  edges = edges[first - 1 :]
   numbers, _ = np.histogram(counts, edges)
   centres = np.arange(numbers.size)
   is_overflow = edges[:-1] > max_sentences
@@ -85,11 +88,11 @@ def draw_sentences_per_user(
   public = len(plan.groups[assignment.PUBLIC])
   people = int((counts > max_sentences).sum())
   for part, colour, label in (
-    (~is_overflow, '#4878a8', f'at most {max_sentences:,}: all are kept'),
+    (~is_overflow, '#4878a8', 'all sentences are kept'),
     (
       is_overflow,
       '#d1803a',
-      f'more: {people:,} overflow users; {public:,} users are public',
+      f'{people:,} overflow; {public:,} users are public',
     ),
   ):
     bars = axes.bar(
@@ -100,7 +103,7 @@ def draw_sentences_per_user(
   cut = float(centres[~is_overflow][-1]) + 0.5
   axes.axvline(cut, color='#303030', linewidth=1, linestyle='--')
   axes.set_yscale('log')
-  axes.set_ylim(bottom=0.7)
+  axes.set_ylim(0.7, 2 * numbers.max())
   axes.set_xticks(centres, _bin_labels(edges), rotation=40, ha='right')
   axes.tick_params(labelsize=8)
   axes.set_xlabel('sentences of a user')
@@ -109,10 +112,18 @@ def draw_sentences_per_user(
     f'{counts.size:,} users, cut at {max_sentences:,} sentences',
     fontsize=11,
     loc='left',
+    pad=10,
   )
   axes.spines[['top', 'right']].set_visible(False)
-  axes.margins(x=0.01, y=0.25)
-  axes.legend(frameon=False, loc='upper right', fontsize=8)
+  axes.margins(x=0.01)
+  # Above the axes, where neither bars nor the cut can be.
+  axes.legend(
+    frameon=False,
+    loc='lower right',
+    bbox_to_anchor=(1, 1),
+    fontsize=8,
+    borderaxespad=0.2,
+  )
   path = pathlib.Path(folder) / FIGURE
   # Without the name of the library's version: equal data, equal bytes.
   canvas.savefig(path, metadata={'Software': None})

@@ -17,9 +17,11 @@ URL = '<URL>'
 _URL_PATTERN = re.compile(
   r"""<URL>|(?i:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?()\[\]{}]"""
 )
+_MAY_HAVE_URL = re.compile(r'<URL>|://|(?i:www\.)')
 # A mark, perhaps a closing quote or bracket, white space, and then something
 # other than a small letter: "e.g. this" goes on.
-_SENTENCE_END = re.compile(r'(?<=[.!?])(["\')\]]*)\s+(?=[^a-z\s])|\s*[\r\n]\s*')
+_SENTENCE_END = re.compile(r'(?<=[.!?])(["\')\]]*)\s+(?=[^a-z\s])')
+_LINE_BREAK = re.compile(r'[\r\n]+')
 _TOKEN = re.compile(r"<URL>|[a-z0-9'-]+|[!-~]")
 
 # Elements that end a line of text, and such as hold code.
@@ -78,9 +80,12 @@ def tokenize(sentence: str) -> list[str]:
   Args:
     sentence: Any text.
   """
-  # Only the URL token has capitals, so that nothing in the text can pose as it.
-  pieces = _URL_PATTERN.split(sentence)
-  lowered = f' {URL} '.join(piece.lower() for piece in pieces)
+  if _MAY_HAVE_URL.search(sentence):
+    # Only the URL token has capitals, so that nothing else can pose as it.
+    pieces = _URL_PATTERN.split(sentence)
+    lowered = f' {URL} '.join(piece.lower() for piece in pieces)
+  else:
+    lowered = sentence.lower()
   ascii_only = lowered.encode('ascii', 'ignore').decode()
   return _TOKEN.findall(ascii_only)
 
@@ -94,15 +99,14 @@ def split_sentences(text: str) -> list[str]:
   Returns:
     For each sentence with a token its tokens, separated by blanks.
   """
-  text = html.unescape(text)
   sentences = []
-  start = 0
-  for end in _SENTENCE_END.finditer(text):
-    # The closing quote belongs to the sentence that it closes.
-    stop = end.end(1) if end.group(1) is not None else end.start()
-    sentences.append(text[start:stop])
-    start = end.end()
-  sentences.append(text[start:])
+  for line in _LINE_BREAK.split(html.unescape(text)):
+    start = 0
+    for end in _SENTENCE_END.finditer(line):
+      # The closing quote belongs to the sentence that it closes.
+      sentences.append(line[start : end.end(1)])
+      start = end.end()
+    sentences.append(line[start:])
   return [' '.join(tokens) for s in sentences if (tokens := tokenize(s))]
 
 

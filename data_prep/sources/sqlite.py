@@ -191,8 +191,18 @@ class SqliteSource(base.Source):
         f' of {user!r} in the split {split}, examples has {start + len(rows)}.'
         ' Is the database complete?'
       )
-    tally = self.tally
-    return [_read_tokens(row[0], tally) for row in rows]
+    return self._parse([row[0] for row in rows])
+
+  def _parse(self, examples: list[bytes]) -> list[str]:
+    try:
+      parse = example_proto.parse_tokens
+      texts = [parse(example).decode() for example in examples]
+    except (ValueError, AttributeError, TypeError):
+      texts = ['']  # One is faulty: count which.
+    if all(texts) and not any(map(str.isspace, texts)):
+      self.tally.rows += len(texts)
+      return texts
+    return [_read_tokens(example, self.tally) for example in examples]
 
 
 class SqliteScan(base.RecordSource):

@@ -102,3 +102,11 @@ def test_splitting_loses_no_token(text):
 @hypothesis.given(_TEXT)
 def test_any_html_ends(text):
   tokenizer.split_html(text)
+
+
+@pytest.mark.parametrize('piece', [' ', '\n', '.', '"', '&', '<', 'a', 'www.'])
+def test_long_runs_of_a_character_do_not_take_for_ever(piece):
+  # A pattern that backtracks would need hours for these.
+  for text in (piece * 200_000, '.' + piece * 200_000 + 'a'):
+    tokenizer.split_sentences(text)
+  tokenizer.split_html(piece * 20_000)
