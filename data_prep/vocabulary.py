@@ -82,6 +82,11 @@ class VocabularyConfig:
     _validate.integers(1, vocabulary_size=self.size)
     # Ids are 16 bits wide, and four of them are special.
     _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
+    if self.origin is Origin.GENERATOR:
+      raise ValueError(
+        "vocabulary must be 'source' for a generator's own words. Found"
+        f' {self.origin.value!r}.'
+      )
     if (self.origin is Origin.FILE) != (self.path is not None):
       raise ValueError(
         "vocabulary: a file must be given for the origin 'file' and for no"

@@ -11,9 +11,9 @@ import pytest
 
 def test_ties_are_alphabetical(tmp_path):
   counter = vocabulary.WordCounter(tmp_path)
-  counter.add({'b': 2, 'c': 1, 'a': 2})
+  counter.add({'ba': 2, 'c': 1, 'ab': 2})
   counter.add({'c': 2})
-  assert counter.top(2) == (['c', 'a'], 3)
+  assert counter.top(2) == (['c', 'ab'], 3)
 
 
 @hypothesis.settings(
@@ -80,6 +80,7 @@ def test_missing_file(tmp_path):
     ({'size': 65_533}, 'vocabulary_size .* Found 65533'),
     ({'origin': vocabulary.Origin.FILE}, 'a file must be given'),
     ({'path': 'x'}, 'a file must be given'),
+    ({'origin': vocabulary.Origin.GENERATOR}, "Found 'generator'"),
   ],
 )
 def test_bad_config(settings, words):
