@@ -40,7 +40,7 @@ ProgressFn = Callable[[str, int, int, str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-  """All settings that decide about the bytes of a store, and two that do not.
+  """All settings that decide about the bytes of a store, and one that does not.
 
   Attributes:
     partition: How train users become private and public.
