@@ -1,13 +1,65 @@
-"""Data preparation: from sources to private, public and held-out users."""
+"""Data preparation: from sources to private, public and held-out users.
 
+What training reads is a token store:
+
+    store = data_prep.open_store('data/synthetic')
+    store.users('private')                 names
+    store.sentences(name)                  token ids [sentences, 21]
+    data_prep.load_cohort(store, 'private', cohort)     padded arrays
+    data_prep.as_client_data(store, 'private')          for TFF
+
+None of this needs TensorFlow but `as_client_data`, which imports TFF when it is
+called. `prepare` writes stores.
+"""
+
+from data_prep.assignment import Assignment
+from data_prep.assignment import HoldoutConfig
+from data_prep.build import prepare
+from data_prep.build import PrepareConfig
+from data_prep.cohorts import CohortArrays
+from data_prep.cohorts import load_cohort
+from data_prep.errors import SourceError
+from data_prep.errors import StoreError
 from data_prep.partition import Partition
 from data_prep.partition import partition_users
 from data_prep.partition import PartitionConfig
 from data_prep.partition import UserSlices
+from data_prep.sources import open_source
+from data_prep.store import open_store
+from data_prep.store import TokenStore
+from data_prep.vocabulary import VocabularyConfig
 
 __all__ = [
+  'Assignment',
+  'CohortArrays',
+  'HoldoutConfig',
   'Partition',
   'PartitionConfig',
+  'PrepareConfig',
+  'SourceError',
+  'StoreError',
+  'TokenStore',
   'UserSlices',
+  'VocabularyConfig',
+  'as_client_data',
+  'load_cohort',
+  'open_source',
+  'open_store',
   'partition_users',
+  'prepare',
 ]
+
+
+def as_client_data(data: TokenStore, group: str = 'private'):
+  """Returns a group's users as a `tff.simulation.datasets.ClientData`.
+
+  Args:
+    data: The store.
+    group: One of the store's groups.
+
+  Returns:
+    See `data_prep.client_data.as_client_data`.
+  """
+  from data_prep import client_data
+
+  return client_data.as_client_data(data, group)

@@ -10,7 +10,9 @@ with User-level Differential Privacy") of
 
 A user with more than `max_sentences` sentences becomes a private user with the
 first `max_sentences` of them and a new *overflow* user with the next (at most
-as many). Some overflow users, drawn by a seed, are public.
+as many). Some overflow users, drawn by a seed, are public. People who opted in
+to be public are public as a whole, with their first `max_sentences` sentences,
+and are never private.
 
 The partition is computed from counts alone and describes slices, so that it can
 be made and checked before any text is read.
@@ -92,10 +94,12 @@ class Partition:
 
   Attributes:
     private: The private users.
-    public: The public users; each is the overflow of a private one.
+    public: The public users; each is the overflow of a private one, which
+      starts at `max_sentences`, or a person who opted in, which starts at 0.
     dropped: The overflow users that are neither.
     num_empty_users: Users of the source without a sentence, who are not users.
-    num_unused_sentences: Sentences beyond twice `max_sentences` of their user.
+    num_unused_sentences: Sentences beyond twice `max_sentences` of their user,
+      or beyond `max_sentences` of one who opted in.
     max_private_users_per_person: 2 if somebody is two private users, else 1.
       A privacy guarantee for a user holds for a person only where this is 1.
   """
@@ -113,6 +117,7 @@ def partition_users(
   config: PartitionConfig,
   *,
   user_ids: Optional[npt.ArrayLike] = None,
+  opted_in: Optional[npt.ArrayLike] = None,
 ) -> Partition:
   """Splits users into private and public ones.
 
@@ -123,6 +128,8 @@ def partition_users(
     user_ids: The users' ids, integers or strings, in the order of
       `num_sentences`. With them the same users are public in whatever order the
       source lists them; without them the draw depends on the order.
+    opted_in: The indices of users who are public as a whole, each once, beside
+      the `config.num_public_users` that are drawn.
 
   Returns:
     The `Partition`, which depends on nothing but the arguments.
@@ -131,15 +138,17 @@ def partition_users(
     TypeError: If `num_sentences` is not made of integers or `user_ids` neither
       of integers nor of strings.
     ValueError: If `num_sentences` is not a vector or holds a negative number,
-      if `user_ids` repeat themselves or do not match `num_sentences`, or if
-      there are fewer overflow users than public ones are asked for.
+      if `user_ids` repeat themselves or do not match `num_sentences`, if
+      there are fewer overflow users than public ones are asked for, or if
+      somebody who opted in is listed twice or has no sentence.
   """
   counts = _check_counts(num_sentences)
   # No user has more than the clamp, and "no limit" may be any large integer.
   limit = min(int(config.max_sentences), int(counts.max(initial=1)))
 
-  nonempty = np.flatnonzero(counts)
-  overflow = np.flatnonzero(counts > limit)
+  chosen = _check_opted_in(opted_in, counts)
+  nonempty = np.setdiff1d(np.flatnonzero(counts), chosen)
+  overflow = np.setdiff1d(np.flatnonzero(counts > limit), chosen)
   if config.num_public_users > overflow.size:
     raise ValueError(
       f'num_public_users must be at most {overflow.size}, the number of '
@@ -163,16 +172,24 @@ def partition_users(
   kept = others if config.keep_overflow_users else others[:0]
   dropped = others[kept.size :]
 
+  public_user = np.concatenate([public, chosen])
+  public_start = np.repeat([limit, 0], [public.size, chosen.size])
+  public_order = np.argsort(public_user, kind='stable')
+  unused_from = np.full_like(counts, 2 * limit)
+  unused_from[chosen] = limit
+
   private_user = np.concatenate([nonempty, kept])
   private_start = np.repeat([0, limit], [nonempty.size, kept.size])
   # Stable, so that the slices of a person who is two users stay in order.
   order = np.argsort(private_user, kind='stable')
   return Partition(
     private=_slices(private_user[order], private_start[order], counts, limit),
-    public=_slices(public, np.full_like(public, limit), counts, limit),
+    public=_slices(
+      public_user[public_order], public_start[public_order], counts, limit
+    ),
     dropped=_slices(dropped, np.full_like(dropped, limit), counts, limit),
-    num_empty_users=counts.size - nonempty.size,
-    num_unused_sentences=int(np.maximum(counts - 2 * limit, 0).sum()),
+    num_empty_users=counts.size - nonempty.size - chosen.size,
+    num_unused_sentences=int(np.maximum(counts - unused_from, 0).sum()),
     max_private_users_per_person=2 if kept.size else 1,
   )
 
@@ -205,6 +222,34 @@ def _check_counts(num_sentences: npt.ArrayLike) -> np.ndarray:
       f'{counts[negative[0]]} at index {negative[0]}.'
     )
   return counts
+
+
+def _check_opted_in(
+  opted_in: Optional[npt.ArrayLike], counts: np.ndarray
+) -> np.ndarray:
+  """Returns the indices ascending, or raises."""
+  chosen = np.sort(np.asarray([] if opted_in is None else opted_in))
+  if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in 'iu'):
+    raise TypeError(
+      f'opted_in must be a vector of integers. Found {opted_in!r}.'
+    )
+  chosen = chosen.astype(np.int64)
+  if chosen.size and not 0 <= chosen[0] <= chosen[-1] < counts.size:
+    raise ValueError(
+      f'opted_in must be in [0, {counts.size - 1}], the indices of users.'
+      f' Found {chosen[0]} to {chosen[-1]}.'
+    )
+  repeated = chosen[1:][chosen[1:] == chosen[:-1]]
+  if repeated.size:
+    raise ValueError(
+      f'opted_in must not repeat itself. Found {repeated[0]} more than once.'
+    )
+  empty = chosen[counts[chosen] == 0]
+  if empty.size:
+    raise ValueError(
+      f'opted_in must be users with a sentence. Found {empty[0]}, who has none.'
+    )
+  return chosen
 
 
 def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:

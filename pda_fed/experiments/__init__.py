@@ -4,7 +4,7 @@ from pda_fed.experiments.federated import Evaluation
 from pda_fed.experiments.federated import FederatedConfig
 from pda_fed.experiments.federated import FederatedResult
 from pda_fed.experiments.federated import run_federated
-from pda_fed.experiments.tables import format_table
+from pda_fed.tables import format_table
 
 __all__ = [
   'Evaluation',

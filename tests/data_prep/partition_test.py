@@ -253,3 +253,34 @@ def test_bad_ids(ids, error, message):
 def test_bad_config(overrides, error, message):
   with pytest.raises(error, match=message):
     _config(**overrides)
+
+
+def test_people_who_opted_in_are_public_as_a_whole():
+  counts = [10, 300, 600, 1000, 5]
+  config = _config(num_public_users=1, keep_overflow_users=True)
+  result = partition.partition_users(counts, config, opted_in=[3, 0])
+  by_user = {user: (start, stop) for user, start, stop in _rows(result.public)}
+  assert by_user[0] == (0, 10)
+  assert by_user[3] == (0, 256)
+  (drawn,) = set(by_user) - {0, 3}
+  assert drawn in (1, 2)
+  assert by_user[drawn][0] == 256
+  assert not {0, 3} & set(result.private.user.tolist())
+  # Theirs beyond the cut, and beyond two users of everybody else.
+  assert result.num_unused_sentences == (1000 - 256) + (600 - 512)
+
+
+@pytest.mark.parametrize(
+  ('opted_in', 'error', 'message'),
+  [
+    ([0.5], TypeError, 'opted_in must be a vector of integers'),
+    ([[0]], TypeError, 'opted_in must be a vector of integers'),
+    ([3], ValueError, r'opted_in must be in \[0, 2\].* Found 3'),
+    ([-1], ValueError, r'opted_in must be in \[0, 2\].* Found -1'),
+    ([1, 1], ValueError, 'opted_in .* Found 1 more than once'),
+    ([2], ValueError, 'opted_in .* Found 2, who has none'),
+  ],
+)
+def test_bad_opted_in(opted_in, error, message):
+  with pytest.raises(error, match=message):
+    partition.partition_users([4, 5, 0], _config(), opted_in=opted_in)

@@ -1,9 +1,9 @@
-from pda_fed import experiments
+from pda_fed import tables
 import pytest
 
 
 def test_numbers_right_text_left():
-  table = experiments.format_table(
+  table = tables.format_table(
     ['method', 'epsilon', 'accuracy'],
     [['cold', 7.50512, '8.8%'], ['warm start', float('inf'), '14.1%']],
   )
@@ -16,9 +16,9 @@ def test_numbers_right_text_left():
 
 
 def test_no_rows():
-  assert experiments.format_table(['a'], []) == 'a\n-'
+  assert tables.format_table(['a'], []) == 'a\n-'
 
 
 def test_ragged_rows():
   with pytest.raises(ValueError, match='rows must have 2 cells'):
-    experiments.format_table(['a', 'b'], [['c']])
+    tables.format_table(['a', 'b'], [['c']])

@@ -1,0 +1,274 @@
+"""Decides from counts alone who is private, public, validation and test.
+
+Validation and test users are those of the source's own splits, if it has them,
+and otherwise train users chosen by a hash of their id. Nobody is in two groups,
+but for the rule of `data_prep.partition`: a public user may be the overflow of
+a private one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+import hashlib
+
+from data_prep import partition
+from data_prep.sources import base
+import numpy as np
+from pda_fed import _validate
+
+PRIVATE = 'private'
+PUBLIC = 'public'
+VALIDATION = 'validation'
+TEST = 'test'
+GROUPS = (PRIVATE, PUBLIC, VALIDATION, TEST)
+
+# Of the name of a user who is the overflow of another.
+OVERFLOW_SUFFIX = '#overflow'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldoutConfig:
+  """Who is held out of a source that has no such split of its own.
+
+  Attributes:
+    validation_fraction: The expected fraction of users in validation.
+    test_fraction: The expected fraction of users in test.
+  """
+
+  validation_fraction: float = 0.05
+  test_fraction: float = 0.05
+
+  def __post_init__(self):
+    _validate.in_range(
+      0,
+      1,
+      validation_fraction=self.validation_fraction,
+      test_fraction=self.test_fraction,
+    )
+    _validate.between(
+      -1,
+      1,
+      validation_and_test_fraction=self.validation_fraction
+      + self.test_fraction,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+  """Users of a group, in the order of their names.
+
+  Attributes:
+    names: In the store: the id, with a suffix for the overflow of another user.
+    split: The source's split that they come from.
+    ids: Their ids in the source.
+    start: The first sentence of each.
+    stop: One past the last sentence of each.
+  """
+
+  names: tuple[str, ...]
+  split: str
+  ids: tuple[str, ...]
+  start: np.ndarray
+  stop: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.names)
+
+  @property
+  def num_sentences(self) -> np.ndarray:
+    return self.stop - self.start
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Assignment:
+  """Who is what, before any text is read.
+
+  Attributes:
+    groups: The users of each of `GROUPS`.
+    held_out_by: For validation and test 'split' or 'hash'.
+    train_counts: The numbers of sentences of the people who are private or
+      public, before the cut.
+    left_out: For each reason the number of users or sentences that are in no
+      group.
+    max_private_users_per_person: As in `partition.Partition`.
+  """
+
+  groups: Mapping[str, Group]
+  held_out_by: Mapping[str, str]
+  train_counts: np.ndarray
+  left_out: Mapping[str, int]
+  max_private_users_per_person: int
+
+  @property
+  def num_sentences(self) -> int:
+    """All sentences of all groups."""
+    return int(sum(g.num_sentences.sum() for g in self.groups.values()))
+
+
+def _hash_fraction(user: str) -> float:
+  """Returns a number in [0, 1) that depends on the id alone."""
+  # The seed has no part in it: whoever is test stays test.
+  digest = hashlib.blake2b(
+    user.encode(), digest_size=8, person=b'pda_fed holdout'
+  ).digest()
+  return int.from_bytes(digest, 'big') / 2**64
+
+
+def _choose_by_hash(
+  users: base.UserCounts, config: HoldoutConfig, taken: Collection[str]
+) -> dict[str, np.ndarray]:
+  fractions = np.array(
+    [2.0 if u in taken else _hash_fraction(u) for u in users.ids]
+  )
+  # From both ends, so that one fraction does not move the other's users.
+  return {
+    VALIDATION: fractions < config.validation_fraction,
+    TEST: (fractions >= 1 - config.test_fraction) & (fractions < 1),
+  }
+
+
+def _make_group(
+  users: base.UserCounts, split: str, slices: partition.UserSlices
+) -> Group:
+  names = [
+    users.ids[i] + (OVERFLOW_SUFFIX if overflow else '')
+    for i, overflow in zip(
+      slices.user.tolist(), (slices.start > 0).tolist(), strict=True
+    )
+  ]
+  order = sorted(range(len(names)), key=names.__getitem__)
+  source_index = slices.user.tolist()
+  return Group(
+    names=tuple(names[i] for i in order),
+    split=split,
+    ids=tuple(users.ids[source_index[i]] for i in order),
+    start=slices.start[order],
+    stop=slices.stop[order],
+  )
+
+
+def _select(users: base.UserCounts, mask: np.ndarray) -> base.UserCounts:
+  return base.UserCounts(
+    ids=tuple(u for u, m in zip(users.ids, mask.tolist(), strict=True) if m),
+    num_sentences=users.num_sentences[mask],
+  )
+
+
+def _held_out_group(
+  users: base.UserCounts, split: str, limit: int
+) -> tuple[Group, int]:
+  """Returns the group and the number of its users' unused sentences."""
+  index = np.flatnonzero(users.num_sentences)
+  counts = users.num_sentences[index]
+  stop = np.minimum(counts, limit)
+  slices = partition.UserSlices(
+    user=index, start=np.zeros_like(index), stop=stop
+  )
+  return _make_group(users, split, slices), int((counts - stop).sum())
+
+
+def _check_ids(source: base.Source, users: base.UserCounts) -> None:
+  for user in users.ids:
+    if not user or user.endswith(OVERFLOW_SUFFIX):
+      raise ValueError(
+        f'{source.name}: ids of users must not be empty or end with'
+        f' {OVERFLOW_SUFFIX}. Found {user!r}.'
+      )
+
+
+def _find_opted_in(
+  users: base.UserCounts, public_user_ids: Sequence[str]
+) -> list[int]:
+  index = {user: i for i, user in enumerate(users.ids)}
+  unknown = [user for user in public_user_ids if user not in index]
+  if unknown:
+    raise ValueError(
+      'public_user_ids must be train users of the source. Found'
+      f' {len(unknown)} who are not, {unknown[0]!r} among them.'
+    )
+  if len(set(public_user_ids)) < len(public_user_ids):
+    twice = [u for u in public_user_ids if list(public_user_ids).count(u) > 1]
+    raise ValueError(
+      'public_user_ids must not repeat themselves. Found'
+      f' {twice[0]!r} more than once.'
+    )
+  return [index[user] for user in public_user_ids]
+
+
+def assign_users(
+  source: base.Source,
+  partition_config: partition.PartitionConfig,
+  holdout_config: HoldoutConfig,
+  public_user_ids: Sequence[str] = (),
+) -> Assignment:
+  """Decides who is private, public, validation and test.
+
+  Args:
+    source: The users; no sentence is read.
+    partition_config: How train users become private and public.
+    holdout_config: Who is held out where the source has no split.
+    public_user_ids: Users who opted in to be public as a whole.
+
+  Returns:
+    The `Assignment`, which depends on the arguments alone.
+
+  Raises:
+    ValueError: If there are fewer overflow users than public ones are asked
+      for, if a public user's id is unknown or repeated, or if nobody is
+      private.
+  """
+  limit = min(int(partition_config.max_sentences), np.iinfo(np.int64).max)
+  train = source.users(base.TRAIN)
+  _check_ids(source, train)
+  held_out, held_out_by, left_out = {}, {}, {}
+  seen = set(train.ids)
+  by_hash = _choose_by_hash(train, holdout_config, set(public_user_ids))
+  is_train = np.ones(len(train.ids), bool)
+  for name, split in ((VALIDATION, base.HELDOUT), (TEST, base.TEST)):
+    if split in source.splits:
+      users = source.users(split)
+      _check_ids(source, users)
+      # In TFF's data the test split is the same people at a later time: their
+      # text would be private (or public) and test.
+      is_new = np.array([user not in seen for user in users.ids], bool)
+      left_out[f'{name} users who are in another group'] = int((~is_new).sum())
+      seen.update(users.ids)
+      held_out[name], held_out_by[name] = (
+        (_select(users, is_new), split),
+        'split',
+      )
+    else:
+      is_train &= ~by_hash[name]
+      held_out[name] = (_select(train, by_hash[name]), base.TRAIN)
+      held_out_by[name] = 'hash'
+  train = _select(train, is_train)
+  result = partition.partition_users(
+    train.num_sentences,
+    partition_config,
+    user_ids=np.array(train.ids, dtype=object) if train.ids else None,
+    opted_in=_find_opted_in(train, public_user_ids),
+  )
+  if not len(result.private):
+    raise ValueError(f'{source.name}: no user with a sentence is private.')
+  groups = {
+    PRIVATE: _make_group(train, base.TRAIN, result.private),
+    PUBLIC: _make_group(train, base.TRAIN, result.public),
+  }
+  unused = result.num_unused_sentences
+  empty = result.num_empty_users
+  for name, (users, split) in held_out.items():
+    groups[name], beyond = _held_out_group(users, split, limit)
+    empty += len(users.ids) - len(groups[name])
+    unused += beyond
+  left_out['users without a sentence'] = empty
+  left_out['overflow users that were not drawn'] = len(result.dropped)
+  left_out['sentences of overflow users that were not drawn'] = int(
+    result.dropped.num_sentences.sum()
+  )
+  left_out['sentences beyond the cut'] = unused
+  return Assignment(
+    groups=groups,
+    held_out_by=held_out_by,
+    train_counts=train.num_sentences,
+    left_out=left_out,
+    max_private_users_per_person=result.max_private_users_per_person,
+  )

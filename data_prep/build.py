@@ -1,0 +1,344 @@
+"""From a source to a token store: the whole pipeline.
+
+Counts decide who is private, public, validation and test; then the words are
+counted, if the vocabulary asks for it; then the text is read once and encoded,
+in batches of users, by several processes. The bytes of the store depend on the
+source and the settings, never on the number of processes.
+"""
+
+import collections
+from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+import hashlib
+import os
+import pathlib
+import shutil
+from typing import Any, Optional, Union
+
+from data_prep import assignment
+from data_prep import encoding
+from data_prep import errors
+from data_prep import parallel
+from data_prep import partition
+from data_prep import spool
+from data_prep import staging
+from data_prep import store
+from data_prep import store_writer
+from data_prep import vocabulary as words_lib
+from data_prep.sources import base
+import numpy as np
+from pda_fed import _validate
+
+# Sentences of a batch: a few megabytes of text.
+_BATCH_SENTENCES = 8192
+# Below this, starting processes takes longer than they save.
+_MIN_SENTENCES_FOR_PROCESSES = 100_000
+
+# Called with (what is being done, how much is done, how much there is, unit).
+ProgressFn = Callable[[str, int, int, str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+  """All settings that decide about the bytes of a store, and one that does not.
+
+  Attributes:
+    partition: How train users become private and public.
+    holdout: Who is held out where the source has no split.
+    vocabulary: Which words.
+    public_user_ids: Users who opted in to be public.
+    num_processes: How many processes read; 0 takes one a core.
+  """
+
+  partition: partition.PartitionConfig
+  holdout: assignment.HoldoutConfig = assignment.HoldoutConfig()
+  vocabulary: words_lib.VocabularyConfig = words_lib.VocabularyConfig()
+  public_user_ids: tuple[str, ...] = ()
+  num_processes: int = 0
+
+  def __post_init__(self):
+    _validate.integers(0, num_processes=self.num_processes)
+
+  def processes_for(self, num_sentences: int) -> int:
+    """Returns how many processes are worth their start."""
+    if num_sentences < _MIN_SENTENCES_FOR_PROCESSES:
+      return 1
+    return self.num_processes or len(os.sched_getaffinity(0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Batch:
+  """Some users of a group, whose sentences are read at a time."""
+
+  group: str
+  names: tuple[str, ...]
+  split: str
+  ids: tuple[str, ...]
+  start: list[int]
+  stop: list[int]
+
+
+def _batches(groups: dict[str, assignment.Group]) -> Iterator[_Batch]:
+  for name, group in groups.items():
+    # A batch ends with the user who fills it.
+    number = np.cumsum(group.num_sentences) // _BATCH_SENTENCES
+    ends = [*(np.flatnonzero(np.diff(number)) + 1).tolist(), len(group)]
+    start = 0
+    for end in ends:
+      if end > start:
+        yield _Batch(
+          group=name,
+          names=group.names[start:end],
+          split=group.split,
+          ids=group.ids[start:end],
+          start=group.start[start:end].tolist(),
+          stop=group.stop[start:end].tolist(),
+        )
+      start = end
+
+
+def _read(source: base.Source, batch: _Batch) -> Iterator[list[str]]:
+  for user, start, stop in zip(batch.ids, batch.start, batch.stop, strict=True):
+    yield source.sentences(user, batch.split, start, stop)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CountWords:
+  """Counts the words of a batch."""
+
+  source: base.Source
+
+  def __call__(self, batch: _Batch) -> tuple[dict[str, int], int]:
+    counts: dict[str, int] = collections.Counter()
+    num_sentences = 0
+    for sentences in _read(self.source, batch):
+      num_sentences += len(sentences)
+      counts.update(' '.join(sentences).split())
+    self.source.tally.take()  # What is skipped is counted by the encoder.
+    return counts, num_sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encode:
+  """Encodes the sentences of a batch."""
+
+  source: base.Source
+  encoder: encoding.Encoder
+
+  def __call__(self, batch: _Batch):
+    sentences: list[str] = []
+    counts = []
+    for all_sentences in _read(self.source, batch):
+      usable = [s for s in all_sentences if s]
+      sentences += usable
+      counts.append(len(usable))
+    rows = self.encoder.encode(sentences)
+    return batch, np.array(counts, np.int64), rows, self.source.tally.take()
+
+
+def _no_progress(what: str, done: int, total: int, unit: str) -> None:
+  del what, done, total, unit
+
+
+def prepare(
+  source: Union[base.Source, base.RecordSource],
+  output_dir: os.PathLike,
+  config: PrepareConfig,
+  *,
+  overwrite: bool = False,
+  on_progress: ProgressFn = _no_progress,
+  decorate: Optional[
+    Callable[[pathlib.Path, assignment.Assignment], None]
+  ] = None,
+) -> store.TokenStore:
+  """Writes a token store.
+
+  Args:
+    source: Where the text comes from.
+    output_dir: The folder of the store; it appears when it is complete.
+    config: The settings.
+    overwrite: Whether to replace a store that is there.
+    on_progress: Called often, from this process.
+    decorate: Called with the folder and the assignment in the end, to add
+      files of its own, such as a figure.
+
+  Returns:
+    The store, opened.
+
+  Raises:
+    FileExistsError: If the folder is there and not to be replaced.
+    ValueError: If a setting does not fit the source.
+    SourceError: If the source cannot be read.
+    OSError: If the store cannot be written, for instance on a full disk.
+  """
+  with staging.staged_folder(
+    output_dir, overwrite=overwrite, marker=store.MANIFEST
+  ) as folder:
+    work = folder.parent / 'work'
+    work.mkdir()
+    run = _Run(config, folder, work, on_progress)
+    plan = run.write(source)
+    if decorate is not None:
+      decorate(folder, plan)
+  return store.TokenStore(output_dir)
+
+
+class _Run:
+  """One run of the pipeline."""
+
+  def __init__(
+    self,
+    config: PrepareConfig,
+    folder: pathlib.Path,
+    work: pathlib.Path,
+    on_progress: ProgressFn,
+  ):
+    self._config = config
+    self._folder = folder
+    self._work = work
+    self._on_progress = on_progress
+    self._tally = base.Tally()
+
+  def write(
+    self, source: Union[base.Source, base.RecordSource]
+  ) -> assignment.Assignment:
+    config = self._config
+    name = source.name
+    if isinstance(source, base.RecordSource):
+      source = spool.regroup(
+        source,
+        self._work / 'sentences.sqlite',
+        num_processes=config.processes_for(source.num_bytes // 100),
+        on_progress=self._on_progress,
+      )
+      self._tally.add(source.spooled)
+    plan = assignment.assign_users(
+      source, config.partition, config.holdout, config.public_user_ids
+    )
+    _check_space(self._folder, plan.num_sentences)
+    words, origin = self._choose_words(source, plan)
+    with store_writer.StoreWriter(self._folder) as writer:
+      dropped = self._encode(source, plan, words, writer)
+      self._tally.check(name)
+      details = _describe(name, config, plan, origin, len(words))
+      details['skipped'] = dict(sorted((+self._tally.skipped).items()))
+      details['left_out'] = {**plan.left_out, **dropped}
+      writer.finish(words, details)
+    return plan
+
+  def _map(self, task, groups, what) -> Iterator[Any]:
+    total = int(sum(g.num_sentences.sum() for g in groups.values()))
+    processes = self._config.processes_for(total)
+    self._on_progress(what, 0, total, 'sentence')
+    return parallel.ordered_map(task, _batches(groups), processes)
+
+  def _choose_words(
+    self, source: base.Source, plan: assignment.Assignment
+  ) -> tuple[list[str], words_lib.Origin]:
+    wanted = self._config.vocabulary
+    origin, size = wanted.origin, wanted.size
+    if origin is words_lib.Origin.FILE:
+      path = pathlib.Path(wanted.path)
+      words = words_lib.read_words(path)
+      return words_lib.check_size(words, size, path.name), origin
+    if origin in (words_lib.Origin.AUTO, words_lib.Origin.SOURCE):
+      words = source.ranked_words(size)
+      if words is not None:
+        where = f'the word counts of {source.name}'
+        checked = words_lib.check_size(words, size, where)
+        if source.words_reveal_users:
+          return checked, words_lib.Origin.SOURCE
+        return checked, words_lib.Origin.GENERATOR
+      if origin is words_lib.Origin.SOURCE:
+        raise ValueError(
+          f"vocabulary must be 'public', 'train' or a file: {source.name} has"
+          " no word counts of its own. Found 'source'."
+        )
+      origin = words_lib.Origin.PUBLIC
+    group = (
+      assignment.PUBLIC
+      if origin is words_lib.Origin.PUBLIC
+      else assignment.PRIVATE
+    )
+    groups = {group: plan.groups[group]}
+    counter = words_lib.WordCounter(self._work)
+    done = 0
+    task = _CountWords(source)
+    total = int(groups[group].num_sentences.sum())
+    for counts, num_sentences in self._map(task, groups, 'counting words'):
+      counter.add(counts)
+      done += num_sentences
+      self._on_progress('counting words', done, total, 'sentence')
+    words, total = counter.top(size)
+    if total < size:
+      where = f'{len(groups[group])} {group} users'
+      words_lib.check_size(words, size, where)
+    return words, origin
+
+  def _encode(
+    self,
+    source: base.Source,
+    plan: assignment.Assignment,
+    words: Sequence[str],
+    writer: store_writer.StoreWriter,
+  ) -> dict[str, int]:
+    """Writes all users; returns how many had no usable sentence after all."""
+    task = _Encode(source, encoding.Encoder(words))
+    done = 0
+    dropped: collections.Counter = collections.Counter()
+    for batch, counts, rows, tally in self._map(task, plan.groups, 'encoding'):
+      self._tally.add(tally)
+      names = [n for n, c in zip(batch.names, counts, strict=True) if c]
+      if len(names) < len(batch.names):
+        reason = f'{batch.group} users without a usable sentence'
+        dropped[reason] += len(batch.names) - len(names)
+      writer.add(batch.group, names, counts[counts > 0], rows)
+      done += sum(batch.stop) - sum(batch.start)
+      self._on_progress('encoding', done, plan.num_sentences, 'sentence')
+    return dict(dropped)
+
+
+def _check_space(folder: pathlib.Path, num_sentences: int) -> None:
+  needed = num_sentences * encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
+  free = shutil.disk_usage(folder).free
+  if needed > free:
+    raise errors.StoreError(
+      f'The store needs {needed / 1e9:.2f} GB and the disk has'
+      f' {free / 1e9:.2f} GB left.'
+    )
+
+
+def _describe(
+  name: str,
+  config: PrepareConfig,
+  plan: assignment.Assignment,
+  origin: words_lib.Origin,
+  num_words: int,
+) -> dict[str, Any]:
+  covered, statement = words_lib.COVERAGE[origin]
+  public = plan.groups[assignment.PUBLIC].names
+  kept = sum(
+    n.endswith(assignment.OVERFLOW_SUFFIX)
+    for n in plan.groups[assignment.PRIVATE].names
+  )
+  return {
+    'source': name,
+    'settings': {
+      **dataclasses.asdict(config.partition),
+      **dataclasses.asdict(config.holdout),
+      'public_user_ids': len(config.public_user_ids),
+    },
+    'vocabulary': {
+      'size': num_words,
+      'origin': origin.value,
+      'covered_by_epsilon': covered,
+      'statement': statement,
+    },
+    'public_users_sha256': hashlib.sha256(
+      ''.join(f'{name}\n' for name in public).encode()
+    ).hexdigest(),
+    'private_overflow_users': kept,
+    'max_private_users_per_person': plan.max_private_users_per_person,
+    'held_out_by': dict(plan.held_out_by),
+    'train_users_before_the_cut': int((plan.train_counts > 0).sum()),
+  }

@@ -1,0 +1,91 @@
+"""Cohorts of users as padded arrays, for engines with static shapes."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Optional
+
+from data_prep import encoding
+from data_prep import store
+import numpy as np
+from pda_fed import _validate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CohortArrays:
+  """The sentences of a cohort.
+
+  Attributes:
+    tokens: uint16 [clients, steps, batch, 21]; padding is all pad.
+    weights: float32 [clients, steps, batch]: 1 for a sentence, 0 for padding.
+  """
+
+  tokens: np.ndarray
+  weights: np.ndarray
+
+
+def load_cohort(
+  data: store.TokenStore,
+  group: str,
+  users: Sequence[int],
+  *,
+  batch_size: int = 16,
+  steps: Optional[int] = None,
+  num_clients: Optional[int] = None,
+) -> CohortArrays:
+  """Reads the sentences of a cohort into arrays of a shape that does not vary.
+
+  Args:
+    data: The store.
+    group: One of the store's groups.
+    users: The users' places in the group, as a sampler draws them.
+    batch_size: Sentences in a step.
+    steps: Steps of a client; by default those of the group's largest user.
+    num_clients: The first dimension, at least the number of users; by default
+      that number. The clients beyond it are padding.
+
+  Returns:
+    The arrays: a client's sentences fill its steps in order.
+
+  Raises:
+    ValueError: If a user, or the cohort, does not fit.
+    IndexError: If a user is not in the group.
+  """
+  _validate.one_of(data.groups, group=group)
+  _validate.integers(1, batch_size=batch_size)
+  if steps is None:
+    quantiles = data.manifest['groups'][group]['sentences_per_user']
+    most = quantiles.get('1', 1)
+    steps = -(-most // batch_size)
+  num_clients = len(users) if num_clients is None else num_clients
+  _validate.integers(1, steps=steps)
+  _validate.integers(len(users), num_clients=num_clients)
+  offsets = data.row_offsets(group)
+  places = np.asarray(users, np.int64)
+  if places.size and not 0 <= places.min() <= places.max() < offsets.size - 1:
+    raise IndexError(
+      f'users must be in [0, {offsets.size - 2}], the {group} users. Found'
+      f' {places.min()} to {places.max()}.'
+    )
+  starts, stops = offsets[places], offsets[places + 1]
+  sizes = stops - starts
+  room = steps * batch_size
+  if sizes.max(initial=0) > room:
+    raise ValueError(
+      f'steps must be at least {-(-int(sizes.max()) // batch_size)} with'
+      f' batch_size={batch_size} for a user of {sizes.max()} sentences. Found'
+      f' {steps}.'
+    )
+  tokens = np.zeros(
+    (num_clients, room, encoding.ROW_LENGTH), encoding.TOKEN_DTYPE
+  )
+  rows = data.tokens
+  for i, (start, stop) in enumerate(
+    zip(starts.tolist(), stops.tolist(), strict=True)
+  ):
+    tokens[i, : stop - start] = rows[start:stop]
+  weights = np.zeros((num_clients, room), np.float32)
+  weights[: places.size] = np.arange(room) < sizes[:, None]
+  return CohortArrays(
+    tokens=tokens.reshape(num_clients, steps, batch_size, encoding.ROW_LENGTH),
+    weights=weights.reshape(num_clients, steps, batch_size),
+  )

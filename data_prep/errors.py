@@ -1,0 +1,11 @@
+"""What can be wrong with data: with a source, or with a token store."""
+
+from pda_fed import errors
+
+
+class SourceError(errors.PdaFedError):
+  """A source cannot be read; the message says which file and what to do."""
+
+
+class StoreError(errors.PdaFedError):
+  """A token store cannot be read or written."""

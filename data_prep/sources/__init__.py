@@ -1,0 +1,70 @@
+"""Sources of user-keyed text, each behind the interface of `base`."""
+
+import os
+from typing import Optional, Union
+
+from data_prep.sources.base import RecordSource
+from data_prep.sources.base import Source
+from data_prep.sources.base import Tally
+from data_prep.sources.base import UserCounts
+from data_prep.sources.jsonl import JsonlSource
+from data_prep.sources.sqlite import open_sqlite
+from data_prep.sources.sqlite import SqliteSource
+from data_prep.sources.stackexchange import StackExchangeSource
+from data_prep.sources.synthetic import SyntheticConfig
+from data_prep.sources.synthetic import SyntheticSource
+from data_prep.sources.tff_stackoverflow import TffStackOverflowSource
+
+__all__ = [
+  'JsonlSource',
+  'RecordSource',
+  'Source',
+  'SqliteSource',
+  'StackExchangeSource',
+  'SyntheticConfig',
+  'SyntheticSource',
+  'Tally',
+  'TffStackOverflowSource',
+  'UserCounts',
+  'open_source',
+  'open_sqlite',
+]
+
+_WITH_PATH = {
+  'sqlite': open_sqlite,
+  'stackexchange': StackExchangeSource,
+  'jsonl': JsonlSource,
+}
+_KINDS = 'synthetic, tff, sqlite:PATH, stackexchange:DIR or jsonl:PATH'
+
+
+def open_source(
+  spec: str,
+  *,
+  synthetic: SyntheticConfig = SyntheticConfig(),  # noqa: B008 - frozen.
+  tff_cache_dir: Optional[os.PathLike] = None,
+) -> Union[Source, RecordSource]:
+  """Opens the source that a text names.
+
+  Args:
+    spec: 'synthetic', 'tff', 'sqlite:PATH', 'stackexchange:DIR' or
+      'jsonl:PATH'.
+    synthetic: What 'synthetic' writes.
+    tff_cache_dir: Where 'tff' keeps its download; by default where TFF does.
+
+  Returns:
+    The source.
+
+  Raises:
+    ValueError: If it is none of these.
+    OSError: If a file is missing.
+    SourceError: If a file is not what it should be.
+  """
+  kind, _, path = spec.partition(':')
+  if spec == 'synthetic':
+    return SyntheticSource(synthetic)
+  if spec == 'tff':
+    return TffStackOverflowSource(tff_cache_dir)
+  if kind in _WITH_PATH and path:
+    return _WITH_PATH[kind](path)
+  raise ValueError(f'source must be {_KINDS}. Found {spec!r}.')

@@ -1,0 +1,186 @@
+"""What a source of user-keyed text offers, and what it counts.
+
+There are two kinds. A `Source` knows its users and their numbers of sentences
+before any text is read, and reads any user's sentences: that is what a token
+store is made from. A `RecordSource` is a stream in which a user's texts lie
+anywhere; `data_prep.spool` regroups one into a `Source`.
+"""
+
+import abc
+import collections
+from collections.abc import Iterator
+import dataclasses
+from typing import Any, Optional
+
+from data_prep import errors
+import numpy as np
+
+TRAIN = 'train'
+HELDOUT = 'heldout'
+TEST = 'test'
+SPLITS = (TRAIN, HELDOUT, TEST)
+
+# Why a row of a source is not used. The first two are faults of the data; too
+# many of them are an error.
+MALFORMED = 'malformed rows'
+NOT_UTF8 = 'rows that are not UTF-8'
+DUPLICATE = 'rows with an id seen before'
+NO_USER = 'rows without a user'
+OTHER_KIND = 'rows that are neither question, answer nor comment'
+NO_SENTENCE = 'rows without a usable sentence'
+
+_MAX_FAULTY_SHARE = 0.01
+
+
+@dataclasses.dataclass
+class Tally:
+  """How many rows were read, and how many were not used and why.
+
+  Attributes:
+    rows: All rows, used or not.
+    skipped: For each reason the number of rows.
+  """
+
+  rows: int = 0
+  skipped: collections.Counter = dataclasses.field(
+    default_factory=collections.Counter
+  )
+
+  def add(self, other: 'Tally') -> None:
+    self.rows += other.rows
+    self.skipped.update(other.skipped)
+
+  def take(self) -> 'Tally':
+    """Returns what was counted since the last call, and starts anew."""
+    taken = Tally(self.rows, self.skipped)
+    self.rows, self.skipped = 0, collections.Counter()
+    return taken
+
+  def check(self, name: str) -> None:
+    """Raises if too many rows are faulty.
+
+    Args:
+      name: Of the source, for the message.
+
+    Raises:
+      SourceError: If more than 1 % of the rows are malformed or not UTF-8.
+    """
+    faulty = self.skipped[MALFORMED] + self.skipped[NOT_UTF8]
+    if faulty > _MAX_FAULTY_SHARE * self.rows:
+      raise errors.SourceError(
+        f'{name}: {faulty} of {self.rows} rows are faulty'
+        f' ({self.skipped[MALFORMED]} malformed, {self.skipped[NOT_UTF8]} not'
+        f' UTF-8), at most {_MAX_FAULTY_SHARE:.0%} may be. Is it the right'
+        ' file, and complete?'
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class UserCounts:
+  """Users of a split.
+
+  Attributes:
+    ids: The users' ids, ascending, each once.
+    num_sentences: The number of sentences of each.
+  """
+
+  ids: tuple[str, ...]
+  num_sentences: np.ndarray
+
+
+class Source(abc.ABC):
+  """Users, each with a known number of sentences.
+
+  Sources are sent to other processes, so they must be picklable.
+
+  Attributes:
+    tally: What has been read and skipped so far.
+  """
+
+  def __init__(self):
+    self.tally = Tally()
+
+  @property
+  @abc.abstractmethod
+  def name(self) -> str:
+    """For messages and the manifest; holds no folder of this machine."""
+
+  @property
+  @abc.abstractmethod
+  def splits(self) -> tuple[str, ...]:
+    """Those of `SPLITS` that the source has; `TRAIN` always."""
+
+  @abc.abstractmethod
+  def users(self, split: str) -> UserCounts:
+    """Returns the users of a split, without reading their text."""
+
+  @abc.abstractmethod
+  def sentences(
+    self, user: str, split: str, start: int, stop: int
+  ) -> list[str]:
+    """Reads sentences of a user.
+
+    Args:
+      user: The user's id.
+      split: The split.
+      start: The first sentence, counted within the user's of the split.
+      stop: One past the last sentence.
+
+    Returns:
+      For each sentence its tokens, separated by blanks; '' for one that cannot
+      be used, which `tally` counts.
+    """
+
+  def ranked_words(self, size: int) -> Optional[list[str]]:
+    """Returns the source's own most frequent words, or None if it has none.
+
+    Args:
+      size: How many are wanted; fewer are returned if there are not as many.
+    """
+    del size
+    return None
+
+  @property
+  def words_reveal_users(self) -> bool:
+    """Whether `ranked_words` was made from users' text."""
+    return True
+
+
+class RecordSource(abc.ABC):
+  """A stream of texts, in which a user's texts lie anywhere.
+
+  Attributes:
+    tally: What has been read and skipped so far.
+  """
+
+  def __init__(self):
+    self.tally = Tally()
+
+  @property
+  @abc.abstractmethod
+  def name(self) -> str:
+    """For messages and the manifest; holds no folder of this machine."""
+
+  @property
+  @abc.abstractmethod
+  def num_bytes(self) -> int:
+    """The size of the files, by which progress is measured."""
+
+  @property
+  def bytes_read(self) -> int:
+    """How much of `num_bytes` has been read."""
+    return 0
+
+  @abc.abstractmethod
+  def records(self) -> Iterator[tuple[str, str, Any]]:
+    """Yields (user, split, content) in the order of the files."""
+
+  @abc.abstractmethod
+  def split_sentences(self, content: Any) -> list[str]:
+    """Returns a content's sentences, the tokens separated by blanks.
+
+    This is most of the work, and may be called in another process.
+
+    Args:
+      content: As `records` yields it.
+    """

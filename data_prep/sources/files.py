@@ -1,0 +1,57 @@
+"""Reading lines of large files, counting bytes."""
+
+from collections.abc import Iterator, Sequence
+import gzip
+import lzma
+import os
+import pathlib
+import zlib
+
+from data_prep import errors
+
+# A longer line is no row: it would be read into memory whole.
+MAX_LINE = 2**24
+
+
+class LineReader:
+  """Yields the lines of files one by one, plain or compressed.
+
+  Attributes:
+    num_bytes: The size of all files, compressed if they are.
+    bytes_read: How much of it has been read.
+  """
+
+  def __init__(self, paths: Sequence[os.PathLike]):
+    self._paths = [pathlib.Path(path) for path in paths]
+    self.num_bytes = sum(path.stat().st_size for path in self._paths)
+    self.bytes_read = 0
+
+  def lines(self, path: os.PathLike) -> Iterator[bytes]:
+    """Yields the lines of one of the files, at most `MAX_LINE` bytes each.
+
+    Args:
+      path: The file; .gz and .xz are decompressed.
+
+    Yields:
+      Lines with their line break; a longer line comes in pieces.
+
+    Raises:
+      SourceError: If a compressed file is damaged or ends early.
+    """
+    path = pathlib.Path(path)
+    before = self.bytes_read
+    with open(path, 'rb') as raw:
+      f = raw
+      if path.suffix == '.gz':
+        f = gzip.GzipFile(fileobj=raw)
+      elif path.suffix == '.xz':
+        f = lzma.LZMAFile(raw)
+      try:
+        while line := f.readline(MAX_LINE):
+          self.bytes_read = before + raw.tell()
+          yield line
+      except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as e:
+        raise errors.SourceError(
+          f'{path.name} cannot be decompressed: {e}. Is it complete?'
+        ) from e
+    self.bytes_read = before + path.stat().st_size

@@ -1,0 +1,273 @@
+"""A database of the schema of TFF's StackOverflow data, read directly.
+
+Two tables: `examples` with `client_id`, `split_name` and
+`serialized_example_proto`, one row a sentence, and `client_metadata` with
+`client_id`, `split_name` and `num_examples`. Reading by user needs an index of
+`examples` that begins with `client_id`, as TFF's file has; a database without
+one is a stream (`SqliteScan`).
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import pathlib
+import sqlite3
+
+from data_prep import errors
+from data_prep import example_proto
+from data_prep.sources import base
+import numpy as np
+from pda_fed import _validate
+
+_COLUMNS = {
+  'examples': {'client_id', 'split_name', 'serialized_example_proto'},
+  'client_metadata': {'client_id', 'split_name', 'num_examples'},
+}
+
+
+class _Database:
+  """A read-only connection, opened when it is needed, in whatever process."""
+
+  def __init__(self, path: os.PathLike):
+    self.path = pathlib.Path(path).absolute()
+    if not self.path.is_file():
+      raise FileNotFoundError(f'sqlite: there is no file {os.fspath(path)}.')
+    self._connection = None
+    self._check_schema()
+
+  def __getstate__(self):
+    return {**self.__dict__, '_connection': None}
+
+  @contextlib.contextmanager
+  def errors(self):
+    """Turns errors of SQLite into ours."""
+    try:
+      yield
+    except sqlite3.Error as e:
+      raise errors.SourceError(
+        f'{self.path.name} cannot be read as a SQLite database: {e}. A'
+        ' download or copy that stopped early looks like this.'
+      ) from e
+
+  def query(self, sql: str, *arguments) -> sqlite3.Cursor:
+    if self._connection is None:
+      # Not sqlite3.connect(path), which would create a missing file.
+      uri = f'{self.path.as_uri()}?mode=ro'
+      self._connection = sqlite3.connect(uri, uri=True)
+      self._connection.text_factory = bytes
+    return self._connection.execute(sql, arguments)
+
+  def _check_schema(self) -> None:
+    with self.errors():
+      for table, wanted in _COLUMNS.items():
+        rows = self.query(f'PRAGMA table_info({table})')
+        missing = wanted - {row[1].decode() for row in rows}
+        if missing:
+          raise errors.SourceError(
+            f'{self.path.name} does not have the schema of TFF data: the table'
+            f' {table} must have the columns {", ".join(sorted(wanted))};'
+            f' missing: {", ".join(sorted(missing))}.'
+          )
+      self.is_indexed = self._has_index()
+      self.split_names = self._split_names()
+
+  def _has_index(self) -> bool:
+    for row in self.query('PRAGMA index_list(examples)').fetchall():
+      name = row[1].decode()
+      first = self.query('SELECT name FROM pragma_index_info(?)', name)
+      if first.fetchone() == (b'client_id',):
+        return True
+    return False
+
+  def _split_names(self) -> dict[str, str]:
+    """Returns for each of our splits its name in the database."""
+    rows = self.query('SELECT DISTINCT split_name FROM client_metadata')
+    names = {self.text(row[0]) for row in rows}
+    if not names:
+      raise errors.SourceError(f'{self.path.name} has no users.')
+    if base.TRAIN in names and names <= set(base.SPLITS):
+      return {name: name for name in base.SPLITS if name in names}
+    if len(names) == 1:  # TFF's own writer calls it "default_split".
+      return {base.TRAIN: names.pop()}
+    raise errors.SourceError(
+      f'{self.path.name}: splits must be {", ".join(base.SPLITS)}, or a single'
+      f' one. Found {", ".join(sorted(names))}.'
+    )
+
+  def text(self, value: bytes) -> str:
+    try:
+      return value.decode()
+    except (UnicodeDecodeError, AttributeError) as e:
+      raise errors.SourceError(
+        f'{self.path.name}: ids and splits must be UTF-8 text. Found {value!r}.'
+      ) from e
+
+  def users(self, split: str) -> base.UserCounts:
+    _validate.one_of(tuple(self.split_names), split=split)
+    with self.errors():
+      rows = self.query(
+        'SELECT client_id, num_examples FROM client_metadata'
+        ' WHERE split_name = ? ORDER BY client_id',
+        self.split_names[split],
+      ).fetchall()
+    ids = tuple(self.text(row[0]) for row in rows)
+    for one, next_one in zip(ids, ids[1:], strict=False):
+      if one == next_one:
+        raise errors.SourceError(
+          f'{self.path.name}: client_metadata lists {one!r} more than once in'
+          f' the split {split}.'
+        )
+    counts = [row[1] for row in rows]
+    for user, count in zip(ids, counts, strict=True):
+      if not isinstance(count, int) or count < 0:
+        raise errors.SourceError(
+          f'{self.path.name}: num_examples of {user!r} must be a non-negative'
+          f' integer. Found {count!r}.'
+        )
+    return base.UserCounts(ids=ids, num_sentences=np.array(counts, np.int64))
+
+
+def _read_tokens(example: bytes, tally: base.Tally) -> str:
+  """Returns the tokens of an example, '' if it has none; counts it."""
+  tally.rows += 1
+  try:
+    tokens = example_proto.parse_tokens(example).decode()
+  except UnicodeDecodeError:  # Which is a ValueError too.
+    tally.skipped[base.NOT_UTF8] += 1
+    return ''
+  except (ValueError, AttributeError, TypeError):
+    tally.skipped[base.MALFORMED] += 1
+    return ''
+  if not tokens or tokens.isspace():
+    tally.skipped[base.NO_SENTENCE] += 1
+    return ''
+  return tokens
+
+
+class SqliteSource(base.Source):
+  """A database that reads by user."""
+
+  def __init__(self, path: os.PathLike):
+    """Opens the database.
+
+    Args:
+      path: Its file.
+
+    Raises:
+      FileNotFoundError: If there is no such file.
+      SourceError: If it is no database, or of another schema.
+    """
+    super().__init__()
+    self._database = _Database(path)
+    self._name = f'sqlite:{self._database.path.name}'
+
+  @property
+  def name(self) -> str:
+    return self._name
+
+  @property
+  def splits(self) -> tuple[str, ...]:
+    return tuple(self._database.split_names)
+
+  def users(self, split: str) -> base.UserCounts:
+    return self._database.users(split)
+
+  def sentences(
+    self, user: str, split: str, start: int, stop: int
+  ) -> list[str]:
+    with self._database.errors():
+      rows = self._database.query(
+        'SELECT serialized_example_proto FROM examples'
+        ' WHERE client_id = ? AND split_name = ?'
+        ' ORDER BY rowid LIMIT ? OFFSET ?',
+        user,
+        self._database.split_names[split],
+        stop - start,
+        start,
+      ).fetchall()
+    if len(rows) != stop - start:
+      raise errors.SourceError(
+        f'{self._database.path.name}: client_metadata promises {stop} sentences'
+        f' of {user!r} in the split {split}, examples has {start + len(rows)}.'
+        ' Is the database complete?'
+      )
+    return self._parse([row[0] for row in rows])
+
+  def _parse(self, examples: list[bytes]) -> list[str]:
+    try:
+      parse = example_proto.parse_tokens
+      texts = [parse(example).decode() for example in examples]
+    except (ValueError, AttributeError, TypeError):
+      texts = ['']  # One is faulty: count which.
+    if all(texts) and not any(map(str.isspace, texts)):
+      self.tally.rows += len(texts)
+      return texts
+    return [_read_tokens(example, self.tally) for example in examples]
+
+
+class SqliteScan(base.RecordSource):
+  """A database without an index by user, read from its beginning to its end."""
+
+  def __init__(self, path: os.PathLike):
+    """Opens the database; arguments and errors are those of `SqliteSource`."""
+    super().__init__()
+    self._database = _Database(path)
+    self._rows_read = 0
+
+  @property
+  def name(self) -> str:
+    return f'sqlite:{self._database.path.name}'
+
+  @property
+  def num_bytes(self) -> int:
+    return self._database.path.stat().st_size
+
+  @property
+  def bytes_read(self) -> int:
+    return int(self.num_bytes * min(1, self._rows_read / max(1, self._total)))
+
+  def records(self) -> Iterator[tuple[str, str, str]]:
+    splits = {
+      name.encode(): split for split, name in self._database.split_names.items()
+    }
+    users = [self._database.users(split) for split in splits.values()]
+    self._total = int(sum(counts.num_sentences.sum() for counts in users))
+    with self._database.errors():
+      for client, split, example in self._database.query(
+        'SELECT client_id, split_name, serialized_example_proto FROM examples'
+        ' ORDER BY rowid'
+      ):
+        self._rows_read += 1
+        if split not in splits:
+          raise errors.SourceError(
+            f'{self._database.path.name}: client_metadata does not list the'
+            f' split {split!r} of examples.'
+          )
+        tokens = _read_tokens(example, self.tally)
+        if tokens:
+          yield self._database.text(client), splits[split], tokens
+    if self._rows_read != self._total:
+      raise errors.SourceError(
+        f'{self._database.path.name}: client_metadata promises {self._total}'
+        f' sentences, examples has {self._rows_read}. Is the database complete?'
+      )
+
+  def split_sentences(self, content: str) -> list[str]:
+    return [content]
+
+
+def open_sqlite(path: os.PathLike) -> base.Source | base.RecordSource:
+  """Opens a database in the way that its indices allow.
+
+  Args:
+    path: Its file.
+
+  Returns:
+    A `SqliteSource` if it has an index by user, otherwise a `SqliteScan`.
+
+  Raises:
+    FileNotFoundError: If there is no such file.
+    SourceError: If it is no database, or of another schema.
+  """
+  source = SqliteSource(path)
+  return source if source._database.is_indexed else SqliteScan(path)

@@ -1,0 +1,158 @@
+"""Public dumps of Stack Exchange: `Posts.xml` and `Comments.xml`, streamed.
+
+A dump is a folder a site, with a file a table, one `<row .../>` a line. The
+text of questions and answers is HTML; that of comments is plain. Titles, tags
+and older revisions are not used, as in TFF's StackOverflow data.
+
+A user is a site and an id. A site and its meta site share their accounts, so
+they are one site here: otherwise somebody active on both would be two users.
+"""
+
+from collections.abc import Iterator
+import pathlib
+from typing import Optional
+from xml.etree import ElementTree
+
+from data_prep import errors
+from data_prep import tokenizer
+from data_prep.sources import base
+from data_prep.sources import files
+
+_POSTS = 'Posts.xml'
+_COMMENTS = 'Comments.xml'
+_QUESTION_OR_ANSWER = ('1', '2')
+_MAX_ROW_ID = 2**32
+
+
+def _site(path: pathlib.Path) -> str:
+  """Returns the site of a file: 'beer' for beer, beer.meta and the like."""
+  return path.parent.name.replace('.meta', '', 1)
+
+
+class _SeenIds:
+  """A set of row ids, one bit each: a dump may have a hundred million."""
+
+  def __init__(self):
+    self._bits = bytearray()
+
+  def add(self, number: int) -> bool:
+    """Adds an id; returns whether it is new."""
+    byte, bit = number >> 3, 1 << (number & 7)
+    if byte >= len(self._bits):
+      self._bits.extend(bytes(byte + 1 - len(self._bits) + 2**16))
+    if self._bits[byte] & bit:
+      return False
+    self._bits[byte] |= bit
+    return True
+
+
+class StackExchangeSource(base.RecordSource):
+  """A site's folder, or a folder of such. A user is 'SITE/ID'."""
+
+  def __init__(self, folder: str):
+    """Finds the files.
+
+    Args:
+      folder: With `Posts.xml` or `Comments.xml`, or with folders that have.
+
+    Raises:
+      FileNotFoundError: If there are none.
+    """
+    super().__init__()
+    self._folder = pathlib.Path(folder).absolute()
+    if not self._folder.is_dir():
+      raise FileNotFoundError(f'stackexchange: there is no folder {folder}.')
+    sites = [self._folder, *sorted(self._folder.iterdir())]
+    self._files = [
+      site / name
+      for site in sites
+      for name in (_POSTS, _COMMENTS)
+      if (site / name).is_file()
+    ]
+    if not self._files:
+      raise FileNotFoundError(
+        f'stackexchange: {folder} has no {_POSTS} or {_COMMENTS}, and no folder'
+        ' in it has.'
+      )
+    self._reader = files.LineReader(self._files)
+
+  @property
+  def name(self) -> str:
+    return f'stackexchange:{self._folder.name}'
+
+  @property
+  def num_bytes(self) -> int:
+    return self._reader.num_bytes
+
+  @property
+  def bytes_read(self) -> int:
+    return self._reader.bytes_read
+
+  def records(self) -> Iterator[tuple[str, str, tuple[bool, str]]]:
+    for path in self._files:
+      is_html = path.name == _POSTS
+      for user, text in self._read_file(path):
+        yield f'{_site(path)}/{user}', base.TRAIN, (is_html, text)
+
+  def _read_file(self, path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    seen = _SeenIds()
+    closing = f'</{path.stem.lower()}>'.encode()
+    line = b''
+    has_rows = is_closed = False
+    for line in self._reader.lines(path):
+      line = line.strip()
+      if line.startswith(b'<row'):
+        has_rows = True
+        self.tally.rows += 1
+        record = self._parse(line, path.name == _POSTS, seen)
+        if record is not None:
+          yield record
+      elif line == closing:
+        is_closed = True
+      elif (
+        line
+        and not line.startswith((b'<?xml', b'\xef\xbb\xbf<?xml'))
+        and (has_rows or not line.startswith(b'<' + closing[2:-1]))
+      ):
+        # Between rows there is nothing else in a dump.
+        self.tally.rows += 1
+        self.tally.skipped[base.MALFORMED] += 1
+    if not is_closed:
+      raise errors.SourceError(
+        f'{path.parent.name}/{path.name} does not end with'
+        f' {closing.decode()}: it is no table of a dump, or not complete.'
+      )
+
+  def _parse(
+    self, line: bytes, is_post: bool, seen: _SeenIds
+  ) -> Optional[tuple[str, str]]:
+    """Returns (user id, text) of a row, None if it is skipped."""
+    try:
+      row = ElementTree.fromstring(line.decode()).attrib
+      number = int(row['Id'])
+      text = row['Body' if is_post else 'Text']
+      user = row.get('OwnerUserId' if is_post else 'UserId', '')
+      # The site's own bot has the id -1; who is no longer a user has none.
+      is_somebody = user != '' and int(user) >= 0
+    except UnicodeDecodeError:
+      return self._skip(base.NOT_UTF8)
+    except (ElementTree.ParseError, KeyError, ValueError):
+      return self._skip(base.MALFORMED)
+    if not 0 <= number < _MAX_ROW_ID:
+      return self._skip(base.MALFORMED)
+    if not seen.add(number):
+      return self._skip(base.DUPLICATE)
+    if is_post and row.get('PostTypeId') not in _QUESTION_OR_ANSWER:
+      return self._skip(base.OTHER_KIND)
+    if not is_somebody:
+      return self._skip(base.NO_USER)
+    return str(int(user)), text
+
+  def _skip(self, reason: str) -> None:
+    self.tally.skipped[reason] += 1
+
+  def split_sentences(self, content: tuple[bool, str]) -> list[str]:
+    is_html, text = content
+    if is_html:
+      return tokenizer.split_html(text)
+    return tokenizer.split_sentences(text)

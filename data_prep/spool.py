@@ -1,0 +1,82 @@
+"""Regroups a stream of texts by user, on disk."""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import itertools
+import os
+from typing import Any
+
+from data_prep import parallel
+from data_prep import sqlite_writer
+from data_prep.sources import base
+from data_prep.sources import sqlite
+
+_CHUNK_RECORDS = 512
+
+
+class SpooledSource(sqlite.SqliteSource):
+  """A stream that was regrouped.
+
+  Attributes:
+    spooled: What was read and skipped while regrouping.
+  """
+
+  def __init__(self, path: os.PathLike, name: str, spooled: base.Tally):
+    super().__init__(path)
+    self._name = name
+    self.spooled = spooled
+
+
+@dataclasses.dataclass(frozen=True)
+class _SplitSentences:
+  """Splits the texts of a chunk of records; runs in any process."""
+
+  source: base.RecordSource
+
+  def __call__(self, chunk: list[tuple[str, str, Any]]):
+    split = self.source.split_sentences
+    return [(user, name, split(content)) for user, name, content in chunk]
+
+
+def regroup(
+  source: base.RecordSource,
+  path: os.PathLike,
+  *,
+  num_processes: int,
+  on_progress: Callable[[str, int, int, str], None],
+) -> SpooledSource:
+  """Reads a stream once and writes it as a database by user.
+
+  Args:
+    source: The stream.
+    path: The database, a temporary file.
+    num_processes: How many processes split text into sentences.
+    on_progress: Called with what is done, bytes read, all bytes and the unit.
+
+  Returns:
+    The source of the same sentences, a user's in the order of the stream.
+
+  Raises:
+    SourceError: If the stream cannot be read, too much of it is malformed, or
+      nothing is left.
+  """
+
+  def chunks() -> Iterator[list[tuple[str, str, Any]]]:
+    records = source.records()
+    while chunk := list(itertools.islice(records, _CHUNK_RECORDS)):
+      yield chunk
+      on_progress('reading', source.bytes_read, source.num_bytes, 'B')
+
+  def sentences() -> Iterator[tuple[str, str, str]]:
+    for chunk in parallel.ordered_map(
+      _SplitSentences(source), chunks(), num_processes
+    ):
+      for user, split, texts in chunk:
+        if not texts:
+          source.tally.skipped[base.NO_SENTENCE] += 1
+        for tokens in texts:
+          yield user, split, tokens
+
+  sqlite_writer.write_sqlite(path, sentences(), all_features=False)
+  source.tally.check(source.name)
+  return SpooledSource(path, source.name, source.tally)

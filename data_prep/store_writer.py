@@ -1,0 +1,140 @@
+"""Writes the files of a token store."""
+
+from collections.abc import Iterable, Mapping
+import json
+import os
+import pathlib
+import struct
+from typing import Any
+
+from data_prep import assignment
+from data_prep import encoding
+from data_prep import store
+import numpy as np
+
+_HEADER_SIZE = 128  # Of tokens.npy: room for any number of rows.
+_QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
+
+
+def _npy_header(rows: int) -> bytes:
+  """Returns a header of always the same size: the rows are counted last."""
+  text = (
+    f"{{'descr': '{encoding.TOKEN_DTYPE.str}', 'fortran_order': False,"
+    f" 'shape': ({rows}, {encoding.ROW_LENGTH}), }}"
+  ).encode()
+  prefix = b'\x93NUMPY\x01\x00'
+  size = _HEADER_SIZE - len(prefix) - 2
+  return prefix + struct.pack('<H', size) + text.ljust(size - 1) + b'\n'
+
+
+class StoreWriter:
+  """Appends users, then writes everything else.
+
+  A context manager, which closes the file of tokens.
+  """
+
+  def __init__(self, folder: os.PathLike):
+    self._folder = pathlib.Path(folder)
+    self._tokens = open(self._folder / store.TOKENS, 'wb')
+    self._tokens.write(_npy_header(0))
+    self._num_sentences: list[np.ndarray] = []
+    self._names: list[str] = []
+    self._groups: list[str] = []
+
+  def __enter__(self) -> 'StoreWriter':
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self._tokens.close()
+
+  def add(
+    self, group: str, names: Iterable[str], counts: np.ndarray, rows: np.ndarray
+  ) -> None:
+    """Appends users of a group.
+
+    Args:
+      group: The group; groups come in the order of `assignment.GROUPS`.
+      names: The users' names, ascending within a group.
+      counts: The number of sentences of each.
+      rows: Their sentences, one user after the other.
+    """
+    self._tokens.write(rows.tobytes())
+    names = list(names)
+    self._names += names
+    self._groups += [group] * len(names)
+    self._num_sentences.append(counts)
+
+  def finish(
+    self, words: Iterable[str], details: Mapping[str, Any]
+  ) -> dict[str, Any]:
+    """Writes the index, the vocabulary and the manifest.
+
+    Args:
+      words: The vocabulary.
+      details: What else the manifest tells.
+
+    Returns:
+      The manifest.
+    """
+    counts = np.concatenate([np.zeros(0, np.int64), *self._num_sentences])
+    total = int(counts.sum())
+    self._tokens.seek(0)
+    self._tokens.write(_npy_header(total))
+    self._tokens.close()
+    self._save(store.USER_OFFSETS, np.concatenate([[0], np.cumsum(counts)]))
+    encoded = [name.encode() for name in self._names]
+    lengths = np.array([len(name) for name in encoded], np.int64)
+    self._save(store.USER_ID_OFFSETS, np.concatenate([[0], np.cumsum(lengths)]))
+    (self._folder / store.USER_IDS).write_bytes(b''.join(encoded))
+    text = ''.join(f'{word}\n' for word in words)
+    (self._folder / store.VOCABULARY).write_text(text, encoding='utf-8')
+    manifest = {
+      'format': store.FORMAT,
+      'version': store.VERSION,
+      'sentences': total,
+      'users': len(self._names),
+      'groups': self._describe_groups(counts),
+      **details,
+      'files': {
+        name: {
+          'bytes': (self._folder / name).stat().st_size,
+          'sha256': store.file_sha256(self._folder / name),
+        }
+        for name in store.DATA_FILES
+      },
+    }
+    # Last: without it the folder is no store.
+    (self._folder / store.MANIFEST).write_text(
+      json.dumps(manifest, indent=2, ensure_ascii=False) + '\n',
+      encoding='utf-8',
+    )
+    return manifest
+
+  def _save(self, name: str, array: np.ndarray) -> None:
+    np.save(self._folder / name, array.astype('<i8'))
+
+  def _describe_groups(self, counts: np.ndarray) -> dict[str, Any]:
+    groups = np.array([assignment.GROUPS.index(g) for g in self._groups], int)
+    return {
+      name: self._describe_group(counts, np.flatnonzero(groups == i), first)
+      for i, name in enumerate(assignment.GROUPS)
+      for first in [int((groups < i).sum())]
+    }
+
+  def _describe_group(
+    self, counts: np.ndarray, users: np.ndarray, first: int
+  ) -> dict[str, Any]:
+    sizes = counts[users]
+    quantiles = (
+      np.quantile(sizes, _QUANTILES, method='inverted_cdf').tolist()
+      if users.size
+      else []
+    )
+    return {
+      'first_user': first,
+      'users': int(users.size),
+      'sentences': int(sizes.sum()),
+      'sentences_per_user': dict(
+        zip(map(str, _QUANTILES), quantiles, strict=False)
+      ),
+    }

@@ -1,0 +1,38 @@
+"""Lists of user ids in files."""
+
+import os
+import pathlib
+
+from data_prep import errors
+
+
+def read_user_ids(path: os.PathLike) -> tuple[str, ...]:
+  """Reads ids of users, one a line.
+
+  Args:
+    path: A UTF-8 file; blank lines are ignored.
+
+  Returns:
+    The ids in the order of the file.
+
+  Raises:
+    OSError: If it cannot be read.
+    SourceError: If it is empty, repeats an id or is not UTF-8.
+  """
+  name = pathlib.Path(path).name
+  try:
+    lines = pathlib.Path(path).read_text(encoding='utf-8').split('\n')
+  except UnicodeDecodeError as e:
+    raise errors.SourceError(f'{name} is not UTF-8: {e}.') from e
+  ids: dict[str, int] = {}
+  for number, line in enumerate(lines, start=1):
+    user = line.strip()
+    if user in ids:
+      raise errors.SourceError(
+        f'{name}, line {number}: {user!r} is already on line {ids[user]}.'
+      )
+    if user:
+      ids[user] = number
+  if not ids:
+    raise errors.SourceError(f'{name} holds no id of a user.')
+  return tuple(ids)

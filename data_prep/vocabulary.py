@@ -1,0 +1,220 @@
+"""The most frequent words: where they come from, and what that reveals.
+
+A vocabulary that was counted on private users' text is a release of its own: no
+epsilon of the training covers it. Each origin says plainly whether it is
+covered, and the manifest of a token store repeats it.
+"""
+
+import collections
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import enum
+import heapq
+import itertools
+import os
+import pathlib
+import tempfile
+from typing import Optional
+
+from data_prep import errors
+from pda_fed import _validate
+
+# Different words that are held in memory, a few hundred megabytes.
+_MAX_WORDS_IN_MEMORY = 2_000_000
+
+
+class Origin(enum.Enum):
+  """Where a vocabulary comes from."""
+
+  AUTO = 'auto'  # The source's word counts if it has any, else public users.
+  SOURCE = 'source'
+  GENERATOR = 'generator'  # What SOURCE is where the source is a generator.
+  PUBLIC = 'public'
+  TRAIN = 'train'
+  FILE = 'file'
+
+
+# Whether epsilon covers the vocabulary (None: nobody here can know), and why.
+COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
+  Origin.SOURCE: (
+    False,
+    "Not covered by epsilon: the words are the source's own list, and the"
+    ' source does not say that it was made with privacy.',
+  ),
+  Origin.GENERATOR: (
+    True,
+    "Covered: the words are the generator's own list, which no user's text"
+    ' had a part in.',
+  ),
+  Origin.PUBLIC: (
+    True,
+    'Covered: the words were counted on public users alone, so the list reveals'
+    " nothing of private users' text.",
+  ),
+  Origin.TRAIN: (
+    False,
+    "Not covered by epsilon: the words were counted on private users' text"
+    " without noise, and a rare word may be one person's.",
+  ),
+  Origin.FILE: (
+    None,
+    'Covered only if the file was made without the text of private users:'
+    ' nothing here can tell.',
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyConfig:
+  """Which vocabulary to use.
+
+  Attributes:
+    origin: Where the words come from.
+    size: How many words, special tokens aside.
+    path: The file, for `Origin.FILE`.
+  """
+
+  origin: Origin = Origin.AUTO
+  size: int = 10_000
+  path: Optional[os.PathLike] = None
+
+  def __post_init__(self):
+    _validate.integers(1, vocabulary_size=self.size)
+    # Ids are 16 bits wide, and four of them are special.
+    _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
+    if self.origin is Origin.GENERATOR:
+      raise ValueError(
+        "vocabulary must be 'source' for a generator's own words. Found"
+        f' {self.origin.value!r}.'
+      )
+    if (self.origin is Origin.FILE) != (self.path is not None):
+      raise ValueError(
+        "vocabulary: a file must be given for the origin 'file' and for no"
+        f' other. Found {self.origin.value!r} and {self.path!r}.'
+      )
+
+
+def _rank(item: tuple[str, int]) -> tuple[int, str]:
+  # Of equally frequent words the alphabetically first, whatever the order in
+  # which they were met.
+  return -item[1], item[0]
+
+
+class WordCounter:
+  """Counts words exactly, in bounded memory.
+
+  Counts that outgrow the memory are written to sorted files, which are merged
+  in the end.
+  """
+
+  def __init__(
+    self, folder: os.PathLike, max_in_memory: int = _MAX_WORDS_IN_MEMORY
+  ):
+    """Makes an empty counter.
+
+    Args:
+      folder: For files, if they are needed; `top` removes them.
+      max_in_memory: The most different words in memory.
+    """
+    self._folder = pathlib.Path(folder)
+    self._max_in_memory = max_in_memory
+    self._counts = collections.Counter()
+    self._files: list[pathlib.Path] = []
+
+  def add(self, counts: Mapping[str, int]) -> None:
+    self._counts.update(counts)
+    if len(self._counts) > self._max_in_memory:
+      self._spill()
+
+  def _spill(self) -> None:
+    handle, name = tempfile.mkstemp('.words', dir=self._folder)
+    self._files.append(pathlib.Path(name))
+    with open(handle, 'w', encoding='utf-8') as f:
+      for word in sorted(self._counts):
+        f.write(f'{word}\t{self._counts[word]}\n')
+    self._counts.clear()
+
+  def _merged(self) -> Iterable[tuple[str, int]]:
+    def read(path):
+      with open(path, encoding='utf-8') as f:
+        for line in f:
+          word, count = line.split('\t')
+          yield word, int(count)
+
+    runs = [*map(read, self._files), sorted(self._counts.items())]
+    for word, items in itertools.groupby(
+      heapq.merge(*runs), key=lambda item: item[0]
+    ):
+      yield word, sum(count for _, count in items)
+
+  def top(self, size: int) -> tuple[list[str], int]:
+    """Returns the most frequent words, and the number of all words."""
+    total = 0
+
+    def counted():
+      nonlocal total
+      for item in self._merged():
+        total += 1
+        yield item
+
+    words = heapq.nsmallest(size, counted(), key=_rank)
+    for path in self._files:
+      path.unlink()
+    self._files.clear()
+    return [word for word, _ in words], total
+
+
+def check_size(words: Sequence[str], size: int, where: str) -> list[str]:
+  """Returns the first `size` words.
+
+  Args:
+    words: The most frequent first.
+    size: How many are wanted.
+    where: They come from, for the message.
+
+  Raises:
+    ValueError: If there are fewer.
+  """
+  if len(words) < size:
+    raise ValueError(
+      f'vocabulary_size must be at most {len(words)}, the number of different'
+      f' words of {where}. Found {size}.'
+    )
+  return list(words[:size])
+
+
+def read_words(path: os.PathLike) -> list[str]:
+  """Reads a vocabulary: a word a line, or a word and its count.
+
+  Args:
+    path: A UTF-8 file, the most frequent word first.
+
+  Returns:
+    The words in the order of the file.
+
+  Raises:
+    OSError: If it cannot be read.
+    SourceError: If a line is neither, a word occurs twice, or it is not UTF-8.
+  """
+  name = pathlib.Path(path).name
+  words: dict[str, int] = {}
+  try:
+    with open(path, encoding='utf-8') as f:
+      for number, line in enumerate(f, start=1):
+        parts = line.split()
+        if len(parts) not in (1, 2) or (
+          len(parts) == 2 and not parts[1].isdigit()
+        ):
+          raise errors.SourceError(
+            f'{name}, line {number}: must be a word, or a word and its count.'
+            f' Found {line.strip()!r}.'
+          )
+        if parts[0] in words:
+          raise errors.SourceError(
+            f'{name}, line {number}: {parts[0]!r} is already on line'
+            f' {words[parts[0]]}.'
+          )
+        words[parts[0]] = number
+  except UnicodeDecodeError as e:
+    raise errors.SourceError(f'{name} is not UTF-8: {e}.') from e
+  return list(words)

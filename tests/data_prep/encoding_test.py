@@ -1,0 +1,84 @@
+"""Rows of token ids: by hand, and as TFF's baseline makes them."""
+
+import pickle
+
+from data_prep import encoding
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+_WORDS = ['the', 'a', 'cat']  # Ids 1, 2, 3; oov 4, bos 5, eos 6.
+
+
+def _pad(*tokens):
+  return [*tokens] + [0] * (21 - len(tokens))
+
+
+@pytest.mark.parametrize(
+  ('sentence', 'row'),
+  [
+    ('the cat', _pad(5, 1, 3, 6)),
+    ('a dog', _pad(5, 2, 4, 6)),
+    ('cat ' * 19, _pad(5, *[3] * 19, 6)),
+    ('cat ' * 20, [5] + [3] * 20),
+    ('cat ' * 25 + 'the', [5] + [3] * 20),
+    ('  the\t cat ', _pad(5, 1, 3, 6)),
+  ],
+)
+def test_by_hand(sentence, row):
+  rows = encoding.Encoder(_WORDS).encode(['a', sentence])
+  assert rows.dtype == np.uint16
+  assert rows.tolist() == [_pad(5, 2, 6), row]
+
+
+def test_no_sentences():
+  assert encoding.Encoder(_WORDS).encode([]).shape == (0, 21)
+
+
+def test_travels_to_another_process():
+  encoder = pickle.loads(pickle.dumps(encoding.Encoder(_WORDS)))
+  assert encoder.encode(['the dog']).tolist() == [_pad(5, 1, 4, 6)]
+
+
+@pytest.mark.parametrize('size', [0, 65_533])
+def test_sizes_that_do_not_fit(size):
+  with pytest.raises(ValueError, match=rf'vocabulary_size .* Found {size}'):
+    encoding.Encoder([str(i) for i in range(size)])
+
+
+def test_the_largest_vocabulary():
+  encoder = encoding.Encoder([str(i) for i in range(65_532)])
+  assert encoder.encode(['65531 x']).tolist() == [
+    _pad(65534, 65532, 65533, 65535)
+  ]
+
+
+@hypothesis.given(
+  st.lists(st.lists(st.sampled_from('abcxyz'), min_size=1, max_size=30))
+)
+def test_agrees_with_a_plain_loop(sentences):
+  rows = encoding.Encoder(['a', 'b', 'c']).encode(
+    list(map(' '.join, sentences))
+  )
+  ids = {'a': 1, 'b': 2, 'c': 3}
+  expected = []
+  for words in sentences:
+    tokens = [ids.get(w, 4) for w in words[:20]]
+    expected.append(_pad(5, *(tokens + [6])[:20]))
+  assert rows.tolist() == expected
+
+
+def test_agrees_with_tffs_baseline():
+  import tensorflow as tf
+  from tensorflow_federated.python.simulation.baselines.stackoverflow import (
+    word_prediction_preprocessing as tff_preprocessing,
+  )
+
+  to_ids = tff_preprocessing.build_to_ids_fn(_WORDS, 20)
+  sentences = ['the cat', 'a dog .', 'cat ' * 18 + 'a', 'cat ' * 19 + 'a', 'a']
+  rows = encoding.Encoder(_WORDS).encode(sentences)
+  for sentence, row in zip(sentences, rows, strict=True):
+    theirs = to_ids({'tokens': tf.constant(sentence)}).numpy()
+    assert row[: len(theirs)].tolist() == theirs.tolist()
+    assert not row[len(theirs) :].any()

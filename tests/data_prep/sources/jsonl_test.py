@@ -1,0 +1,90 @@
+"""JSON lines, plain and compressed, good and bad."""
+
+import gzip
+import json
+import lzma
+
+from data_prep import errors
+from data_prep.sources import base
+from data_prep.sources import jsonl
+import pytest
+
+_ROWS = [
+  {'user': 'ann', 'text': 'Hello there. How are you?'},
+  {'user': 7, 'text': 'See www.example.org'},
+  {'user': 'ann', 'text': 'Bye!', 'other': 1},
+  {'user': 'zoë', 'text': 'Très bien'},
+]
+_LINES = ''.join(json.dumps(row) + '\n' for row in _ROWS).encode()
+_RECORDS = [
+  ('ann', ['hello there .', 'how are you ?']),
+  ('7', ['see <URL>']),
+  ('ann', ['bye !']),
+  ('zoë', ['trs bien']),
+]
+
+
+def _read(source):
+  return [
+    (user, source.split_sentences(text)) for user, _, text in source.records()
+  ]
+
+
+@pytest.mark.parametrize(
+  ('name', 'compress'),
+  [('a.jsonl', bytes), ('a.jsonl.gz', gzip.compress), ('a.xz', lzma.compress)],
+)
+def test_exact_tokens(tmp_path, name, compress):
+  (tmp_path / name).write_bytes(compress(_LINES))
+  source = jsonl.JsonlSource(str(tmp_path / name))
+  assert source.name == f'jsonl:{name}'
+  assert _read(source) == _RECORDS
+  assert source.bytes_read == source.num_bytes
+  assert source.tally.rows == 4
+
+
+def test_a_pattern_reads_files_by_name(tmp_path):
+  lines = _LINES.splitlines(keepends=True)
+  (tmp_path / 'b.jsonl').write_bytes(b''.join(lines[2:]))
+  (tmp_path / 'a.jsonl.gz').write_bytes(gzip.compress(b''.join(lines[:2])))
+  (tmp_path / 'c.txt').write_bytes(b'no')
+  source = jsonl.JsonlSource(str(tmp_path / '*.jsonl*'))
+  assert _read(source) == _RECORDS
+
+
+@pytest.mark.parametrize(
+  ('line', 'reason'),
+  [
+    (b'{"user": "a", "text": ', base.MALFORMED),
+    (b'[' * 100_000, base.MALFORMED),
+    (b'["a", "b"]', base.MALFORMED),
+    (b'{"user": "a"}', base.MALFORMED),
+    (b'{"user": true, "text": "x"}', base.MALFORMED),
+    (b'{"user": "a", "text": 3}', base.MALFORMED),
+    (b'{"user": "a", "text": "caf\xe9"}', base.NOT_UTF8),
+    (b'{"user": "\\ud800", "text": "x"}', base.NOT_UTF8),
+    (b'{"user": "", "text": "x"}', base.NO_USER),
+  ],
+)
+def test_bad_lines_are_counted(tmp_path, line, reason):
+  (tmp_path / 'a.jsonl').write_bytes(line + b'\n\n' + _LINES)
+  source = jsonl.JsonlSource(str(tmp_path / 'a.jsonl'))
+  assert _read(source) == _RECORDS
+  assert source.tally.rows == 5
+  assert source.tally.skipped == {reason: 1}
+
+
+def test_missing_file(tmp_path):
+  with pytest.raises(FileNotFoundError, match=r'no file matches .*x\*'):
+    jsonl.JsonlSource(str(tmp_path / 'x*'))
+
+
+@pytest.mark.parametrize(
+  ('name', 'compress'), [('a.gz', gzip.compress), ('a.xz', lzma.compress)]
+)
+@pytest.mark.parametrize('damage', [lambda b: b[:-9], lambda b: b'xx' + b])
+def test_damaged_file(tmp_path, name, compress, damage):
+  (tmp_path / name).write_bytes(damage(compress(_LINES)))
+  source = jsonl.JsonlSource(str(tmp_path / name))
+  with pytest.raises(errors.SourceError, match=f'{name} .* complete'):
+    _read(source)

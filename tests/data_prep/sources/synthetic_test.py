@@ -1,0 +1,144 @@
+"""The generator: the same text always, and text that can be learnt."""
+
+import collections
+import hashlib
+import pickle
+
+from data_prep.sources import synthetic
+import numpy as np
+import pytest
+
+_FIRST = 'mido dupu desa vabe vibe pulu koli .'
+_SHA256 = '504fb6ee4b20d3f9e5c771abe13ea33cf06849d192a1e4f4e619d623f9c8c233'
+
+
+def _source(**settings):
+  return synthetic.SyntheticSource(synthetic.SyntheticConfig(**settings))
+
+
+def _text(source, num_users=None):
+  users = source.users('train')
+  return [
+    source.sentences(user, 'train', 0, int(count))
+    for user, count in list(zip(users.ids, users.num_sentences, strict=True))[
+      :num_users
+    ]
+  ]
+
+
+def _digest(text):
+  return hashlib.sha256('\n'.join(s for u in text for s in u).encode())
+
+
+def test_text_is_pinned():
+  # Recorded from the first version: other text would silently change results.
+  text = _text(_source(num_users=12))
+  assert text[0][0] == _FIRST
+  assert _digest(text).hexdigest() == _SHA256
+
+
+def test_a_user_depends_on_the_seed_and_nothing_else():
+  few, many = _source(num_users=3), _source(num_users=300)
+  assert _text(few) == _text(many, 3)
+  assert _text(few) == _text(pickle.loads(pickle.dumps(few)))
+  assert _text(few) != _text(_source(num_users=3, seed=1))
+  user = few.users('train').ids[2]
+  assert few.sentences(user, 'train', 5, 9) == _text(many, 3)[2][5:9]
+
+
+def test_numbers_of_sentences_follow_a_power_law():
+  counts = _source(num_users=20_000).users('train').num_sentences
+  assert counts.min() == 24
+  assert counts.max() == 2000
+  for size in (48, 96, 256, 1000):
+    # The share above x is 24 / x, up to sampling error.
+    assert np.mean(counts >= size) == pytest.approx(24 / size, rel=0.15)
+
+
+def test_words_follow_zipfs_law():
+  counts = collections.Counter()
+  for sentences in _text(_source(num_users=300)):
+    for sentence in sentences:
+      counts.update(sentence.split()[:-1])
+  frequencies = np.sort(list(counts.values()))[::-1]
+  ranks = np.arange(10, 3000)
+  slope = np.polyfit(np.log(ranks), np.log(frequencies[ranks]), 1)[0]
+  assert -1.3 < slope < -0.7
+
+
+def _bigram_gain(train, test):
+  """How many nats a word the previous word tells, smoothed, on other users."""
+  single, pairs, before = (collections.Counter() for _ in range(3))
+  for s in train:
+    words = s.split()
+    single.update(words)
+    pairs.update(zip(words, words[1:], strict=False))
+    before.update(words[:-1])
+  total = sum(single.values())
+  gain = number = 0
+  for s in test:
+    words = s.split()
+    for a, b in zip(words, words[1:], strict=False):
+      p = (single[b] + 1) / (total + len(single))
+      q = (pairs[a, b] + 100 * p) / (before[a] + 100)
+      gain += np.log(q / p)
+      number += 1
+  return gain / number
+
+
+def test_order_can_be_learnt_from_other_users():
+  text = _text(_source(num_users=240))
+  train = [s for user in text[:200] for s in user]
+  test = [s for user in text[200:] for s in user]
+  # Shuffled words still tell the topic, not what comes next.
+  rng = np.random.default_rng(0)
+  mixed = [' '.join(rng.permutation(s.split())) for s in train]
+  assert _bigram_gain(train, test) > _bigram_gain(mixed, test) + 0.5
+
+
+def test_users_have_topics():
+  text = _text(_source(num_users=80))
+  halves = [(u[: len(u) // 2], u[len(u) // 2 :]) for u in text if len(u) > 100]
+
+  def topic_words(sentences):
+    words = collections.Counter(w for s in sentences for w in s.split())
+    return {w for w, n in words.items() if n > 2 and len(w) > 4}
+
+  def overlap(a, b):
+    a, b = topic_words(a), topic_words(b)
+    return len(a & b) / max(1, min(len(a), len(b)))
+
+  own = [overlap(a, b) for a, b in halves]
+  others = [overlap(halves[i][0], halves[i - 1][1]) for i in range(len(halves))]
+  assert len(halves) > 10
+  assert np.mean(own) > 1.3 * np.mean(others)
+
+
+def test_words_are_unique_and_frequent_ones_short():
+  words = [synthetic.make_word(rank) for rank in range(12_000)]
+  assert len(set(words)) == 12_000
+  assert [len(word) for word in words] == sorted(len(word) for word in words)
+  assert _source().ranked_words(3) == ['.', '?', words[0]]
+
+
+def test_a_question_begins_with_a_verb():
+  text = [s for user in _text(_source(num_users=5)) for s in user]
+  words = [synthetic.make_word(rank) for rank in range(12_000)]
+  for sentence in text:
+    first, *_, last = sentence.split()
+    assert (words.index(first) % 6 == 3) == (last == '?')
+
+
+@pytest.mark.parametrize(
+  ('settings', 'words'),
+  [
+    ({'num_users': 0}, 'num_users .* Found 0'),
+    ({'seed': -1}, 'seed .* Found -1'),
+    ({'num_words': 5}, 'num_words .* Found 5'),
+    ({'num_topics': 101}, 'num_topics .* Found 101'),
+    ({'max_sentences': 3}, 'max_sentences .* Found 3'),
+  ],
+)
+def test_bad_config(settings, words):
+  with pytest.raises(ValueError, match=words):
+    synthetic.SyntheticConfig(**settings)

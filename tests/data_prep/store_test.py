@@ -1,0 +1,136 @@
+"""The reader of token stores."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+from data_prep import errors
+from data_prep import store
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def copy(small_store, tmp_path):
+  return shutil.copytree(small_store.path, tmp_path / 'copy')
+
+
+def test_files_and_layout(small_store):
+  names = sorted(path.name for path in small_store.path.iterdir())
+  assert names == sorted([*store.DATA_FILES, store.MANIFEST])
+  tokens = np.load(small_store.path / store.TOKENS)
+  assert tokens.dtype == np.uint16
+  assert tokens.shape == (small_store.manifest['sentences'], 21)
+  spec = small_store.spec
+  assert (spec.oov, spec.bos, spec.eos) == (1001, 1002, 1003)
+  assert np.all(tokens[:, 0] == spec.bos)
+  assert tokens.max() == spec.eos
+  assert np.all(tokens[:, 1] != spec.pad)
+
+
+def test_users_and_sentences(small_store):
+  for group in small_store.groups:
+    users = small_store.users(group)
+    assert list(users) == sorted(users)
+    counts = small_store.num_sentences(group)
+    assert len(users) == len(counts) > 0
+    for i, name in enumerate(users):
+      rows = small_store.sentences(name)
+      assert rows.shape == (counts[i], 21)
+      assert np.shares_memory(rows, small_store.tokens)
+      assert np.array_equal(rows, small_store.sentences((group, i)))
+  users = small_store.users('private')
+  assert list(users[2:4]) == list(users)[2:4]
+  assert users[-1] == list(users)[-1]
+  assert repr(users) == f'<names of {len(users)} users>'
+
+
+def test_sentences_are_read_only(small_store):
+  with pytest.raises(ValueError, match='read-only'):
+    small_store.sentences(('private', 0))[0, 0] = 1
+
+
+def test_decode(small_store):
+  words = small_store.decode(small_store.sentences(('private', 0))[0])
+  assert set(words) <= {*small_store.vocabulary, '<oov>'}
+  assert len(small_store.vocabulary) == 1000
+
+
+@pytest.mark.parametrize('name', ['nobody', '', 'user_', '~'])
+def test_unknown_user(small_store, name):
+  with pytest.raises(KeyError, match='no user'):
+    small_store.sentences(name)
+
+
+def test_unknown_group(small_store):
+  with pytest.raises(ValueError, match="group must be .* Found 'train'"):
+    small_store.users('train')
+  with pytest.raises(IndexError):
+    small_store.sentences(('private', 10**6))
+
+
+def test_no_store(tmp_path):
+  for path in (tmp_path, tmp_path / 'nothing'):
+    with pytest.raises(errors.StoreError, match='no token store'):
+      store.open_store(path)
+
+
+@pytest.mark.parametrize(
+  ('content', 'words'),
+  [
+    ('{', 'damaged'),
+    ('[]', 'not of a token store'),
+    ('{"format": "zip"}', 'not of a token store'),
+    (json.dumps({'format': store.FORMAT, 'version': 9}), 'version 9'),
+  ],
+)
+def test_bad_manifest(tmp_path, content, words):
+  (tmp_path / store.MANIFEST).write_text(content)
+  with pytest.raises(errors.StoreError, match=words):
+    store.open_store(tmp_path)
+
+
+@pytest.mark.parametrize('name', store.DATA_FILES)
+def test_missing_or_truncated_file(copy, name):
+  content = (copy / name).read_bytes()
+  (copy / name).write_bytes(content[:-1])
+  found = f'{name} .*Found {len(content) - 1}'
+  with pytest.raises(errors.StoreError, match=found):
+    store.open_store(copy)
+  (copy / name).unlink()
+  with pytest.raises(errors.StoreError, match=f'{name} .*Found none'):
+    store.open_store(copy)
+
+
+@pytest.mark.parametrize('name', store.DATA_FILES)
+def test_verify_finds_a_changed_byte(copy, name):
+  data = store.open_store(copy)
+  data.verify()
+  content = bytearray((copy / name).read_bytes())
+  content[-2] ^= 1
+  (copy / name).write_bytes(content)
+  with pytest.raises(errors.StoreError, match=f'{name} .* changed'):
+    data.verify()
+
+
+def test_needs_neither_tensorflow_nor_jax(small_store):
+  program = f"""
+import sys
+for name in ('tensorflow', 'tensorflow_federated', 'dp_accounting', 'jax'):
+  sys.modules[name] = None
+import data_prep
+data = data_prep.open_store({str(small_store.path)!r})
+data_prep.load_cohort(data, 'private', [0, 1])
+from data_prep import summary
+from scripts import prepare_stackoverflow
+print(len(data.users('public')))
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', program],
+    cwd=store.__file__.rsplit('/', 2)[0],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.stdout, done.stderr) == ('3\n', '')

@@ -1,0 +1,25 @@
+"""Files of user ids."""
+
+from data_prep import errors
+from data_prep import user_lists
+import pytest
+
+
+def test_reads_ids(tmp_path):
+  path = tmp_path / 'ids.txt'
+  path.write_bytes('b\r\n\n site/1 \nzoë'.encode())
+  assert user_lists.read_user_ids(path) == ('b', 'site/1', 'zoë')
+
+
+@pytest.mark.parametrize(
+  ('content', 'words'),
+  [
+    (b'a\nb\na\n', "line 3: 'a' is already on line 1"),
+    (b'\n\n', 'holds no id'),
+    (b'caf\xe9', 'not UTF-8'),
+  ],
+)
+def test_bad_files(tmp_path, content, words):
+  (tmp_path / 'ids.txt').write_bytes(content)
+  with pytest.raises(errors.SourceError, match=f'ids.txt.*{words}'):
+    user_lists.read_user_ids(tmp_path / 'ids.txt')
