@@ -125,24 +125,18 @@ class _SyntheticTask:
       ),
       noise_seed=seeds.noise,
     )
-    self._evaluation = tff.learning.algorithms.build_fed_eval(model_fn)
-    self._evaluation_state = None
+    self._evaluator = learning.FederatedEvaluator(model_fn)
 
   def datasets(self, user_ids) -> list:
     return [self._datasets[i] for i in user_ids]
 
   def evaluate(self, state) -> dict[str, float]:
-    if self._evaluation_state is None:
-      self._evaluation_state = self._evaluation.initialize()
-    weights = self.process.get_model_weights(state)
-    eval_state = self._evaluation.set_model_weights(
-      self._evaluation_state, weights
-    )
     # These users take no part in training: what is measured on them is not
     # covered by epsilon.
-    users = self._datasets[-_EVALUATION_USERS:]
-    output = self._evaluation.next(eval_state, users)
-    return output.metrics['client_work']['eval']['current_round_metrics']
+    return self._evaluator.evaluate(
+      self.process.get_model_weights(state),
+      self._datasets[-_EVALUATION_USERS:],
+    )
 
 
 def _evaluated_rounds(config: FederatedConfig) -> list[int]:
@@ -176,12 +170,12 @@ def run_federated(
 
   def evaluate(rounds_done: int) -> None:
     metrics = task.evaluate(state)
-    loss = float(metrics['token_loss'])
+    loss = metrics['token_loss']
     evaluations.append(
       Evaluation(
         rounds_done,
         spent[rounds_done],
-        float(metrics['accuracy']),
+        metrics['accuracy'],
         math.exp(loss),
         loss,
       )

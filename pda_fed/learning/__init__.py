@@ -1,9 +1,13 @@
 """Federated learning processes in TFF."""
 
 from pda_fed.learning.aggregators import build_dp_aggregator
+from pda_fed.learning.evaluation import FederatedEvaluator
 from pda_fed.learning.mirror import build_mirror_finalizer
 from pda_fed.learning.next_word import build_model_fn
 from pda_fed.learning.next_word import make_dataset
+from pda_fed.learning.pretraining import pretrain
+from pda_fed.learning.pretraining import Pretrained
+from pda_fed.learning.pretraining import PretrainingConfig
 from pda_fed.learning.processes import build_dp_fedavg
 from pda_fed.learning.processes import build_pda_dpmd
 from pda_fed.learning.public_update import PublicData
@@ -14,6 +18,9 @@ from pda_fed.learning.synthetic_stackoverflow import (
 from pda_fed.learning.synthetic_stackoverflow import SyntheticUsers
 
 __all__ = [
+  'FederatedEvaluator',
+  'Pretrained',
+  'PretrainingConfig',
   'PublicData',
   'PublicUpdate',
   'SyntheticUsers',
@@ -24,4 +31,5 @@ __all__ = [
   'build_pda_dpmd',
   'load_synthetic_stackoverflow',
   'make_dataset',
+  'pretrain',
 ]

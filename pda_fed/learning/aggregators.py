@@ -155,9 +155,15 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
 class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
   """Tree aggregation, with a new tree each epoch."""
 
-  def __init__(self, plan: privacy.PrivacyPlan, seed: Optional[int]):
+  def __init__(
+    self,
+    plan: privacy.PrivacyPlan,
+    seed: Optional[int],
+    mean_clip_norm: Optional[float],
+  ):
     self._plan = plan
     self._seed = seed
+    self._mean_clip_norm = mean_clip_norm
 
   def create(self, value_type):
     """See the base class."""
@@ -175,19 +181,39 @@ class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
       ),
       tfp.restart_query.PeriodicRoundRestartIndicator(plan.rounds_per_epoch),
     )
-    return _divided(query, plan).create(value_type)
+    return _mean_factory(query, plan, self._mean_clip_norm).create(value_type)
 
 
-def _divided(
-  query: tfp.SumAggregationDPQuery, plan: privacy.PrivacyPlan
+class _MeanQuery(tfp.NormalizedQuery):
+  """A noised sum over a constant, clipped once more if so wished."""
+
+  def __init__(self, query, denominator, mean_clip_norm: Optional[float]):
+    super().__init__(query, denominator)
+    self._mean_clip_norm = mean_clip_norm
+
+  def get_noised_result(self, sample_state, global_state):
+    """See the base class; the clip is post-processing."""
+    mean, state, event = super().get_noised_result(sample_state, global_state)
+    if self._mean_clip_norm is not None:
+      mean = clip_update(mean, tf.constant(self._mean_clip_norm))
+    return mean, state, event
+
+
+def _mean_factory(
+  query: tfp.SumAggregationDPQuery,
+  plan: privacy.PrivacyPlan,
+  mean_clip_norm: Optional[float],
 ) -> tff.aggregators.UnweightedAggregationFactory:
   return tff.aggregators.DifferentiallyPrivateFactory(
-    tfp.NormalizedQuery(query, denominator=float(plan.expected_cohort))
+    _MeanQuery(query, float(plan.expected_cohort), mean_clip_norm)
   )
 
 
 def build_dp_aggregator(
-  plan: privacy.PrivacyPlan, noise_seed: Optional[int] = None
+  plan: privacy.PrivacyPlan,
+  noise_seed: Optional[int] = None,
+  *,
+  mean_clip_norm: Optional[float] = None,
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Builds the aggregator that does what the plan says.
 
@@ -199,17 +225,22 @@ def build_dp_aggregator(
       noise is a function of the state, so calling `next` twice on one state
       repeats it: that is what makes a run resumable, and what must not be done
       with other clients.
+    mean_clip_norm: Clips the noised mean once more, as the paper does in its
+      image tasks. It is post-processing.
 
   Returns:
     A factory of unweighted aggregation processes: under DP every client counts
     the same.
 
   Raises:
-    ValueError: If `noise_seed` does not fit into 64 bits.
+    ValueError: If `noise_seed` does not fit into 64 bits, or `mean_clip_norm`
+      is not positive.
   """
+  if mean_clip_norm is not None:
+    _validate.positive(mean_clip_norm=mean_clip_norm)
   if noise_seed is not None:
     _validate.integers(0, noise_seed=noise_seed)
     _validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
   if plan.mechanism == 'tree':
-    return _TreeFactory(plan, noise_seed)
-  return _divided(PlannedSumQuery(plan, noise_seed), plan)
+    return _TreeFactory(plan, noise_seed, mean_clip_norm)
+  return _mean_factory(PlannedSumQuery(plan, noise_seed), plan, mean_clip_norm)

@@ -5,7 +5,7 @@ update has the same unit; both come out of this one loop.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -40,6 +40,37 @@ def _dense(gradient: Union[tf.Tensor, tf.IndexedSlices, None], weight):
   return tf.ensure_shape(tf.convert_to_tensor(gradient), weight.shape)
 
 
+def step(
+  model: tff.learning.models.VariableModel,
+  variables: tff.learning.models.ModelWeights,
+  optimizer: tff.learning.optimizers.Optimizer,
+  state: Any,
+  batch: Any,
+) -> Any:
+  """Takes an optimizer's step on a batch.
+
+  Args:
+    model: The model.
+    variables: Its variables, which are assigned.
+    optimizer: One of TFF's.
+    state: The optimizer's.
+    batch: What the model takes.
+
+  Returns:
+    The optimizer's new state.
+  """
+  trainable = tuple(variables.trainable)
+  with tf.GradientTape() as tape:
+    output = model.forward_pass(batch, training=True)
+  gradients = tape.gradient(output.loss, trainable)
+  gradients = tuple(
+    _dense(g, w) for g, w in zip(gradients, trainable, strict=True)
+  )
+  state, stepped = optimizer.next(state, trainable, gradients)
+  tf.nest.map_structure(lambda v, w: v.assign(w), trainable, tuple(stepped))
+  return state
+
+
 def build_local_training(
   model_fn: ModelFn, optimizer: tff.learning.optimizers.Optimizer
 ) -> LocalTraining:
@@ -68,14 +99,7 @@ def build_local_training(
     )
     # Iterators are several times as fast as Dataset.reduce in TFF's worker.
     for batch in iter(dataset):
-      with tf.GradientTape() as tape:
-        output = model.forward_pass(batch, training=True)
-      gradients = tape.gradient(output.loss, trainable)
-      gradients = tuple(
-        _dense(g, w) for g, w in zip(gradients, trainable, strict=True)
-      )
-      state, stepped = optimizer.next(state, trainable, gradients)
-      tf.nest.map_structure(lambda v, w: v.assign(w), trainable, tuple(stepped))
+      state = step(model, variables, optimizer, state, batch)
     update = [
       before - after
       for before, after in zip(

@@ -41,6 +41,7 @@ def _compose(
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
   noise_seed: Optional[int],
+  mean_clip_norm: Optional[float],
   wrap_finalizer: Callable[[_Finalizer], _Finalizer],
 ) -> tff.learning.templates.LearningProcess:
   """The process that both algorithms are; they differ in the finalizer."""
@@ -56,7 +57,9 @@ def _compose(
   initial_weights = _initial_weights_fn(model_fn)
   weights_type = initial_weights.type_signature.result
   aggregator = tff.aggregators.as_weighted_aggregator(
-    aggregators.build_dp_aggregator(plan, noise_seed)
+    aggregators.build_dp_aggregator(
+      plan, noise_seed, mean_clip_norm=mean_clip_norm
+    )
   ).create(weights_type.trainable, tff.TensorType(np.float32))
   finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
     server_optimizer, weights_type
@@ -77,6 +80,7 @@ def build_dp_fedavg(
   server_optimizer: tff.learning.optimizers.Optimizer,
   *,
   noise_seed: Optional[int] = None,
+  mean_clip_norm: Optional[float] = None,
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with the clipping and noise of a plan.
 
@@ -86,6 +90,7 @@ def build_dp_fedavg(
     client_optimizer: Trains a user's model.
     server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
     noise_seed: See `build_dp_aggregator`.
+    mean_clip_norm: See `build_dp_aggregator`.
 
   Returns:
     A learning process to run with `initialize` and `next`.
@@ -95,7 +100,13 @@ def build_dp_fedavg(
     ValueError: If `noise_seed` is out of range.
   """
   return _compose(
-    model_fn, plan, client_optimizer, server_optimizer, noise_seed, lambda f: f
+    model_fn,
+    plan,
+    client_optimizer,
+    server_optimizer,
+    noise_seed,
+    mean_clip_norm,
+    lambda f: f,
   )
 
 
@@ -113,6 +124,7 @@ def build_pda_dpmd(
   public_clip_norm: Optional[float] = None,
   public_seed: int = 0,
   noise_seed: Optional[int] = None,
+  mean_clip_norm: Optional[float] = None,
 ) -> tff.learning.templates.LearningProcess:
   """Builds PDA-DPMD: DP-FedAvg with a public update mixed in at the server.
 
@@ -141,6 +153,7 @@ def build_pda_dpmd(
     public_clip_norm: An optional bound on the norm of the public update.
     public_seed: Of the sampling of public users.
     noise_seed: See `build_dp_aggregator`.
+    mean_clip_norm: See `build_dp_aggregator`.
 
   Returns:
     A learning process of the type of a stock one.
@@ -170,5 +183,6 @@ def build_pda_dpmd(
     client_optimizer,
     server_optimizer,
     noise_seed,
+    mean_clip_norm,
     lambda finalizer: mirror.build_mirror_finalizer(finalizer, update, alpha),
   )

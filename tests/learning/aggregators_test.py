@@ -223,3 +223,15 @@ def test_tree_noise_is_of_nodes_and_restarts(tff_worker):
   again = _process(noise_multiplier=0.5, **_TREE)
   repeated = again.next(again.initialize(), []).result[0]
   np.testing.assert_array_equal(repeated, results[0])
+
+
+def test_the_noised_mean_can_be_clipped_once_more(tff_worker):
+  factory = learning.build_dp_aggregator(
+    _plan(noise_multiplier=1.0), 0, mean_clip_norm=0.5
+  )
+  process = factory.create(_TYPE)
+  result = process.next(process.initialize(), [_value(1.0)]).result
+  norm = math.sqrt(sum(np.sum(np.square(leaf)) for leaf in result))
+  assert norm == pytest.approx(0.5, rel=1e-5)
+  with pytest.raises(ValueError, match='mean_clip_norm must be positive'):
+    learning.build_dp_aggregator(_plan(), 0, mean_clip_norm=0.0)

@@ -1,0 +1,64 @@
+"""Federated evaluation of users in a stream."""
+
+from collections.abc import Iterable
+import itertools
+
+from pda_fed import _validate
+from pda_fed.learning import local_training
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class FederatedEvaluator:
+  """Evaluates a model on any number of users, some at a time.
+
+  Metrics are sums over clients, so they are those of all users together,
+  however the users are split.
+  """
+
+  def __init__(
+    self, model_fn: local_training.ModelFn, *, clients_per_call: int = 50
+  ):
+    """Builds the computations.
+
+    Args:
+      model_fn: Returns a new model.
+      clients_per_call: How many users go to TFF's worker at a time.
+
+    Raises:
+      ValueError: If `clients_per_call` is less than 1.
+    """
+    _validate.integers(1, clients_per_call=clients_per_call)
+    self._clients_per_call = clients_per_call
+    self._process = tff.learning.algorithms.build_fed_eval(
+      model_fn,
+      loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+    )
+    self._initial_state = None
+
+  def evaluate(
+    self,
+    weights: tff.learning.models.ModelWeights,
+    datasets: Iterable[tf.data.Dataset],
+  ) -> dict[str, float]:
+    """Returns the model's metrics on all users together.
+
+    Args:
+      weights: Of the model, as `process.get_model_weights` gives them.
+      datasets: One for each user; read once, and never all at the same time.
+
+    Raises:
+      ValueError: If there is no user.
+    """
+    if self._initial_state is None:
+      self._initial_state = self._process.initialize()
+    state = self._process.set_model_weights(self._initial_state, weights)
+    stream = iter(datasets)
+    metrics = None
+    while chunk := list(itertools.islice(stream, self._clients_per_call)):
+      output = self._process.next(state, chunk)
+      state = output.state
+      metrics = output.metrics['client_work']['eval']['total_rounds_metrics']
+    if metrics is None:
+      raise ValueError('datasets must have at least one user. Found none.')
+    return {name: float(value) for name, value in metrics.items()}
