@@ -11,7 +11,7 @@ aggregator: everything here is post-processing and cannot change epsilon.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,28 +47,22 @@ def _dot(a: Sequence[tf.Tensor], b: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def mirror_step(
   private: Sequence[tf.Tensor],
-  weights: tff.learning.models.ModelWeights,
-  round_num: tf.Tensor,
-  alphas: tf.Tensor,
-  public_update: Callable[[Any, tf.Tensor], public_update_lib.PublicResult],
+  public: public_update_lib.PublicResult,
+  alpha: tf.Tensor,
 ) -> tuple[list[tf.Tensor], collections.OrderedDict]:
-  """Mixes a public update at `weights` into the noised private one.
+  """Mixes a public update at theta_t into the noised private one.
 
   Args:
     private: g_t + b_t.
-    weights: theta_t.
-    round_num: t.
-    alphas: alpha_0, alpha_1, ...; the last one holds from then on.
-    public_update: A function of (weights, round).
+    public: grad Psi(theta_t), in the unit of the private update.
+    alpha: alpha_t.
 
   Returns:
     What the server optimizer descends, and measurements of it.
   """
-  alpha = alphas[tf.minimum(round_num, tf.shape(alphas)[0] - 1)]
-  public = public_update(weights, round_num)
-  private, public_leaves = list(private), list(public.update)
-  mixed = mix(private, public_leaves, alpha)
-  private_norm = tf.linalg.global_norm(private)
+  private_leaves, public_leaves = list(private), list(public.update)
+  mixed = mix(private_leaves, public_leaves, alpha)
+  private_norm = tf.linalg.global_norm(private_leaves)
   public_norm = tf.linalg.global_norm(public_leaves)
   return mixed, collections.OrderedDict(
     alpha=alpha,
@@ -77,9 +71,14 @@ def mirror_step(
     public_update_norm=public_norm,
     mixed_update_norm=tf.linalg.global_norm(mixed),
     cosine=tf.math.divide_no_nan(
-      _dot(private, public_leaves), private_norm * public_norm
+      _dot(private_leaves, public_leaves), private_norm * public_norm
     ),
   )
+
+
+def alpha_at(alphas: tf.Tensor, round_num: tf.Tensor) -> tf.Tensor:
+  """Returns alpha of a round; the last of `alphas` holds from then on."""
+  return alphas[tf.minimum(round_num, tf.shape(alphas)[0] - 1)]
 
 
 def build_mirror_finalizer(
@@ -115,10 +114,21 @@ def build_mirror_finalizer(
   def increment(round_num):
     return round_num + 1
 
-  @tff.tensorflow.computation(update_type.member, weights_type.member, np.int32)
-  def step(private, weights, round_num):
+  # A computation of its own, which needs nothing of the private clients: TFF
+  # runs it while they train.
+  @tff.tensorflow.computation(weights_type.member, np.int32)
+  def compute_public(weights, round_num):
+    update, loss = public_update.build()(weights, round_num)
+    return list(update), loss
+
+  @tff.tensorflow.computation(
+    update_type.member, compute_public.type_signature.result, np.int32
+  )
+  def step(private, public, round_num):
     return mirror_step(
-      private, weights, round_num, tf.constant(alphas), public_update.build()
+      private,
+      public_update_lib.PublicResult(*public),
+      alpha_at(tf.constant(alphas), round_num),
     )
 
   @tff.federated_computation
@@ -134,8 +144,9 @@ def build_mirror_finalizer(
     initialize.type_signature.result, weights_type, update_type
   )
   def next_fn(state, weights, update):
+    public = tff.federated_map(compute_public, (weights, state['round_num']))
     mixed, measurements = tff.federated_map(
-      step, (update, weights, state['round_num'])
+      step, (update, public, state['round_num'])
     )
     inner = inner_finalizer.next(state['inner'], weights, mixed)
     return tff.templates.MeasuredProcessOutput(

@@ -29,23 +29,12 @@ def test_at_its_ends_the_other_side_may_hold_anything(alpha, index):
 
 
 def test_step_by_hand():
-  result = public_update.PublicResult(
+  public = public_update.PublicResult(
     tuple(_constants([0.0, 4.0])), tf.constant(2.5)
   )
-  calls = []
-
-  def public(weights, round_num):
-    calls.append((weights, int(round_num)))
-    return result
-
   mixed, found = mirror.mirror_step(
-    _constants([3.0, 4.0]),
-    'theta',
-    tf.constant(1),
-    tf.constant([1.0, 0.5]),
-    public,
+    _constants([3.0, 4.0]), public, tf.constant(0.5)
   )
-  assert calls == [('theta', 1)]
   np.testing.assert_allclose(mixed[0], [1.5, 4.0])
   assert {k: float(v) for k, v in found.items()} == pytest.approx(
     {
@@ -59,17 +48,15 @@ def test_step_by_hand():
   )
 
 
-@pytest.mark.parametrize('round_num, alpha', [(0, 0.9), (1, 0.2), (7, 0.2)])
-def test_the_last_alpha_holds(round_num, alpha):
+def test_no_direction_no_cosine():
   public = public_update.PublicResult(
     tuple(_constants([0.0])), tf.constant(0.0)
   )
-  _, found = mirror.mirror_step(
-    _constants([1.0]),
-    None,
-    tf.constant(round_num),
-    tf.constant([0.9, 0.2]),
-    lambda *_: public,
-  )
-  assert float(found['alpha']) == pytest.approx(alpha)
-  assert float(found['cosine']) == 0.0  # No direction, no cosine.
+  _, found = mirror.mirror_step(_constants([1.0]), public, tf.constant(0.5))
+  assert float(found['cosine']) == 0.0
+
+
+@pytest.mark.parametrize('round_num, alpha', [(0, 0.9), (1, 0.2), (7, 0.2)])
+def test_the_last_alpha_holds(round_num, alpha):
+  found = mirror.alpha_at(tf.constant([0.9, 0.2]), tf.constant(round_num))
+  assert float(found) == pytest.approx(alpha)
