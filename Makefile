@@ -15,7 +15,7 @@ setup:  ## Find Python 3.11, create .venv, install the lock (only when it change
 	@sh tools/setup_env.sh $(VENV)
 
 run: setup  ## Run the main job and print its table. ARGS="--rounds=20" changes it.
-	@$(PY) -m scripts.train_stackoverflow $(ARGS)
+	@$(PY) -m scripts.train_stackoverflow --seed=0 $(ARGS)
 
 lint: setup  ## Check style with ruff.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .

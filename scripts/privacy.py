@@ -190,13 +190,13 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
   epsilons = {a: _epsilon(plan, a) for a in ('pld', 'rdp')}
 
   def show(value: Optional[float]) -> str:
-    return 'not known' if value is None else f'{value:.4g}'
+    return 'not known' if value is None else privacy.round_up(value)
 
   rows = [
     ('epsilon (PLD, tight)', show(epsilons['pld'])),
     ('epsilon (RDP)', show(epsilons['rdp'])),
     ('delta', f'{plan.delta:g}'),
-    ('noise multiplier', f'{plan.noise_multiplier:.6g}'),
+    ('noise multiplier', privacy.round_up(plan.noise_multiplier, 6)),
     ('rounds', f'{plan.rounds:,}'),
     (f'population ({plan.unit}s)', f'{plan.population:,}'),
     ('expected cohort', f'{plan.expected_cohort:g}'),
@@ -217,6 +217,8 @@ def main() -> None:
   """Runs with the flags' settings."""
   _check_flags()
   plan = _solve(_plan_from_flags())
+  if _ACCOUNTANT.value is not None:
+    privacy.epsilon(plan, 1, accountant=_ACCOUNTANT.value)  # Can it?
   if _PLOT.value is not None:
     _plot(plan, _PLOT.value)
   if _JSON.value:

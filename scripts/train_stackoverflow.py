@@ -3,8 +3,8 @@
 The data are TFF's own synthetic StackOverflow sentences, dealt to
 `--population` users, so that this runs anywhere, offline, in half a minute:
 
-    python -m scripts.train_stackoverflow --rounds=20
-    bazel run //scripts:train_stackoverflow -- --rounds=20
+    python -m scripts.train_stackoverflow --rounds=20 --seed=0
+    bazel run //scripts:train_stackoverflow -- --rounds=20 --seed=0
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -44,10 +44,10 @@ _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
 )
 _SEED = flags.DEFINE_integer(
   'seed',
-  0,
-  'Seed of data, model, cohorts and noise. -1 draws them anew: do that when'
-  ' the run is meant to be private.',
-  lower_bound=-1,
+  None,
+  'Makes the run repeatable, its noise included, for whoever knows the seed. A'
+  ' run that is meant to be private takes none.',
+  lower_bound=0,
   upper_bound=2**63 - 1,
 )
 _ISOLATION = flags.DEFINE_enum_class(
@@ -72,7 +72,7 @@ def _config() -> experiments.FederatedConfig:
     server_learning_rate=_SERVER_LEARNING_RATE.value,
     server_momentum=_SERVER_MOMENTUM.value,
     rounds_per_evaluation=_ROUNDS_PER_EVALUATION.value,
-    seed=None if _SEED.value < 0 else _SEED.value,
+    seed=_SEED.value,
   )
 
 
@@ -82,7 +82,7 @@ def _print_result(
   rows = [
     (
       e.round_num,
-      f'{e.epsilon:.2f}',
+      privacy.round_up(e.epsilon),
       f'{e.accuracy:.1%}',
       f'{e.perplexity:.2f}',
     )
@@ -114,7 +114,8 @@ def main() -> None:
 
     def on_round(rounds_done: int, newest: experiments.Evaluation) -> None:
       bar.set_postfix(
-        accuracy=f'{newest.accuracy:.1%}', epsilon=f'{newest.epsilon:.2f}'
+        accuracy=f'{newest.accuracy:.1%}',
+        epsilon=privacy.round_up(newest.epsilon),
       )
       bar.update(rounds_done - bar.n)
 

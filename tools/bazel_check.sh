@@ -10,7 +10,7 @@ set -euo pipefail
 set -m  # A step is a process group, so that it can be ended whole.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-script=(//scripts:train_stackoverflow -- --rounds=2)
+script=(//scripts:train_stackoverflow -- --rounds=2 --seed=0)
 tests=(
   //tests:schedules_test
   //tests/data_prep:partition_test

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pda_fed.privacy.plan import AdaptiveClipping
 from pda_fed.privacy.plan import PrivacyPlan
+from pda_fed.privacy.plan import round_up
 from pda_fed.privacy.seeds import SeedStreams
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
   'epsilon',
   'epsilon_curve',
   'max_rounds',
+  'round_up',
   'tight_noise_stddev',
 ]
 

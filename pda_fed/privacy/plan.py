@@ -7,6 +7,7 @@ engine can hold a plan.
 """
 
 import dataclasses
+import decimal
 import math
 from typing import Literal, Optional
 import warnings
@@ -14,6 +15,31 @@ import warnings
 import numpy as np
 from pda_fed import _validate
 from pda_fed.privacy import seeds
+
+
+def round_up(value: float, digits: int = 4) -> str:
+  """Formats a number so that what is printed is never below it.
+
+  Example:
+
+    >>> round_up(6.05321)
+    '6.054'
+    >>> round_up(0.00012345)
+    '0.0001235'
+
+  Args:
+    value: An epsilon, or a noise multiplier.
+    digits: Significant digits.
+
+  Returns:
+    The number, rounded up.
+  """
+  if not math.isfinite(value) or value == 0:
+    return f'{value:g}'
+  exact = decimal.Decimal(repr(float(value)))
+  unit = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
+  return f'{float(exact.quantize(unit, decimal.ROUND_CEILING)):.{digits}g}'
+
 
 Sampling = Literal['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs']
 Mechanism = Literal['gaussian', 'tree']
@@ -40,7 +66,8 @@ class AdaptiveClipping:
 
   Attributes:
     target_quantile: The share of updates that should not be clipped.
-    learning_rate: The clip changes by at most exp(+-rate) a round.
+    learning_rate: How fast the clip follows: a cohort that is all on one side
+      of it moves it by about exp(+-rate / 2).
     count_stddev: The standard deviation of the noise that the count gets;
       by default a twentieth of the expected cohort.
   """
@@ -258,7 +285,7 @@ class PrivacyPlan:
     caution = ' (approximate: accounted as Poisson)' if self.approximate else ''
     return (
       f'{self.unit.capitalize()}-level DP, {self.neighbouring}: (epsilon,'
-      f' delta) = ({epsilon:.2f}, {self.delta:g}); {cohorts}'
+      f' delta) = ({round_up(epsilon)}, {self.delta:g}); {cohorts}'
       f' {self.population:,} {self.unit}s{caution}, noise multiplier'
-      f' {self.noise_multiplier:g}.'
+      f' {round_up(self.noise_multiplier, 6)}.'
     )

@@ -147,8 +147,8 @@ def test_arguments_of_the_twin():
 
 
 def test_statement():
-  assert _PLAN.describe(1.234) == (
-    'User-level DP, add or remove one user: (epsilon, delta) = (1.23, 1e-05);'
+  assert _PLAN.describe(1.23401) == (
+    'User-level DP, add or remove one user: (epsilon, delta) = (1.235, 1e-05);'
     ' Poisson cohorts of 50 out of 1,000 users, noise multiplier 1.'
   )
   approximate = dataclasses.replace(_PLAN, sampling='fixed_size_as_poisson')
@@ -218,3 +218,21 @@ def test_bad_rounds():
 def test_bad_adaptive_clipping(change, message):
   with pytest.raises(ValueError, match=message):
     privacy.AdaptiveClipping(**change)
+
+
+@pytest.mark.parametrize(
+  'value, digits, text',
+  [
+    (6.05321, 4, '6.054'),
+    (6.05, 4, '6.05'),
+    (1e-5, 4, '1e-05'),
+    (0.0012341, 4, '0.001235'),
+    (12345.6, 4, '1.235e+04'),
+    (9.99951, 4, '10'),
+    (0.6767381, 6, '0.676739'),
+    (0.0, 4, '0'),
+    (math.inf, 4, 'inf'),
+  ],
+)
+def test_printed_numbers_are_never_too_small(value, digits, text):
+  assert privacy.round_up(value, digits) == text

@@ -120,6 +120,10 @@ def test_plot(capsys, tmp_path, suffix):
       dict(target_epsilon=1e-3, solve_rounds=True, preset='emnist'),
       '--target_epsilon must allow a round',
     ),
+    (
+      dict(preset='emnist', sampling='fixed_size', accountant='pld'),
+      "accountant must be 'rdp'",
+    ),
     (dict(preset='emnist', expected_cohort=1e9), 'expected_cohort must be in'),
     (
       dict(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_TINY = ['--population=6', '--clients_per_round=2', '--rounds=2']
+_TINY = ['--population=6', '--clients_per_round=2', '--rounds=2', '--seed=0']
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess:
@@ -33,6 +33,7 @@ def test_prints_a_table_and_the_guarantee_and_nothing_else():
   assert 50 < float(lines[4].split()[3]) < 80
   assert re.search(r'Poisson cohorts of 2 out of 6 users', first.stdout)
   assert again.stdout == first.stdout  # A seed repeats all of it.
+  assert 'can take the noise off' in first.stdout
 
 
 @pytest.mark.parametrize(
