@@ -5,6 +5,7 @@ needs dp_accounting, which is imported when it is first used, so that an engine
 can hold a plan on a machine without it.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from pda_fed.privacy.plan import AdaptiveClipping
@@ -13,23 +14,24 @@ from pda_fed.privacy.plan import round_up
 from pda_fed.privacy.seeds import SeedStreams
 
 if TYPE_CHECKING:
-  from pda_fed.privacy.accounting import algorithm_1_noise_stddev
-  from pda_fed.privacy.accounting import calibrate
   from pda_fed.privacy.accounting import dp_event
   from pda_fed.privacy.accounting import epsilon
   from pda_fed.privacy.accounting import epsilon_curve
-  from pda_fed.privacy.accounting import max_rounds
-  from pda_fed.privacy.accounting import tight_noise_stddev
+  from pda_fed.privacy.calibration import algorithm_1_noise_stddev
+  from pda_fed.privacy.calibration import calibrate
+  from pda_fed.privacy.calibration import max_rounds
+  from pda_fed.privacy.calibration import tight_noise_stddev
 
-_ACCOUNTING = (
-  'algorithm_1_noise_stddev',
-  'calibrate',
-  'dp_event',
-  'epsilon',
-  'epsilon_curve',
-  'max_rounds',
-  'tight_noise_stddev',
-)
+# Names that need dp_accounting, and the modules they come from.
+_LAZY = {
+  'algorithm_1_noise_stddev': 'calibration',
+  'calibrate': 'calibration',
+  'dp_event': 'accounting',
+  'epsilon': 'accounting',
+  'epsilon_curve': 'accounting',
+  'max_rounds': 'calibration',
+  'tight_noise_stddev': 'calibration',
+}
 
 __all__ = [
   'AdaptiveClipping',
@@ -47,8 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-  if name in _ACCOUNTING:
-    from pda_fed.privacy import accounting
-
-    return getattr(accounting, name)
-  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  if name not in _LAZY:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  module = importlib.import_module(f'pda_fed.privacy.{_LAZY[name]}')
+  return getattr(module, name)

@@ -4,7 +4,6 @@ This is the only module of the project that computes an epsilon.
 """
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import functools
 import math
 from typing import Literal, Optional
@@ -34,7 +33,6 @@ _FFT_ERROR_LEAST = 1e-15
 _PLD_LARGEST_EPSILON = 1e3
 # Points at which a curve is exact.
 _CURVE_POINTS = 32
-_MAX_ROUNDS = 1 << 40
 
 
 def dp_event(
@@ -180,7 +178,19 @@ def _pld_epsilon_and_interval(
   return epsilon, interval
 
 
-def _check(plan: plan_lib.PrivacyPlan, accountant: str, delta: float) -> None:
+def check_accountant(
+  plan: plan_lib.PrivacyPlan, accountant: str, delta: float
+) -> None:
+  """Raises unless the accountant is known and can handle the plan.
+
+  Args:
+    plan: The plan.
+    accountant: 'pld' or 'rdp'.
+    delta: The target.
+
+  Raises:
+    ValueError: If it cannot, or `delta` is outside (0, 1).
+  """
   _validate.one_of(_ACCOUNTANTS, accountant=accountant)
   _validate.between(0, 1, delta=delta)
   if accountant == 'pld' and plan.sampling in ('fixed_size', 'epochs'):
@@ -214,7 +224,7 @@ def epsilon(
   rounds = plan.rounds if rounds is None else rounds
   delta = plan.delta if delta is None else delta
   _validate.integers(0, rounds=rounds)
-  _check(plan, accountant, delta)
+  check_accountant(plan, accountant, delta)
   if rounds == 0:
     return 0.0
   if plan.noise_multiplier == 0:
@@ -258,7 +268,7 @@ def epsilon_curve(
       'rounds must be a list of integers that are at least 0. Found'
       f' {rounds!r}.'
     )
-  _check(plan, accountant, plan.delta)
+  check_accountant(plan, accountant, plan.delta)
   steps = np.unique(rounds[rounds > 0])
   if plan.noise_multiplier == 0 or not steps.size:
     return np.where(rounds > 0, math.inf, 0.0)
@@ -267,13 +277,13 @@ def epsilon_curve(
     # Evenly in the square root: epsilon grows about like that.
     places = np.linspace(0, math.sqrt(len(steps) - 1), _CURVE_POINTS) ** 2
     exact = steps[np.unique(np.ceil(places - 1e-9).astype(np.int64))]
-  spent = _epsilon_function(plan, int(exact[-1]), accountant)
+  spent = epsilon_function(plan, int(exact[-1]), accountant)
   # Index 0 is for no rounds.
   values = np.array([0.0, *(spent(plan, int(t)) for t in exact)])
   return values[np.searchsorted([0, *exact], rounds)]
 
 
-def _epsilon_function(
+def epsilon_function(
   plan: plan_lib.PrivacyPlan, rounds: int, accountant: Accountant
 ) -> Callable[[plan_lib.PrivacyPlan, int], float]:
   """A function of (plan, rounds) for arguments near the given ones.
@@ -293,196 +303,3 @@ def _epsilon_function(
     return lambda p, t: _rdp_epsilon(p, t, p.delta)
   _, interval = _pld_epsilon_and_interval(plan, rounds, plan.delta)
   return lambda p, t: _pld_epsilon_on_grid(p, t, p.delta, interval)
-
-
-def calibrate(
-  plan: plan_lib.PrivacyPlan,
-  target_epsilon: float,
-  accountant: Accountant = 'pld',
-) -> plan_lib.PrivacyPlan:
-  """Returns the plan with the smallest noise that keeps a target.
-
-  Args:
-    plan: Its noise multiplier is not read.
-    target_epsilon: What all rounds of the plan may spend.
-    accountant: As for `epsilon`.
-
-  Returns:
-    A plan whose epsilon is at most the target, and within 0.5 % of it.
-
-  Raises:
-    ValueError: If the target is not positive, or no noise multiplier between
-      1e-3 and 1e6 meets it.
-  """
-  _validate.positive(target_epsilon=target_epsilon)
-  _check(plan, accountant, plan.delta)
-  if plan.adaptive_clipping is not None:
-    # It costs the same with a fixed clip, which allows any noise on the way.
-    fixed = dataclasses.replace(plan, adaptive_clipping=None)
-    found = calibrate(fixed, target_epsilon, accountant)
-    return _with_noise(plan, found.noise_multiplier)
-  guess = 1.0
-  if accountant == 'pld':
-    # RDP is quick and never allows less noise than PLD.
-    guess = calibrate(plan, target_epsilon, 'rdp').noise_multiplier
-  function = _epsilon_function(
-    _with_noise(plan, guess), plan.rounds, accountant
-  )
-
-  @functools.cache
-  def spent(noise_multiplier: float) -> float:
-    return function(_with_noise(plan, noise_multiplier), plan.rounds)
-
-  safe, unsafe = _bracket(spent, target_epsilon, guess)
-  # `safe` keeps the target at every step, so it may be returned at any.
-  while spent(safe) < 0.997 * target_epsilon and safe / unsafe > 1 + 1e-6:
-    middle = math.sqrt(safe * unsafe)
-    if spent(middle) <= target_epsilon:
-      safe = middle
-    else:
-      unsafe = middle
-  # `epsilon` settles its own grid, which may be a little coarser.
-  while (
-    epsilon(_with_noise(plan, safe), accountant=accountant) > target_epsilon
-  ):
-    safe *= 1.0005
-  return _with_noise(plan, safe)
-
-
-def _bracket(
-  spent: Callable[[float], float], target: float, guess: float
-) -> tuple[float, float]:
-  """A noise that keeps the target and a smaller one that does not."""
-  safe = guess
-  while spent(safe) > target:
-    safe *= 1.5
-    if safe > 1e6:
-      raise ValueError(
-        'target_epsilon must be reachable with a noise multiplier of at most'
-        f' 1e6. Found {target!r}.'
-      )
-  unsafe = safe / 1.3
-  while spent(unsafe) <= target:
-    safe, unsafe = unsafe, unsafe / 1.3
-    if unsafe < 1e-3:
-      raise ValueError(
-        'target_epsilon must need a noise multiplier of at least 1e-3. Found'
-        f' {target!r}.'
-      )
-  return safe, unsafe
-
-
-def _with_noise(
-  plan: plan_lib.PrivacyPlan, noise_multiplier: float
-) -> plan_lib.PrivacyPlan:
-  return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
-
-
-def max_rounds(
-  plan: plan_lib.PrivacyPlan,
-  target_epsilon: float,
-  accountant: Accountant = 'pld',
-) -> int:
-  """Returns how many rounds of the plan keep a target.
-
-  Args:
-    plan: Its number of rounds is not read.
-    target_epsilon: What the rounds may spend.
-    accountant: As for `epsilon`.
-
-  Returns:
-    The largest number of rounds; 0 if one is already too much.
-
-  Raises:
-    ValueError: If the target is not positive, or 2^40 rounds do not spend it.
-  """
-  _validate.positive(target_epsilon=target_epsilon)
-  _check(plan, accountant, plan.delta)
-  if plan.noise_multiplier == 0:
-    return 0
-  good = 0
-  if accountant == 'pld':
-    good = max_rounds(plan, target_epsilon, 'rdp')  # Quick, and never too many.
-  spent = _epsilon_function(plan, max(good, 1), accountant)
-  bad = 2 * good + 1
-  while spent(plan, bad) <= target_epsilon:
-    good, bad = bad, 2 * bad
-    if bad > _MAX_ROUNDS:
-      raise ValueError(
-        'target_epsilon must be spent by 2^40 rounds. Found'
-        f' {target_epsilon!r}.'
-      )
-  while bad - good > 1:
-    middle = (good + bad) // 2
-    if spent(plan, middle) <= target_epsilon:
-      good = middle
-    else:
-      bad = middle
-  # `epsilon` settles its own grid, which may be a little coarser.
-  while epsilon(plan, good, accountant=accountant) > target_epsilon:
-    good -= max(1, good // 1000)
-  return good
-
-
-def algorithm_1_noise_stddev(
-  *,
-  lipschitz: float,
-  rounds: int,
-  epsilon: float,
-  delta: float,
-  population: int,
-) -> float:
-  """The noise that Algorithm 1 of the paper adds to the mean gradient.
-
-  sigma^2 = 8 L^2 T log(1/delta) / (epsilon n)^2, for T full-batch steps on n
-  examples with gradients of norm at most L. Compare `tight_noise_stddev`.
-
-  Args:
-    lipschitz: L.
-    rounds: T.
-    epsilon: The target.
-    delta: The target.
-    population: n, the number of private examples.
-
-  Raises:
-    ValueError: If an argument is out of its range.
-  """
-  _validate.positive(lipschitz=lipschitz, epsilon=epsilon)
-  _validate.integers(1, rounds=rounds, population=population)
-  _validate.between(0, 1, delta=delta)
-  variance = 8 * lipschitz**2 * rounds * math.log(1 / delta)
-  return math.sqrt(variance) / (epsilon * population)
-
-
-def tight_noise_stddev(
-  *,
-  lipschitz: float,
-  rounds: int,
-  epsilon: float,
-  delta: float,
-  population: int,
-) -> float:
-  """What PLD allows instead of `algorithm_1_noise_stddev`, for add or remove.
-
-  Args:
-    lipschitz: L.
-    rounds: T.
-    epsilon: The target.
-    delta: The target.
-    population: n, the number of private examples.
-
-  Raises:
-    ValueError: If an argument is out of its range.
-  """
-  _validate.positive(lipschitz=lipschitz)
-  plan = plan_lib.PrivacyPlan(
-    population=population,
-    expected_cohort=population,
-    rounds=rounds,
-    delta=delta,
-    noise_multiplier=1.0,
-    clip_norm=lipschitz,
-    unit='example',
-  )
-  noise_multiplier = calibrate(plan, epsilon).noise_multiplier
-  return noise_multiplier * lipschitz / population

@@ -168,23 +168,6 @@ def test_noise_beyond_arithmetic_is_an_error_or_a_number(noise_multiplier):
     assert epsilon >= 0
 
 
-def test_calibration_with_adaptive_clipping_and_a_small_cohort():
-  plan = privacy.PrivacyPlan(
-    population=1000,
-    expected_cohort=8,
-    rounds=10,
-    delta=1e-4,
-    noise_multiplier=0.5,
-    clip_norm=1.0,
-    adaptive_clipping=privacy.AdaptiveClipping(),
-  )
-  found = privacy.calibrate(plan, 10.0)
-  assert found.adaptive_clipping == plan.adaptive_clipping
-  assert 9.95 <= privacy.epsilon(found) <= 10.0
-  with pytest.raises(ValueError, match='noise_multiplier must be below twice'):
-    privacy.calibrate(plan, 0.1)
-
-
 def test_adaptive_clipping_is_accounted_with_its_total_noise():
   adaptive = dataclasses.replace(
     _PLAN, adaptive_clipping=privacy.AdaptiveClipping()
@@ -261,43 +244,6 @@ def test_curve_at_some_rounds_in_any_order():
     privacy.epsilon_curve(_PLAN, [1.9])
 
 
-@pytest.mark.parametrize('target', [0.3, 1.0, 8.0])
-@pytest.mark.parametrize('accountant', ['pld', 'rdp'])
-def test_calibration_keeps_the_target_and_wastes_little(target, accountant):
-  plan = privacy.calibrate(_PLAN, target, accountant)
-  epsilon = privacy.epsilon(plan, accountant=accountant)
-  assert 0.995 * target <= epsilon <= target
-
-
-def test_calibration_of_other_plans():
-  for change in (
-    dict(sampling='fixed_size'),
-    dict(sampling='epochs', mechanism='tree'),
-  ):
-    plan = privacy.calibrate(dataclasses.replace(_PLAN, **change), 4.0, 'rdp')
-    epsilon = privacy.epsilon(plan, accountant='rdp')
-    assert 0.995 * 4 <= epsilon <= 4
-
-
-def test_max_rounds():
-  rounds = privacy.max_rounds(_PLAN, 2.0)
-  assert privacy.epsilon(_PLAN, rounds) <= 2.0
-  assert privacy.epsilon(_PLAN, int(rounds * 1.01) + 1) > 2.0
-  assert privacy.max_rounds(_PLAN, 1e-3) == 0
-  silent = dataclasses.replace(_PLAN, noise_multiplier=0)
-  assert privacy.max_rounds(silent, 2.0) == 0
-
-
-def test_noise_of_algorithm_1():
-  settings = dict(rounds=10, epsilon=1.0, delta=1e-5, population=1000)
-  stddev = privacy.algorithm_1_noise_stddev(lipschitz=2.0, **settings)
-  assert stddev**2 == pytest.approx(8 * 4 * 10 * math.log(1e5) / 1000**2)
-  tight = privacy.tight_noise_stddev(lipschitz=2.0, **settings)
-  assert 0 < tight < stddev
-  with pytest.raises(ValueError, match='lipschitz must be positive'):
-    privacy.algorithm_1_noise_stddev(lipschitz=0, **settings)
-
-
 @pytest.mark.parametrize(
   'worse',
   [
@@ -324,10 +270,6 @@ def test_bad_input():
     privacy.epsilon(_PLAN, delta=0.0)
   with pytest.raises(ValueError, match='rounds'):
     privacy.epsilon(_PLAN, rounds=-1)
-  with pytest.raises(ValueError, match='target_epsilon must be positive'):
-    privacy.calibrate(_PLAN, 0)
-  with pytest.raises(ValueError, match='target_epsilon must be positive'):
-    privacy.max_rounds(_PLAN, math.inf)
   with pytest.raises(ValueError, match='preset must be one of .*cifar10'):
     presets.get_preset('mnist')
 
