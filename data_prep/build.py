@@ -204,7 +204,9 @@ class _Run:
   ) -> assignment.Assignment:
     config = self._config
     name = source.name
+    notes = {}
     if isinstance(source, base.RecordSource):
+      notes = dict(source.notes)
       source = spool.regroup(
         source,
         self._work / 'sentences.sqlite',
@@ -221,6 +223,7 @@ class _Run:
       dropped = self._encode(source, plan, words, writer)
       self._tally.check(name)
       details = _describe(name, config, plan, origin, len(words))
+      details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
       writer.finish(words, details)

@@ -8,7 +8,7 @@ anywhere; `data_prep.spool` regroups one into a `Source`.
 
 import abc
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, Optional
 
@@ -160,6 +160,11 @@ class RecordSource(abc.ABC):
   @abc.abstractmethod
   def name(self) -> str:
     """For messages and the manifest; holds no folder of this machine."""
+
+  @property
+  def notes(self) -> Mapping[str, list[str]]:
+    """What people should know of how it was read; for the manifest."""
+    return {}
 
   @property
   @abc.abstractmethod
