@@ -30,6 +30,8 @@ OTHER_KIND = 'rows that are neither question, answer nor comment'
 NO_SENTENCE = 'rows without a usable sentence'
 
 _MAX_FAULTY_SHARE = 0.01
+# Characters of an id: all ids are held in memory.
+MAX_ID_LENGTH = 1024
 
 
 @dataclasses.dataclass

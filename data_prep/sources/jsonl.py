@@ -71,7 +71,11 @@ class JsonlSource(base.RecordSource):
     text = row.get('text') if isinstance(row, dict) else None
     if isinstance(user, int) and not isinstance(user, bool):
       user = str(user)
-    if not isinstance(user, str) or not isinstance(text, str):
+    if (
+      not isinstance(user, str)
+      or not isinstance(text, str)
+      or len(user) > base.MAX_ID_LENGTH
+    ):
       self.tally.skipped[base.MALFORMED] += 1
       return None
     if not _is_encodable(user):

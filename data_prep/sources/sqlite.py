@@ -143,6 +143,12 @@ class _Database:
         self.split_names[split],
       ).fetchall()
     ids = tuple(self.text(row[0]) for row in rows)
+    longest = max(map(len, ids), default=0)
+    if longest > base.MAX_ID_LENGTH:
+      raise errors.SourceError(
+        f'{self.path.name}: client_id must have at most {base.MAX_ID_LENGTH}'
+        f' characters. Found {longest}.'
+      )
     for one, next_one in zip(ids, ids[1:], strict=False):
       if one == next_one:
         raise errors.SourceError(

@@ -61,6 +61,7 @@ def test_a_pattern_reads_files_by_name(tmp_path):
     (b'{"user": "a"}', base.MALFORMED),
     (b'{"user": true, "text": "x"}', base.MALFORMED),
     (b'{"user": "a", "text": 3}', base.MALFORMED),
+    (b'{"user": "%s", "text": "x"}' % (b'a' * 1025), base.MALFORMED),
     (b'{"user": "a", "text": "caf\xe9"}', base.NOT_UTF8),
     (b'{"user": "\\ud800", "text": "x"}', base.NOT_UTF8),
     (b'{"user": "", "text": "x"}', base.NO_USER),

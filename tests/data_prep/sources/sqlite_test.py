@@ -206,6 +206,10 @@ def test_wrong_schema(tmp_path, write_database, sql, words):
     ),
     ('UPDATE client_metadata SET num_examples = -1', 'non-negative .* -1'),
     ("UPDATE client_metadata SET client_id = x'ff'", 'must be UTF-8'),
+    (
+      "UPDATE client_metadata SET client_id = printf('%01025d', rowid)",
+      'client_id must have at most 1024 characters. Found 1025',
+    ),
   ],
 )
 def test_bad_metadata(tmp_path, write_database, sql, words):
