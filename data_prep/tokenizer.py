@@ -21,6 +21,7 @@ _MAY_HAVE_URL = re.compile(r'<URL>|://|(?i:www\.)')
 # A mark, perhaps a closing quote or bracket, white space, and then something
 # other than a small letter: "e.g. this" goes on.
 _SENTENCE_END = re.compile(r'(?<=[.!?])(["\')\]]*)\s+(?=[^a-z\s])')
+_WHITE_SPACE = re.compile(r'\s')
 _LINE_BREAK = re.compile(r'[\r\n]+')
 _TOKEN = re.compile(r"<URL>|[a-z0-9'-]+|[!-~]")
 
@@ -86,6 +87,8 @@ def tokenize(sentence: str) -> list[str]:
     lowered = f' {URL} '.join(piece.lower() for piece in pieces)
   else:
     lowered = sentence.lower()
+  if not lowered.isascii():
+    lowered = _WHITE_SPACE.sub(' ', lowered)  # Or NBSP would join two words.
   ascii_only = lowered.encode('ascii', 'ignore').decode()
   return _TOKEN.findall(ascii_only)
 

@@ -24,6 +24,7 @@ import pytest
     ('snake_case = x+1', 'snake _ case = x + 1'),
     ('null\x00byte\x7f', 'null byte'),
     ('öäü', ''),
+    ('a\xa0b\u2028c\u3000d\x85e', 'a b c d e'),
     ('', ''),
   ],
 )
