@@ -56,6 +56,25 @@ def test_our_writer_keeps_the_order(tmp_path):
   assert [p.name for p in tmp_path.iterdir()] == ['b.sqlite']
 
 
+def test_sorting_spills_beside_the_database(tmp_path):
+  folder = tmp_path / "it's here"
+  folder.mkdir()
+
+  def temporary_folder():  # Of SQLite, whatever the connection.
+    connection = sqlite3.connect(':memory:')
+    rows = connection.execute('PRAGMA temp_store_directory').fetchall()
+    connection.close()
+    return rows
+
+  def sentences():
+    assert temporary_folder() == [(str(folder),)]
+    yield 'a', 'train', 'one'
+
+  sqlite_writer.write_sqlite(folder / 'x.sqlite', sentences())
+  assert temporary_folder() == []
+  assert len(list(folder.iterdir())) == 1
+
+
 def test_a_database_without_an_index_is_scanned(tmp_path, write_database):
   # As tff.simulation.datasets.save_to_sql_client_data writes it.
   users = {'default_split': {'b': ['b one', 'b two'], 'a': ['a one']}}
