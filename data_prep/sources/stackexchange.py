@@ -104,7 +104,7 @@ class StackExchangeSource(base.RecordSource):
       for site, names in sorted(folders.items())
       if len(names) > 1
     ]
-    return {'folders that are one site': folded} if folded else {}
+    return {'sites in several folders': folded} if folded else {}
 
   @property
   def num_bytes(self) -> int:
@@ -127,11 +127,16 @@ class StackExchangeSource(base.RecordSource):
   def _read_file(
     self, path: pathlib.Path, seen: _SeenIds
   ) -> Iterator[tuple[str, str]]:
-    closing = f'</{path.stem.lower()}>'.encode()
-    line = b''
+    table = path.stem.lower().encode()
+    closing = b'</%s>' % table
+    opening = re.compile(
+      rb'^(?:\xef\xbb\xbf)?(?:<\?xml[^>]*>)?\s*(?:<%s\b[^>]*>)?\s*' % table
+    )
     has_rows = is_closed = False
     for line in self._reader.lines(path):
       line = line.strip()
+      if not has_rows:  # The first may follow the table's tag on its line.
+        line = opening.sub(b'', line)
       if line.startswith(b'<row'):
         has_rows = True
         self.tally.rows += 1
@@ -140,11 +145,7 @@ class StackExchangeSource(base.RecordSource):
           yield record
       elif line == closing:
         is_closed = True
-      elif (
-        line
-        and not line.startswith((b'<?xml', b'\xef\xbb\xbf<?xml'))
-        and (has_rows or not line.startswith(b'<' + closing[2:-1]))
-      ):
+      elif line:
         # Between rows there is nothing else in a dump.
         self.tally.rows += 1
         self.tally.skipped[base.MALFORMED] += 1

@@ -34,9 +34,9 @@ def test_people_who_count_twice_are_named(small_store):
 
 
 def test_notes_of_the_source(small_store):
-  notes = {'folders that are one site': [f's{i}' for i in range(21)]}
+  notes = {'sites in several folders': [f's{i}' for i in range(21)]}
   text = summary.format_summary({**small_store.manifest, 'source_notes': notes})
-  assert '21 folders that are one site: s0, s1,' in text
+  assert '21 sites in several folders: s0, s1,' in text
   assert 's19, ....' in text
 
 

@@ -77,7 +77,7 @@ def test_a_site_and_its_meta_site_have_the_same_users(tmp_path, site, meta):
   source, records = _read(str(tmp_path))
   assert [user for user, _ in records].count(f'{site}/4') == 3
   both = ', '.join(sorted([site, meta]))
-  assert source.notes == {'folders that are one site': [f'{site} ({both})']}
+  assert source.notes == {'sites in several folders': [f'{site} ({both})']}
 
 
 def test_other_sites_are_not_meta_sites(tmp_path):
@@ -143,6 +143,17 @@ def test_other_reasons_are_no_faults():
   tally = base.Tally(rows=10)
   tally.skipped[base.NO_USER] = 9
   tally.check('x')
+
+
+@pytest.mark.parametrize('mark', [b'', b'\xef\xbb\xbf'])
+def test_a_row_on_the_line_of_the_table(tmp_path, mark):
+  folder = _write(tmp_path / 'cooking')
+  path = tmp_path / 'cooking' / 'Posts.xml'
+  content = path.read_bytes().replace(b'?>\r\n<posts>\r\n', b'?><posts>')
+  path.write_bytes(mark + content)
+  source, records = _read(folder)
+  assert records == _COOKING
+  assert not source.tally.skipped
 
 
 def test_truncated_file(tmp_path):
