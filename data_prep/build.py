@@ -317,9 +317,11 @@ def _check_space(folder: pathlib.Path, num_sentences: int) -> None:
   needed = num_sentences * encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
   free = shutil.disk_usage(folder).free
   if needed > free:
+    # The folder that the store will be in; what is there now goes away.
+    disk = folder.parent.parent
     raise errors.StoreError(
-      f'The store needs {needed / 1e9:.2f} GB and the disk has'
-      f' {free / 1e9:.2f} GB left.'
+      f'The store needs {needed / 1e6:,.1f} MB and the disk of {disk} has'
+      f' {free / 1e6:,.1f} MB left.'
     )
 
 

@@ -21,7 +21,7 @@ def read_user_ids(path: os.PathLike) -> tuple[str, ...]:
   """
   name = pathlib.Path(path).name
   try:
-    lines = pathlib.Path(path).read_text(encoding='utf-8').split('\n')
+    lines = pathlib.Path(path).read_text(encoding='utf-8-sig').split('\n')
   except UnicodeDecodeError as e:
     raise errors.SourceError(f'{name} is not UTF-8: {e}.') from e
   ids: dict[str, int] = {}

@@ -322,7 +322,8 @@ def test_a_disk_too_small(tmp_path, monkeypatch):
   monkeypatch.setattr(
     shutil, 'disk_usage', lambda path: usage._replace(free=1000)
   )
-  with pytest.raises(errors.StoreError, match='needs .* GB and the disk has'):
+  words = f'needs .* MB and the disk of {tmp_path} has 0.0 MB left'
+  with pytest.raises(errors.StoreError, match=words):
     _prepare_synthetic(tmp_path / 'out')
   assert not list(tmp_path.iterdir())
 

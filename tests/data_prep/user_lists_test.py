@@ -11,6 +11,12 @@ def test_reads_ids(tmp_path):
   assert user_lists.read_user_ids(path) == ('b', 'site/1', 'zoë')
 
 
+def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path):
+  path = tmp_path / 'ids.txt'
+  path.write_bytes(b'\xef\xbb\xbfa\nb\n')
+  assert user_lists.read_user_ids(path) == ('a', 'b')
+
+
 def test_white_space_is_part_of_an_id(tmp_path):
   path = tmp_path / 'ids.txt'
   path.write_bytes(b'a \n a\r\na\n \n')
