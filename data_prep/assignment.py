@@ -44,12 +44,12 @@ class HoldoutConfig:
       validation_fraction=self.validation_fraction,
       test_fraction=self.test_fraction,
     )
-    _validate.between(
-      -1,
-      1,
-      validation_and_test_fraction=self.validation_fraction
-      + self.test_fraction,
-    )
+    both = self.validation_fraction + self.test_fraction
+    if both >= 1:
+      raise ValueError(
+        'validation_fraction and test_fraction together must be in [0, 1).'
+        f' Found {both}.'
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

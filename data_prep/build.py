@@ -14,6 +14,7 @@ import os
 import pathlib
 import shutil
 from typing import Any, Optional, Union
+import warnings
 
 from data_prep import assignment
 from data_prep import encoding
@@ -204,7 +205,9 @@ class _Run:
   ) -> assignment.Assignment:
     config = self._config
     name = source.name
+    notes = {}
     if isinstance(source, base.RecordSource):
+      notes = dict(source.notes)
       source = spool.regroup(
         source,
         self._work / 'sentences.sqlite',
@@ -220,7 +223,10 @@ class _Run:
     with store_writer.StoreWriter(self._folder) as writer:
       dropped = self._encode(source, plan, words, writer)
       self._tally.check(name)
-      details = _describe(name, config, plan, origin, len(words))
+      public = writer.names(assignment.PUBLIC)
+      _warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
+      details = _describe(name, config, plan, origin, len(words), public)
+      details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
       writer.finish(words, details)
@@ -298,13 +304,24 @@ class _Run:
     return dict(dropped)
 
 
+def _warn_of_lost(stored: Sequence[str], planned: Sequence[str]) -> None:
+  if len(stored) < len(planned):
+    warnings.warn(
+      f'Of {len(planned)} public users {len(stored)} are left: the others have'
+      ' no usable sentence.',
+      stacklevel=2,
+    )
+
+
 def _check_space(folder: pathlib.Path, num_sentences: int) -> None:
   needed = num_sentences * encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
   free = shutil.disk_usage(folder).free
   if needed > free:
+    # The folder that the store will be in; what is there now goes away.
+    disk = folder.parent.parent
     raise errors.StoreError(
-      f'The store needs {needed / 1e9:.2f} GB and the disk has'
-      f' {free / 1e9:.2f} GB left.'
+      f'The store needs {needed / 1e6:,.1f} MB and the disk of {disk} has'
+      f' {free / 1e6:,.1f} MB left.'
     )
 
 
@@ -314,9 +331,9 @@ def _describe(
   plan: assignment.Assignment,
   origin: words_lib.Origin,
   num_words: int,
+  public: Sequence[str],
 ) -> dict[str, Any]:
   covered, statement = words_lib.COVERAGE[origin]
-  public = plan.groups[assignment.PUBLIC].names
   kept = sum(
     n.endswith(assignment.OVERFLOW_SUFFIX)
     for n in plan.groups[assignment.PRIVATE].names

@@ -35,12 +35,18 @@ def as_client_data(
   names = list(data.users(group))
   if not names:
     raise ValueError(f'group must have users. Found {group!r} without any.')
+  places = {name: i for i, name in enumerate(names)}
   offsets = np.asarray(data.row_offsets(group))
   file = str((data.path / store.TOKENS).absolute())
   size = (data.path / store.TOKENS).stat().st_size
   header = size - len(data.tokens) * _ROW_BYTES
 
-  def dataset_fn(client_id) -> tf.data.Dataset:
+  def find_rows(client_id) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first row of a client, and one past the last."""
+    client_id = tf.convert_to_tensor(client_id)
+    if tf.executing_eagerly():  # Without a table of all names for each client.
+      place = places[client_id.numpy().decode()]
+      return tf.constant(offsets[place]), tf.constant(offsets[place + 1])
     # Made here: a table of another graph would not travel with this one.
     table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(
@@ -49,9 +55,14 @@ def as_client_data(
       default_value=-1,
     )
     # A name that is not known has the index -1, which gather refuses.
-    place = table.lookup(tf.convert_to_tensor(client_id))
-    start = tf.gather(tf.constant(offsets[:-1]), place)
-    stop = tf.gather(tf.constant(offsets[1:]), place)
+    place = table.lookup(client_id)
+    return (
+      tf.gather(tf.constant(offsets[:-1]), place),
+      tf.gather(tf.constant(offsets[1:]), place),
+    )
+
+  def dataset_fn(client_id) -> tf.data.Dataset:
+    start, stop = find_rows(client_id)
     rows = tf.data.FixedLengthRecordDataset(
       file,
       record_bytes=_ROW_BYTES,

@@ -23,6 +23,18 @@ class CohortArrays:
   weights: np.ndarray
 
 
+def _check_places(users: Sequence[int]) -> np.ndarray:
+  """Returns a vector of int64, or raises."""
+  places = np.asarray(users)
+  # A mask would be the users 0 and 1, many times.
+  if places.ndim != 1 or (places.size and places.dtype.kind not in 'iu'):
+    raise TypeError(
+      'users must be a vector of integers. Found the dtype'
+      f' {places.dtype} and the shape {places.shape}.'
+    )
+  return places.astype(np.int64)
+
+
 def load_cohort(
   data: store.TokenStore,
   group: str,
@@ -47,6 +59,7 @@ def load_cohort(
     The arrays: a client's sentences fill its steps in order.
 
   Raises:
+    TypeError: If users are not integers, but for instance a mask.
     ValueError: If a user, or the cohort, does not fit.
     IndexError: If a user is not in the group.
   """
@@ -56,11 +69,11 @@ def load_cohort(
     quantiles = data.manifest['groups'][group]['sentences_per_user']
     most = quantiles.get('1', 1)
     steps = -(-most // batch_size)
+  places = _check_places(users)
   num_clients = len(users) if num_clients is None else num_clients
   _validate.integers(1, steps=steps)
   _validate.integers(len(users), num_clients=num_clients)
   offsets = data.row_offsets(group)
-  places = np.asarray(users, np.int64)
   if places.size and not 0 <= places.min() <= places.max() < offsets.size - 1:
     raise IndexError(
       f'users must be in [0, {offsets.size - 2}], the {group} users. Found'

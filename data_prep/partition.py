@@ -18,6 +18,7 @@ The partition is computed from counts alone and describes slices, so that it can
 be made and checked before any text is read.
 """
 
+import collections
 import dataclasses
 from typing import Optional
 
@@ -254,24 +255,26 @@ def _check_opted_in(
 
 def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
   """Returns the ids as a sortable vector without repetitions, or raises."""
-  ids = np.asarray(user_ids)
-  if ids.dtype.kind == 'O':  # As a column of strings comes from pandas.
-    ids = np.asarray(ids.tolist())
+  is_array = isinstance(user_ids, np.ndarray)
+  # As objects: an array of strings gives each the room of the longest, and
+  # forgets NULs at their end.
+  ids = np.asarray(user_ids, None if is_array else object)
   if ids.shape != (num_users,):
     raise ValueError(
       'user_ids must be a vector as long as num_sentences, '
       f'({num_users},). Found the shape {ids.shape}.'
     )
-  if ids.size and ids.dtype.kind not in 'iuUS':
+  listed = [i.item() if isinstance(i, np.generic) else i for i in ids.tolist()]
+  kinds = set(map(type, listed))
+  if len(kinds) > 1 or not kinds <= {int, str, bytes}:
+    names = ', '.join(sorted(kind.__name__ for kind in kinds))
     raise TypeError(
-      'user_ids must be made of integers or of strings. Found the dtype '
-      f'{ids.dtype}.'
+      f'user_ids must be made of integers or of strings. Found {names}.'
     )
   # Somebody listed twice would be two private users without anyone's knowing.
-  unique, repetitions = np.unique(ids, return_counts=True)
-  if unique.size < ids.size:
+  if len(set(listed)) < len(listed):
+    twice = next(u for u, n in collections.Counter(listed).items() if n > 1)
     raise ValueError(
-      'user_ids must not repeat themselves. Found '
-      f'{unique[repetitions > 1][0].item()!r} more than once.'
+      f'user_ids must not repeat themselves. Found {twice!r} more than once.'
     )
   return ids

@@ -1,8 +1,7 @@
 """Regroups a stream of texts by user, on disk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
-import itertools
 import os
 from typing import Any
 
@@ -12,6 +11,11 @@ from data_prep.sources import base
 from data_prep.sources import sqlite
 
 _CHUNK_RECORDS = 512
+# Several chunks are in memory at a time, and a record may have megabytes.
+_CHUNK_CHARACTERS = 2**22
+
+# (user, split, content)
+_Record = tuple[str, str, Any]
 
 
 class SpooledSource(sqlite.SqliteSource):
@@ -33,9 +37,32 @@ class _SplitSentences:
 
   source: base.RecordSource
 
-  def __call__(self, chunk: list[tuple[str, str, Any]]):
+  def __call__(self, chunk: list[_Record]):
     split = self.source.split_sentences
     return [(user, name, split(content)) for user, name, content in chunk]
+
+
+def _num_characters(content: Any) -> int:
+  if isinstance(content, str):
+    return len(content)
+  return sum(len(part) for part in content if isinstance(part, str))
+
+
+def _chunks(records: Iterable[_Record]) -> Iterator[list[_Record]]:
+  """Yields records in chunks of a bounded size, or of one record."""
+  chunk: list[_Record] = []
+  size = 0
+  for record in records:
+    more = _num_characters(record[2])
+    if chunk and (
+      len(chunk) == _CHUNK_RECORDS or size + more > _CHUNK_CHARACTERS
+    ):
+      yield chunk
+      chunk, size = [], 0
+    chunk.append(record)
+    size += more
+  if chunk:
+    yield chunk
 
 
 def regroup(
@@ -61,9 +88,8 @@ def regroup(
       nothing is left.
   """
 
-  def chunks() -> Iterator[list[tuple[str, str, Any]]]:
-    records = source.records()
-    while chunk := list(itertools.islice(records, _CHUNK_RECORDS)):
+  def chunks() -> Iterator[list[_Record]]:
+    for chunk in _chunks(source.records()):
       yield chunk
       on_progress('reading', source.bytes_read, source.num_bytes, 'B')
 

@@ -28,6 +28,12 @@ _FINISH = """
 """
 
 
+def _set_temporary_folder(connection: sqlite3.Connection, folder: str) -> None:
+  # The variable SQLITE_TMPDIR is read once, before anybody can set it here.
+  quoted = folder.replace("'", "''")
+  connection.execute(f"PRAGMA temp_store_directory = '{quoted}'")
+
+
 def write_sqlite(
   path: os.PathLike,
   sentences: Iterable[tuple[str, str, str]],
@@ -63,15 +69,20 @@ def write_sqlite(
       # Nothing of an interrupted file is ever used.
       connection.execute('PRAGMA journal_mode = OFF')
       connection.execute('PRAGMA synchronous = OFF')
-      # Sorting for the index spills to files, beside this one.
+      # Sorting for the index spills to files: beside this one, where there is
+      # room for it, and not in /var/tmp.
       connection.execute('PRAGMA temp_store = FILE')
+      _set_temporary_folder(connection, str(path.parent.absolute()))
       connection.executescript(_SCHEMA)
       connection.execute('BEGIN')
       connection.executemany('INSERT INTO examples VALUES (?, ?, ?)', rows)
       connection.execute('COMMIT')
       connection.executescript(_FINISH)
     finally:
-      connection.close()
+      try:
+        _set_temporary_folder(connection, '')
+      finally:
+        connection.close()
     os.replace(partial, path)
   except sqlite3.Error as e:
     raise errors.SourceError(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import contextlib
 import fcntl
+import glob
 import os
 import pathlib
 import shutil
@@ -26,7 +27,8 @@ def _lock(path: pathlib.Path, mode: str):
 
 def _remove_leftovers(target: pathlib.Path) -> None:
   """Removes what killed runs have left; a living run holds its lock."""
-  for folder in target.parent.glob(f'.{target.name}.partial-*'):
+  name = glob.escape(target.name)  # 'run[1]' is no pattern.
+  for folder in target.parent.glob(f'.{name}.partial-*'):
     try:
       lock = _lock(folder / _LOCK, 'r')
     except FileNotFoundError:
@@ -62,6 +64,17 @@ def check_target(target: os.PathLike, *, overwrite: bool, marker: str) -> None:
     raise FileExistsError(f'{target} exists. Replace it with --overwrite.')
 
 
+def _replace(target: pathlib.Path, new: pathlib.Path, old: pathlib.Path):
+  if target.exists():
+    os.rename(target, old)
+  try:
+    os.rename(new, target)
+  except OSError:
+    if old.exists():
+      os.rename(old, target)  # Or the clearing up would take it.
+    raise
+
+
 @contextlib.contextmanager
 def staged_folder(
   target: os.PathLike, *, overwrite: bool, marker: str
@@ -73,7 +86,7 @@ def staged_folder(
   the first to finish wins, the others fail.
 
   Args:
-    target: The folder to be.
+    target: The folder to be; what a link points to, if it is one.
     overwrite: Whether to replace one that is there.
     marker: As in `check_target`.
 
@@ -83,7 +96,7 @@ def staged_folder(
   Raises:
     FileExistsError: If the target is there and not to be replaced.
   """
-  target = pathlib.Path(target).absolute()
+  target = pathlib.Path(target).resolve()
   check_target(target, overwrite=overwrite, marker=marker)
   target.parent.mkdir(parents=True, exist_ok=True)
   _remove_leftovers(target)
@@ -99,9 +112,7 @@ def staged_folder(
     yield folder
     check_target(target, overwrite=overwrite, marker=marker)
     try:
-      if target.exists():
-        os.rename(target, staging / 'old')
-      os.rename(folder, target)
+      _replace(target, folder, staging / 'old')
     except OSError as e:
       raise errors.StoreError(f'{target} could not be replaced: {e}.') from e
   finally:

@@ -11,7 +11,8 @@ A folder with
     manifest.json        where the data come from, counts, sha256 of all files
 
 Users are ordered by group (private, public, validation, test) and within a
-group by name. Opening reads the manifest and maps the rest, whatever the size.
+group by name. Opening reads the manifest, checks the offsets and maps the rest,
+whatever the size.
 This module needs numpy and nothing else.
 """
 
@@ -22,8 +23,9 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
+from data_prep import encoding
 from data_prep import errors
 import numpy as np
 from pda_fed import _validate
@@ -68,7 +70,14 @@ class _Names(Sequence):
       return _Names(self._text, self._offsets, self._users[index])
     user = self._users[index]
     start, stop = self._offsets[user : user + 2]
-    return self._text[start:stop].tobytes().decode()
+    name = self._text[start:stop].tobytes()
+    try:
+      return name.decode()
+    except UnicodeDecodeError as e:
+      raise errors.StoreError(
+        f'{USER_IDS} is damaged: the name of user {user} must be UTF-8. Found'
+        f' {name!r}. Prepare the data again.'
+      ) from e
 
   def __repr__(self) -> str:
     return f'<names of {len(self)} users>'
@@ -90,8 +99,8 @@ class TokenStore:
       path: Its folder.
 
     Raises:
-      StoreError: If there is no finished store, or a file of it is missing or
-        not as large as the manifest says.
+      StoreError: If there is no finished store, or a file of it is missing,
+        not as large as the manifest says, or contradicts another.
     """
     self.path = pathlib.Path(path)
     self.manifest = _read_manifest(self.path)
@@ -102,19 +111,64 @@ class TokenStore:
       file = self.path / name
       size = file.stat().st_size if file.is_file() else None
       if size != entry['bytes']:
-        found = 'Found none.' if size is None else f'Found {size}.'
-        raise errors.StoreError(
-          f'{name} of the store {self.path} must have {entry["bytes"]} bytes.'
-          f' {found} Prepare the data again.'
-        )
+        found = 'none' if size is None else size
+        self._fail(name, f'must have {entry["bytes"]} bytes. Found {found}.')
+    users = self.manifest['users']
     self._tokens = self._map(TOKENS)
-    self._offsets = self._map(USER_OFFSETS)
-    self._id_offsets = self._map(USER_ID_OFFSETS)
-    self._ids = np.asarray(np.memmap(self.path / USER_IDS, np.uint8, 'r'))
+    row = (encoding.ROW_LENGTH,)
+    if (
+      self._tokens.shape[1:] != row
+      or self._tokens.dtype != encoding.TOKEN_DTYPE
+      or not self._tokens.flags.c_contiguous
+    ):
+      self._fail(
+        TOKENS,
+        f'must be {encoding.TOKEN_DTYPE} [sentences, {encoding.ROW_LENGTH}].'
+        f' Found {self._tokens.dtype} {list(self._tokens.shape)}.',
+      )
+    self._ids = self._map(USER_IDS)
+    self._offsets = self._map_offsets(USER_OFFSETS, users, len(self._tokens))
+    self._id_offsets = self._map_offsets(USER_ID_OFFSETS, users, self._ids.size)
+
+  def _fail(self, name: str, what: str) -> NoReturn:
+    raise errors.StoreError(
+      f'{name} of the store {self.path} {what} Prepare the data again.'
+    )
 
   def _map(self, name: str) -> np.ndarray:
+    path = self.path / name
+    try:
+      if path.suffix == '.npy':
+        array = np.load(path, mmap_mode='r')
+      else:
+        array = np.memmap(path, np.uint8, 'r')
+    except (OSError, EOFError, SyntaxError, TypeError, ValueError) as e:
+      self._fail(name, f'cannot be read: {e}.')
     # As a plain array: slices of np.memmap are several times slower.
-    return np.asarray(np.load(self.path / name, mmap_mode='r'))
+    return np.asarray(array)
+
+  def _map_offsets(self, name: str, users: int, end: int) -> np.ndarray:
+    """Returns offsets that are sound: else they show others' sentences."""
+    offsets = self._map(name)
+    if offsets.dtype != np.dtype('<i8') or offsets.shape != (users + 1,):
+      self._fail(
+        name,
+        f'must be int64 [{users + 1}]. Found {offsets.dtype}'
+        f' {list(offsets.shape)}.',
+      )
+    if (offsets[0], offsets[-1]) != (0, end):
+      self._fail(
+        name,
+        f'must go from 0 to {end}. Found {offsets[0]} to {offsets[-1]}.',
+      )
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if falls.size:
+      i = int(falls[0])
+      self._fail(
+        name,
+        f'must not fall. Found {offsets[i]}, then {offsets[i + 1]}, at {i}.',
+      )
+    return offsets
 
   def __repr__(self) -> str:
     return f'TokenStore({str(self.path)!r})'
@@ -127,8 +181,17 @@ class TokenStore:
   @functools.cached_property
   def vocabulary(self) -> tuple[str, ...]:
     """The words; the word at i has the token id i + 1."""
-    text = (self.path / VOCABULARY).read_text(encoding='utf-8')
-    return tuple(text.removesuffix('\n').split('\n'))
+    try:
+      text = (self.path / VOCABULARY).read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as e:
+      self._fail(VOCABULARY, f'cannot be read: {e}.')
+    words = tuple(text.removesuffix('\n').split('\n'))
+    if len(words) != self.spec.num_words:
+      self._fail(
+        VOCABULARY,
+        f'must have {self.spec.num_words} words. Found {len(words)}.',
+      )
+    return words
 
   @property
   def tokens(self) -> np.ndarray:
@@ -200,14 +263,22 @@ class TokenStore:
     raise KeyError(f'{self.path} has no user {name!r}.')
 
   def decode(self, row: np.ndarray) -> list[str]:
-    """Returns a sentence's words, '<oov>' for those out of the vocabulary."""
+    """Returns a sentence's words, '<oov>' for those out of the vocabulary.
+
+    Args:
+      row: Token ids, as `sentences` gives them.
+
+    Raises:
+      StoreError: If there is no such token.
+    """
     words = self.vocabulary
     special = {self.spec.bos, self.spec.eos, self.spec.pad}
-    return [
-      '<oov>' if token == self.spec.oov else words[token - 1]
-      for token in row.tolist()
-      if token not in special
-    ]
+    tokens = [token for token in row.tolist() if token not in special]
+    last = self.spec.oov  # The special tokens aside, the largest id.
+    for token in tokens:
+      if not 0 < token <= last:
+        self._fail(TOKENS, f'must hold ids in [1, {last}]. Found {token}.')
+    return ['<oov>' if t == last else words[t - 1] for t in tokens]
 
   def verify(self) -> None:
     """Reads all files and compares them with the manifest.
@@ -216,10 +287,14 @@ class TokenStore:
       StoreError: If one was changed since the store was written.
     """
     for name, entry in self.manifest['files'].items():
-      if file_sha256(self.path / name) != entry['sha256']:
-        raise errors.StoreError(
-          f'{name} of the store {self.path} does not have the sha256 of the'
-          ' manifest: it was changed or damaged. Prepare the data again.'
+      try:
+        digest = file_sha256(self.path / name)
+      except OSError as e:
+        self._fail(name, f'cannot be read: {e}.')
+      if digest != entry['sha256']:
+        self._fail(
+          name,
+          'does not have the sha256 of the manifest: it was changed.',
         )
 
 
@@ -231,16 +306,39 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
       f'{path} is no token store: it has no {MANIFEST}. Write one with'
       ' scripts/prepare_stackoverflow.'
     ) from e
-  except ValueError as e:
+  except (OSError, RecursionError, ValueError) as e:
     raise errors.StoreError(f'{path / MANIFEST} is damaged: {e}.') from e
   if not isinstance(manifest, dict) or manifest.get('format') != FORMAT:
     raise errors.StoreError(f'{path / MANIFEST} is not of a token store.')
-  if manifest['version'] != VERSION:
+  if manifest.get('version') != VERSION:
     raise errors.StoreError(
-      f'{path} is a token store of version {manifest["version"]}; this program'
-      f' reads version {VERSION}. Prepare the data again.'
+      f'{path} is a token store of version {manifest.get("version")}; this'
+      f' program reads version {VERSION}. Prepare the data again.'
     )
+  try:
+    _check_manifest(manifest)
+  except (AttributeError, KeyError, TypeError, ValueError) as e:
+    raise errors.StoreError(
+      f'{path / MANIFEST} is damaged: {e!r}. Prepare the data again.'
+    ) from e
   return manifest
+
+
+def _check_manifest(manifest: dict[str, Any]) -> None:
+  """Raises unless what is read from a manifest is there and fits together."""
+  # Each of the errors that Python has for a value of the wrong kind will do.
+  models.RecurrentSpec(num_words=manifest['vocabulary']['size'])
+  for name in DATA_FILES:
+    _validate.integers(0, bytes=manifest['files'][name]['bytes'])
+    str.encode(manifest['files'][name]['sha256'])
+  _validate.integers(0, users=manifest['users'])
+  end = 0
+  for name, group in manifest['groups'].items():
+    _validate.integers(0, **{f'users of {name}': group['users']})
+    _validate.one_of((end,), **{f'first_user of {name}': group['first_user']})
+    _validate.integers(0, **group['sentences_per_user'])
+    end += group['users']
+  _validate.one_of((end,), users=manifest['users'])
 
 
 def open_store(path: os.PathLike) -> TokenStore:

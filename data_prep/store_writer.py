@@ -64,6 +64,14 @@ class StoreWriter:
     self._groups += [group] * len(names)
     self._num_sentences.append(counts)
 
+  def names(self, group: str) -> list[str]:
+    """Returns the names of a group's users so far."""
+    return [
+      name
+      for name, of in zip(self._names, self._groups, strict=True)
+      if of == group
+    ]
+
   def finish(
     self, words: Iterable[str], details: Mapping[str, Any]
   ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pda_fed import tables
 FIGURE = 'sentences_per_user.png'
 
 _SHOWN = ('0', '0.5', '1')  # Of the quantiles in the manifest.
+_MAX_NOTES = 20  # Of a kind; the manifest has them all.
 
 
 def format_summary(manifest: dict[str, Any]) -> str:
@@ -42,6 +43,7 @@ def format_summary(manifest: dict[str, Any]) -> str:
   ]
   if losses:
     lines += [tables.format_table(['not used', 'number'], losses), '']
+  lines += _format_notes(manifest)
   words = manifest['vocabulary']
   lines.append(
     f'Vocabulary: {words["size"]:,} words, origin {words["origin"]}.'
@@ -55,6 +57,16 @@ def format_summary(manifest: dict[str, Any]) -> str:
     )
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
   return '\n'.join(lines)
+
+
+def _format_notes(manifest: dict[str, Any]) -> list[str]:
+  lines = []
+  for what, notes in manifest.get('source_notes', {}).items():
+    more = ', ...' if len(notes) > _MAX_NOTES else ''
+    lines.append(
+      f'{len(notes):,} {what}: {", ".join(notes[:_MAX_NOTES])}{more}.'
+    )
+  return lines
 
 
 def draw_sentences_per_user(

@@ -9,7 +9,6 @@ and at line breaks.
 """
 
 import html
-from html import parser
 import re
 
 URL = '<URL>'
@@ -21,8 +20,19 @@ _MAY_HAVE_URL = re.compile(r'<URL>|://|(?i:www\.)')
 # A mark, perhaps a closing quote or bracket, white space, and then something
 # other than a small letter: "e.g. this" goes on.
 _SENTENCE_END = re.compile(r'(?<=[.!?])(["\')\]]*)\s+(?=[^a-z\s])')
+_WHITE_SPACE = re.compile(r'\s')
 _LINE_BREAK = re.compile(r'[\r\n]+')
 _TOKEN = re.compile(r"<URL>|[a-z0-9'-]+|[!-~]")
+
+# A tag, or a declaration. No part of it goes beyond the next '<', so that the
+# time is linear in the text; Python's own parser is quadratic, and a post of
+# 30,000 characters, as many as one may have, can take it half a minute.
+_TAG = re.compile(
+  r"""<(?P<end>/?)(?P<name>[a-zA-Z][a-zA-Z0-9:-]{0,63})(?=[\s/>])
+     (?:[^<>"']|"[^"<]*"|'[^'<]*')*>
+     |<[!?][^<>]*>""",
+  re.VERBOSE,
+)
 
 # Elements that end a line of text, and such as hold code.
 _BLOCKS = frozenset(
@@ -32,30 +42,16 @@ _BLOCKS = frozenset(
 _DROPPED = frozenset(['pre', 'script', 'style'])
 
 
-class _TextExtractor(parser.HTMLParser):
-  """Collects the text of an HTML fragment, without its code blocks."""
-
-  def __init__(self):
-    super().__init__(convert_charrefs=True)
-    self.pieces: list[str] = []
-    self._dropping = 0
-
-  def handle_starttag(self, tag, attrs):
-    if tag in _DROPPED:
-      self._dropping += 1
-    if tag in _BLOCKS or tag in _DROPPED:
-      self.pieces.append('\n')
-
-  def handle_endtag(self, tag):
-    if tag in _DROPPED and self._dropping:
-      self._dropping -= 1
-    if tag in _BLOCKS or tag in _DROPPED:
-      self.pieces.append('\n')
-
-  def handle_data(self, data):
-    if not self._dropping:
-      # A line break in HTML is white space; sentences end with elements.
-      self.pieces.append(data.replace('\n', ' ').replace('\r', ' '))
+def _drop_comments(fragment: str) -> str:
+  pieces = []
+  start = 0
+  while (begin := fragment.find('<!--', start)) >= 0:
+    end = fragment.find('-->', begin + 4)
+    if end < 0:
+      break  # No other one ends either.
+    pieces.append(fragment[start:begin])
+    start = end + 3
+  return ''.join([*pieces, fragment[start:]])
 
 
 def strip_html(fragment: str) -> str:
@@ -65,13 +61,29 @@ def strip_html(fragment: str) -> str:
     fragment: HTML, well-formed or not.
 
   Returns:
-    Its text, with a line break where a block begins or ends. Code blocks
-    (`<pre>`) are left out; code within a line stays.
+    Its text, with HTML symbols unescaped and with a line break where a block
+    begins or ends. Code blocks (`<pre>`) are left out; code within a line
+    stays.
   """
-  extractor = _TextExtractor()
-  extractor.feed(fragment)
-  extractor.close()
-  return ''.join(extractor.pieces)
+  fragment = _drop_comments(fragment)
+  pieces = []
+  start = dropping = 0
+
+  def add(text: str) -> None:
+    if text and not dropping:
+      # A line break in HTML is white space; sentences end with elements.
+      pieces.append(_LINE_BREAK.sub(' ', html.unescape(text)))
+
+  for tag in _TAG.finditer(fragment):
+    add(fragment[start : tag.start()])
+    start = tag.end()
+    name = (tag['name'] or '').lower()
+    if name in _DROPPED:
+      dropping = max(0, dropping + (-1 if tag['end'] else 1))
+    if name in _BLOCKS or name in _DROPPED:
+      pieces.append('\n')
+  add(fragment[start:])
+  return ''.join(pieces)
 
 
 def tokenize(sentence: str) -> list[str]:
@@ -81,11 +93,14 @@ def tokenize(sentence: str) -> list[str]:
     sentence: Any text.
   """
   if _MAY_HAVE_URL.search(sentence):
-    # Only the URL token has capitals, so that nothing else can pose as it.
+    # Only the URL token has capitals. A text may hold it as it is, which is
+    # what one that was tokenized before looks like.
     pieces = _URL_PATTERN.split(sentence)
     lowered = f' {URL} '.join(piece.lower() for piece in pieces)
   else:
     lowered = sentence.lower()
+  if not lowered.isascii():
+    lowered = _WHITE_SPACE.sub(' ', lowered)  # Or NBSP would join two words.
   ascii_only = lowered.encode('ascii', 'ignore').decode()
   return _TOKEN.findall(ascii_only)
 
@@ -99,8 +114,12 @@ def split_sentences(text: str) -> list[str]:
   Returns:
     For each sentence with a token its tokens, separated by blanks.
   """
+  return _split_unescaped(html.unescape(text))
+
+
+def _split_unescaped(text: str) -> list[str]:
   sentences = []
-  for line in _LINE_BREAK.split(html.unescape(text)):
+  for line in _LINE_BREAK.split(text):
     start = 0
     for end in _SENTENCE_END.finditer(line):
       # The closing quote belongs to the sentence that it closes.
@@ -112,4 +131,5 @@ def split_sentences(text: str) -> list[str]:
 
 def split_html(fragment: str) -> list[str]:
   """Splits an HTML fragment into sentences of tokens, without code blocks."""
-  return split_sentences(strip_html(fragment))
+  # Unescaped by now, and only once: a post may tell how to write '&lt;'.
+  return _split_unescaped(strip_html(fragment))

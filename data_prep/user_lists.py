@@ -10,7 +10,7 @@ def read_user_ids(path: os.PathLike) -> tuple[str, ...]:
   """Reads ids of users, one a line.
 
   Args:
-    path: A UTF-8 file; blank lines are ignored.
+    path: A UTF-8 file; empty lines are ignored.
 
   Returns:
     The ids in the order of the file.
@@ -21,12 +21,13 @@ def read_user_ids(path: os.PathLike) -> tuple[str, ...]:
   """
   name = pathlib.Path(path).name
   try:
-    lines = pathlib.Path(path).read_text(encoding='utf-8').split('\n')
+    lines = pathlib.Path(path).read_text(encoding='utf-8-sig').split('\n')
   except UnicodeDecodeError as e:
     raise errors.SourceError(f'{name} is not UTF-8: {e}.') from e
   ids: dict[str, int] = {}
   for number, line in enumerate(lines, start=1):
-    user = line.strip()
+    # Nothing else: 'a ' is another user, who must not make 'a' public.
+    user = line.removesuffix('\r')
     if user in ids:
       raise errors.SourceError(
         f'{name}, line {number}: {user!r} is already on line {ids[user]}.'

@@ -199,7 +199,7 @@ def read_words(path: os.PathLike) -> list[str]:
   name = pathlib.Path(path).name
   words: dict[str, int] = {}
   try:
-    with open(path, encoding='utf-8') as f:
+    with open(path, encoding='utf-8-sig') as f:
       for number, line in enumerate(f, start=1):
         parts = line.split()
         if len(parts) not in (1, 2) or (

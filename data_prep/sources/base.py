@@ -8,7 +8,7 @@ anywhere; `data_prep.spool` regroups one into a `Source`.
 
 import abc
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, Optional
 
@@ -30,6 +30,8 @@ OTHER_KIND = 'rows that are neither question, answer nor comment'
 NO_SENTENCE = 'rows without a usable sentence'
 
 _MAX_FAULTY_SHARE = 0.01
+# Characters of an id: all ids are held in memory.
+MAX_ID_LENGTH = 1024
 
 
 @dataclasses.dataclass
@@ -160,6 +162,11 @@ class RecordSource(abc.ABC):
   @abc.abstractmethod
   def name(self) -> str:
     """For messages and the manifest; holds no folder of this machine."""
+
+  @property
+  def notes(self) -> Mapping[str, list[str]]:
+    """What people should know of how it was read; for the manifest."""
+    return {}
 
   @property
   @abc.abstractmethod

@@ -11,6 +11,7 @@ from data_prep import errors
 
 # A longer line is no row: it would be read into memory whole.
 MAX_LINE = 2**24
+COMPRESSED = ('.gz', '.xz')
 
 
 class LineReader:
@@ -40,6 +41,10 @@ class LineReader:
     """
     path = pathlib.Path(path)
     before = self.bytes_read
+    if path.suffix in COMPRESSED and not path.stat().st_size:
+      raise errors.SourceError(
+        f'{path.name} cannot be decompressed: it has no bytes. Is it complete?'
+      )
     with open(path, 'rb') as raw:
       f = raw
       if path.suffix == '.gz':

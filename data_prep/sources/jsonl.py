@@ -1,10 +1,12 @@
 """Lines of JSON, each with a `user` and a `text`."""
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
 import glob
 import json
 import pathlib
 
+from data_prep import errors
 from data_prep import tokenizer
 from data_prep.sources import base
 from data_prep.sources import files
@@ -26,6 +28,7 @@ class JsonlSource(base.RecordSource):
 
     Raises:
       FileNotFoundError: If no file matches.
+      SourceError: If one is another, compressed or under a second name.
     """
     super().__init__()
     self._pattern = pattern
@@ -34,11 +37,16 @@ class JsonlSource(base.RecordSource):
     self._paths = [path for path in matches if pathlib.Path(path).is_file()]
     if not self._paths:
       raise FileNotFoundError(f'jsonl: no file matches {pattern}.')
+    _check_twins(self._paths)
     self._reader = files.LineReader(self._paths)
 
   @property
   def name(self) -> str:
     return f'jsonl:{pathlib.Path(self._pattern).name}'
+
+  @property
+  def notes(self) -> Mapping[str, list[str]]:
+    return {'files read': [pathlib.Path(path).name for path in self._paths]}
 
   @property
   def num_bytes(self) -> int:
@@ -50,7 +58,9 @@ class JsonlSource(base.RecordSource):
 
   def records(self) -> Iterator[tuple[str, str, str]]:
     for path in self._paths:
-      for line in self._reader.lines(path):
+      for number, line in enumerate(self._reader.lines(path)):
+        if number == 0:
+          line = line.removeprefix(codecs.BOM_UTF8)
         record = self._parse(line)
         if record is not None:
           yield record
@@ -71,7 +81,11 @@ class JsonlSource(base.RecordSource):
     text = row.get('text') if isinstance(row, dict) else None
     if isinstance(user, int) and not isinstance(user, bool):
       user = str(user)
-    if not isinstance(user, str) or not isinstance(text, str):
+    if (
+      not isinstance(user, str)
+      or not isinstance(text, str)
+      or len(user) > base.MAX_ID_LENGTH
+    ):
       self.tally.skipped[base.MALFORMED] += 1
       return None
     if not _is_encodable(user):
@@ -84,6 +98,29 @@ class JsonlSource(base.RecordSource):
 
   def split_sentences(self, content: str) -> list[str]:
     return tokenizer.split_sentences(content)
+
+
+def _check_twins(paths: Sequence[str]) -> None:
+  """Raises if a text would be read twice.
+
+  The second copy of a private sentence could be public, as overflow.
+
+  Args:
+    paths: Of files that are there.
+
+  Raises:
+    SourceError: If two are the same file, or one is the other compressed.
+  """
+  seen: dict[object, str] = {}
+  for path in map(pathlib.Path, paths):
+    status = path.stat()
+    plain = path.with_suffix('') if path.suffix in files.COMPRESSED else path
+    for key in ((status.st_dev, status.st_ino), plain):
+      if key in seen:
+        raise errors.SourceError(
+          f'jsonl: {seen[key]} and {path.name} are the same text: choose one.'
+        )
+      seen[key] = path.name
 
 
 def _is_encodable(user: str) -> bool:

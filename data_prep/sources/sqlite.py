@@ -7,7 +7,8 @@ Two tables: `examples` with `client_id`, `split_name` and
 one is a stream (`SqliteScan`).
 """
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import pathlib
@@ -68,16 +69,47 @@ class _Database:
             f' {table} must have the columns {", ".join(sorted(wanted))};'
             f' missing: {", ".join(sorted(missing))}.'
           )
-      self.is_indexed = self._has_index()
+        self._check_collation(table)
+      indices = self._indices()
+      self.is_indexed = bool(indices)
+      self._index_has_splits = any(b'split_name' in index for index in indices)
       self.split_names = self._split_names()
 
-  def _has_index(self) -> bool:
+  def _check_collation(self, table: str) -> None:
+    """Raises if SQLite takes different ids, such as Bob and bob, for equal."""
+    row = self.query(
+      "SELECT sql FROM sqlite_master WHERE type = 'table'"
+      ' AND name = ? COLLATE NOCASE',
+      table,
+    ).fetchone()
+    if row is None:
+      return  # A view, which has no index.
+    # SQLite tells the collation of an index only: make one of an empty table.
+    with contextlib.closing(sqlite3.connect(':memory:')) as copy:
+      copy.execute(row[0].decode())
+      copy.execute(f'CREATE INDEX probe ON {table} (client_id, split_name)')
+      columns = copy.execute(
+        "SELECT name, coll FROM pragma_index_xinfo('probe') WHERE key"
+      ).fetchall()
+    for column, collation in columns:
+      if collation.upper() != 'BINARY':
+        raise errors.SourceError(
+          f'{self.path.name}: {column} of the table {table} must have the'
+          f' collation BINARY, or ids that differ are one. Found {collation}.'
+        )
+
+  def _indices(self) -> list[list[bytes]]:
+    """Returns the columns of each index that finds a user."""
+    indices = []
     for row in self.query('PRAGMA index_list(examples)').fetchall():
-      name = row[1].decode()
-      first = self.query('SELECT name FROM pragma_index_info(?)', name)
-      if first.fetchone() == (b'client_id',):
-        return True
-    return False
+      columns = self.query(
+        'SELECT name, coll FROM pragma_index_xinfo(?) WHERE key',
+        row[1].decode(),
+      ).fetchall()
+      is_partial = bool(row[4])
+      if columns[0] == (b'client_id', b'BINARY') and not is_partial:
+        indices.append([name for name, _ in columns])
+    return indices
 
   def _split_names(self) -> dict[str, str]:
     """Returns for each of our splits its name in the database."""
@@ -111,6 +143,12 @@ class _Database:
         self.split_names[split],
       ).fetchall()
     ids = tuple(self.text(row[0]) for row in rows)
+    longest = max(map(len, ids), default=0)
+    if longest > base.MAX_ID_LENGTH:
+      raise errors.SourceError(
+        f'{self.path.name}: client_id must have at most {base.MAX_ID_LENGTH}'
+        f' characters. Found {longest}.'
+      )
     for one, next_one in zip(ids, ids[1:], strict=False):
       if one == next_one:
         raise errors.SourceError(
@@ -125,6 +163,72 @@ class _Database:
           f' integer. Found {count!r}.'
         )
     return base.UserCounts(ids=ids, num_sentences=np.array(counts, np.int64))
+
+  def promised(self) -> dict[tuple[str, str], int]:
+    """Returns for (user, split in the database) what client_metadata says."""
+    return {
+      (user, name): count
+      for split, name in self.split_names.items()
+      for users in [self.users(split)]
+      for user, count in zip(
+        users.ids, users.num_sentences.tolist(), strict=True
+      )
+      if count
+    }
+
+  def check_counts(self) -> None:
+    """Compares client_metadata with what the index of examples counts.
+
+    Raises:
+      SourceError: If a user has more or fewer sentences than promised.
+    """
+    promised = self.promised()
+    # Of the index alone, which is a small part of the file.
+    columns = 'client_id, split_name'
+    if not self._index_has_splits:
+      columns = "client_id, 'all splits'"
+      totals: collections.Counter = collections.Counter()
+      for (user, _), count in promised.items():
+        totals[user, 'all splits'] += count
+      promised = totals
+    with self.errors():
+      rows = self.query(
+        f'SELECT {columns}, COUNT(*) FROM examples GROUP BY 1, 2'
+      )
+      found = {
+        (self.text(client), self.text(split)): count
+        for client, split, count in rows
+      }
+    self.compare(promised, found)
+
+  def compare(
+    self,
+    promised: Mapping[tuple[str, str], int],
+    found: Mapping[tuple[str, str], int],
+  ) -> None:
+    """Raises unless every user has as many sentences as promised.
+
+    Args:
+      promised: For (user, split) a positive number.
+      found: Likewise.
+
+    Raises:
+      SourceError: If a number differs; it names the first user.
+    """
+    if promised == found:
+      return
+    differing = [
+      key
+      for key in {**promised, **found}
+      if promised.get(key, 0) != found.get(key, 0)
+    ]
+    user, split = min(differing)
+    raise errors.SourceError(
+      f'{self.path.name}: client_metadata promises'
+      f' {promised.get((user, split), 0)} sentences of {user!r} in the split'
+      f' {split}, examples has {found.get((user, split), 0)};'
+      f' {len(differing)} such numbers differ. Is the database complete?'
+    )
 
 
 def _read_tokens(example: bytes, tally: base.Tally) -> str:
@@ -155,11 +259,15 @@ class SqliteSource(base.Source):
 
     Raises:
       FileNotFoundError: If there is no such file.
-      SourceError: If it is no database, or of another schema.
+      SourceError: If it is no database, or of another schema, or its tables
+        contradict each other.
     """
     super().__init__()
     self._database = _Database(path)
     self._name = f'sqlite:{self._database.path.name}'
+    if self._database.is_indexed:
+      # Users and sentences that only one table has would be lost in silence.
+      self._database.check_counts()
 
   @property
   def name(self) -> str:
@@ -230,8 +338,9 @@ class SqliteScan(base.RecordSource):
     splits = {
       name.encode(): split for split, name in self._database.split_names.items()
     }
-    users = [self._database.users(split) for split in splits.values()]
-    self._total = int(sum(counts.num_sentences.sum() for counts in users))
+    promised = self._database.promised()
+    found: collections.Counter = collections.Counter()
+    self._total = sum(promised.values())
     with self._database.errors():
       for client, split, example in self._database.query(
         'SELECT client_id, split_name, serialized_example_proto FROM examples'
@@ -243,14 +352,12 @@ class SqliteScan(base.RecordSource):
             f'{self._database.path.name}: client_metadata does not list the'
             f' split {split!r} of examples.'
           )
+        user = self._database.text(client)
+        found[user, split.decode()] += 1
         tokens = _read_tokens(example, self.tally)
         if tokens:
-          yield self._database.text(client), splits[split], tokens
-    if self._rows_read != self._total:
-      raise errors.SourceError(
-        f'{self._database.path.name}: client_metadata promises {self._total}'
-        f' sentences, examples has {self._rows_read}. Is the database complete?'
-      )
+          yield user, splits[split], tokens
+    self._database.compare(promised, found)
 
   def split_sentences(self, content: str) -> list[str]:
     return [content]
@@ -269,5 +376,6 @@ def open_sqlite(path: os.PathLike) -> base.Source | base.RecordSource:
     FileNotFoundError: If there is no such file.
     SourceError: If it is no database, or of another schema.
   """
-  source = SqliteSource(path)
-  return source if source._database.is_indexed else SqliteScan(path)
+  if _Database(path).is_indexed:
+    return SqliteSource(path)
+  return SqliteScan(path)

@@ -6,10 +6,13 @@ and older revisions are not used, as in TFF's StackOverflow data.
 
 A user is a site and an id. A site and its meta site share their accounts, so
 they are one site here: otherwise somebody active on both would be two users.
+So are the folders of archives that hold one table each.
 """
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Mapping
 import pathlib
+import re
 from typing import Optional
 from xml.etree import ElementTree
 
@@ -22,11 +25,22 @@ _POSTS = 'Posts.xml'
 _COMMENTS = 'Comments.xml'
 _QUESTION_OR_ANSWER = ('1', '2')
 _MAX_ROW_ID = 2**32
+# The largest sites have an archive a table.
+_TABLE_SUFFIX = re.compile(
+  '-(?:Badges|Comments|PostHistory|PostLinks|Posts|Tags|Users|Votes)$'
+)
+# A whole component: x.metal is a site of its own.
+_META = re.compile(r'^meta\.|\.meta(?=\.|$)')
+
+
+def _archive(path: pathlib.Path) -> str:
+  """Returns what a file is a table of: a site, or its meta site."""
+  return _TABLE_SUFFIX.sub('', path.parent.name)
 
 
 def _site(path: pathlib.Path) -> str:
   """Returns the site of a file: 'beer' for beer, beer.meta and the like."""
-  return path.parent.name.replace('.meta', '', 1)
+  return _META.sub('', _archive(path), count=1)
 
 
 class _SeenIds:
@@ -81,6 +95,18 @@ class StackExchangeSource(base.RecordSource):
     return f'stackexchange:{self._folder.name}'
 
   @property
+  def notes(self) -> Mapping[str, list[str]]:
+    folders = collections.defaultdict(set)
+    for path in self._files:
+      folders[_site(path)].add(path.parent.name)
+    folded = [
+      f'{site} ({", ".join(sorted(names))})'
+      for site, names in sorted(folders.items())
+      if len(names) > 1
+    ]
+    return {'sites in several folders': folded} if folded else {}
+
+  @property
   def num_bytes(self) -> int:
     return self._reader.num_bytes
 
@@ -89,18 +115,28 @@ class StackExchangeSource(base.RecordSource):
     return self._reader.bytes_read
 
   def records(self) -> Iterator[tuple[str, str, tuple[bool, str]]]:
+    # By table and not by file: a site that was unpacked twice, under two names,
+    # must not give its users every sentence twice.
+    seen = collections.defaultdict(_SeenIds)
     for path in self._files:
       is_html = path.name == _POSTS
-      for user, text in self._read_file(path):
+      ids = seen[_archive(path), path.name]
+      for user, text in self._read_file(path, ids):
         yield f'{_site(path)}/{user}', base.TRAIN, (is_html, text)
 
-  def _read_file(self, path: pathlib.Path) -> Iterator[tuple[str, str]]:
-    seen = _SeenIds()
-    closing = f'</{path.stem.lower()}>'.encode()
-    line = b''
+  def _read_file(
+    self, path: pathlib.Path, seen: _SeenIds
+  ) -> Iterator[tuple[str, str]]:
+    table = path.stem.lower().encode()
+    closing = b'</%s>' % table
+    opening = re.compile(
+      rb'^(?:\xef\xbb\xbf)?(?:<\?xml[^>]*>)?\s*(?:<%s\b[^>]*>)?\s*' % table
+    )
     has_rows = is_closed = False
     for line in self._reader.lines(path):
       line = line.strip()
+      if not has_rows:  # The first may follow the table's tag on its line.
+        line = opening.sub(b'', line)
       if line.startswith(b'<row'):
         has_rows = True
         self.tally.rows += 1
@@ -109,11 +145,7 @@ class StackExchangeSource(base.RecordSource):
           yield record
       elif line == closing:
         is_closed = True
-      elif (
-        line
-        and not line.startswith((b'<?xml', b'\xef\xbb\xbf<?xml'))
-        and (has_rows or not line.startswith(b'<' + closing[2:-1]))
-      ):
+      elif line:
         # Between rows there is nothing else in a dump.
         self.tally.rows += 1
         self.tally.skipped[base.MALFORMED] += 1

@@ -164,7 +164,7 @@ def test_nobody_is_private():
     ({'test_fraction': 1.5}, 'test_fraction .* Found 1.5'),
     (
       {'validation_fraction': 0.5, 'test_fraction': 0.5},
-      'validation_and_test_fraction .* Found 1.0',
+      r'validation_fraction and test_fraction .* in \[0, 1\)\. Found 1\.0',
     ),
   ],
 )

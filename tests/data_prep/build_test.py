@@ -1,6 +1,7 @@
 """The whole pipeline: from a source to a store."""
 
 import errno
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -294,6 +295,21 @@ def test_unusable_sentences_of_a_database(
   assert left_out['private users without a usable sentence'] == 1
 
 
+def test_public_users_who_have_nothing_to_say(
+  tmp_path, list_source, numbered, make_config
+):
+  text = numbered({'a': 6, 'b': 6, 'c': 6})
+  text['b'][3:] = ['', '', '']
+  split = {'heldout': {}, 'test': {}, 'train': text}
+  config = make_config(size=3, num_public_users=3, max_sentences=3)
+  with pytest.warns(UserWarning, match='Of 3 public users 2 are left'):
+    data = build.prepare(list_source(split), tmp_path / 'out', config)
+  stored = list(data.users('public'))
+  assert stored == ['a#overflow', 'c#overflow']
+  digest = hashlib.sha256(b'a#overflow\nc#overflow\n').hexdigest()
+  assert data.manifest['public_users_sha256'] == digest
+
+
 def test_more_public_users_than_overflow_users(tmp_path):
   source = sources.SyntheticSource(sources.SyntheticConfig(num_users=5))
   with pytest.raises(ValueError, match='num_public_users must be at most'):
@@ -306,7 +322,8 @@ def test_a_disk_too_small(tmp_path, monkeypatch):
   monkeypatch.setattr(
     shutil, 'disk_usage', lambda path: usage._replace(free=1000)
   )
-  with pytest.raises(errors.StoreError, match='needs .* GB and the disk has'):
+  words = f'needs .* MB and the disk of {tmp_path} has 0.0 MB left'
+  with pytest.raises(errors.StoreError, match=words):
     _prepare_synthetic(tmp_path / 'out')
   assert not list(tmp_path.iterdir())
 

@@ -41,6 +41,9 @@ def test_an_empty_cohort(small_store):
   [
     ({'users': [10**6]}, IndexError, r'users must be in .*Found 1000000'),
     ({'users': [-1]}, IndexError, 'users must be in'),
+    ({'users': [True, False]}, TypeError, 'users .* integers. Found .*bool'),
+    ({'users': [1.5]}, TypeError, 'users .* integers. Found .*float64'),
+    ({'users': [[1]]}, TypeError, r'users .* the shape \(1, 1\)'),
     ({'group': 'train'}, ValueError, 'group must be one of'),
     ({'batch_size': 0}, ValueError, 'batch_size .* Found 0'),
     ({'steps': 1}, ValueError, 'steps must be at least .* Found 1'),

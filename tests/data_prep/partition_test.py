@@ -2,6 +2,7 @@
 
 import collections
 import sys
+import tracemalloc
 
 from data_prep import partition
 import hypothesis
@@ -230,13 +231,36 @@ def test_bad_counts(counts, error, message):
   [
     (['a'], ValueError, r'user_ids .* \(2,\)\. Found the shape \(1,\)'),
     (['a', 'a'], ValueError, "user_ids .* Found 'a' more than once"),
-    ([1.0, 2.0], TypeError, 'user_ids .* integers or of strings.*float64'),
-    (['a', None], TypeError, 'user_ids .* integers or of strings.*object'),
+    ([1.0, 2.0], TypeError, 'user_ids .* integers or of strings.*float'),
+    (['a', None], TypeError, 'user_ids .* of strings.*NoneType, str'),
+    (['a', 1], TypeError, 'user_ids .* of strings.* int, str'),
+    ([True, False], TypeError, 'user_ids .* of strings.*bool'),
   ],
 )
 def test_bad_ids(ids, error, message):
   with pytest.raises(error, match=message):
     partition.partition_users([1, 2], _config(), user_ids=ids)
+
+
+def test_long_ids_take_the_room_of_their_own_length():
+  ids = [f'{i}' for i in range(2000)]
+  ids[7] = 'x' * 10**6
+  for user_ids in (ids, np.array(ids, object)):
+    tracemalloc.start()
+    partition.partition_users(
+      np.full(2000, 300), _config(num_public_users=5), user_ids=user_ids
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10**7  # Not 4 bytes times a million times 2000.
+
+
+def test_scalars_of_numpy_are_ids():
+  partition.partition_users([1, 2], _config(), user_ids=list(np.arange(2)))
+
+
+def test_nuls_at_the_end_of_an_id_count():
+  partition.partition_users([1, 2], _config(), user_ids=['a', 'a\0'])
 
 
 @pytest.mark.parametrize(

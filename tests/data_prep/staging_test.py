@@ -1,10 +1,12 @@
 """Folders that are complete or not there."""
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 
+from data_prep import errors
 from data_prep import staging
 import pytest
 
@@ -61,6 +63,43 @@ def test_a_failure_keeps_what_was_there(tmp_path):
   ):
     raise RuntimeError
   assert (target / _MARKER).read_text() == 'a'
+
+
+def test_what_was_there_comes_back_if_it_cannot_be_replaced(
+  tmp_path, monkeypatch
+):
+  target = tmp_path / 'out'
+  _write(target, 'a')
+  rename = os.rename
+
+  def fail(source, destination):
+    if os.path.basename(source) == 'new':
+      raise OSError('no')
+    rename(source, destination)
+
+  monkeypatch.setattr(os, 'rename', fail)
+  with pytest.raises(errors.StoreError, match='could not be replaced: no'):
+    _write(target, 'b', overwrite=True)
+  assert (target / _MARKER).read_text() == 'a'
+  assert _names(tmp_path) == ['out']
+
+
+def test_a_link_stays_one(tmp_path):
+  (tmp_path / 'disk').mkdir()
+  link = tmp_path / 'out'
+  link.symlink_to(tmp_path / 'disk')
+  _write(link, 'a', overwrite=True)
+  assert link.is_symlink()
+  assert (tmp_path / 'disk' / _MARKER).read_text() == 'a'
+
+
+def test_a_name_is_no_pattern(tmp_path):
+  for name in ('out1', 'out[1]'):
+    leftover = tmp_path / f'.{name}.partial-x'
+    leftover.mkdir()
+    (leftover / '.lock').write_text('')
+  _write(tmp_path / 'out[1]', 'a')
+  assert sorted(_names(tmp_path)) == ['.out1.partial-x', 'out[1]']
 
 
 def test_never_replaces_what_is_not_ours(tmp_path):

@@ -103,6 +103,137 @@ def test_missing_or_truncated_file(copy, name):
     store.open_store(copy)
 
 
+def _set(*keys):
+  *path, last, value = keys
+
+  def change(manifest):
+    for key in path:
+      manifest = manifest[key]
+    if value is None:
+      del manifest[last]
+    else:
+      manifest[last] = value
+
+  return change
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    _set('version', None),
+    _set('version', '1'),
+    _set('users', None),
+    _set('users', 7),
+    _set('vocabulary', None),
+    _set('vocabulary', 'size', 'x'),
+    _set('vocabulary', 'size', 0),
+    _set('files', None),
+    _set('files', {}),
+    _set('files', []),
+    _set('files', store.USER_IDS, None),
+    _set('files', store.USER_IDS, 'bytes', None),
+    _set('files', store.USER_IDS, 'sha256', None),
+    _set('groups', None),
+    _set('groups', 'test', None),
+    _set('groups', 'public', 'first_user', 0),
+    _set('groups', 'public', 'users', -1),
+    _set('groups', 'public', 'sentences_per_user', {'1': 'x'}),
+  ],
+)
+def test_a_manifest_that_lacks_something(copy, change):
+  path = copy / store.MANIFEST
+  manifest = json.loads(path.read_text())
+  change(manifest)
+  path.write_text(json.dumps(manifest))
+  with pytest.raises(errors.StoreError):
+    store.open_store(copy)
+
+
+@pytest.mark.parametrize('content', [None, b'\xff\xfe', b'[' * 100_000])
+def test_a_manifest_that_is_none(copy, content):
+  path = copy / store.MANIFEST
+  path.unlink()
+  if content is None:
+    path.mkdir()
+  else:
+    path.write_bytes(content)
+  with pytest.raises(errors.StoreError, match='damaged'):
+    store.open_store(copy)
+
+
+def _replace(path, content):
+  """Replaces a file as if it had been written so."""
+  path.write_bytes(content)
+  manifest = json.loads((path.parent / store.MANIFEST).read_text())
+  manifest['files'][path.name]['bytes'] = len(content)
+  (path.parent / store.MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+  ('name', 'place', 'new', 'words'),
+  [
+    (store.TOKENS, 0, b'xxxx', 'cannot be read'),
+    (store.TOKENS, 12, b'xxxx', 'cannot be read'),
+    (store.USER_OFFSETS, 128, b'\x01', 'must go from 0'),
+    (store.USER_OFFSETS, -8, b'\xff' * 8, 'must go from 0'),
+    (store.USER_OFFSETS, 136, b'\xff' * 8, 'must not fall'),
+    (store.USER_OFFSETS, 136, b'\xff' * 4, 'must not fall'),
+    (store.USER_ID_OFFSETS, 136, b'\xff' * 4, 'must not fall'),
+  ],
+)
+def test_damaged_arrays(copy, name, place, new, words):
+  content = bytearray((copy / name).read_bytes())
+  place %= len(content)
+  content[place : place + len(new)] = new
+  (copy / name).write_bytes(content)
+  with pytest.raises(errors.StoreError, match=f'{name} .*{words}'):
+    store.open_store(copy)
+
+
+@pytest.mark.parametrize(
+  ('name', 'change'),
+  [
+    (store.TOKENS, lambda a: a.astype(np.int32)),
+    (store.TOKENS, lambda a: a[:, :20]),
+    (store.TOKENS, lambda a: a.ravel()),
+    (store.TOKENS, np.asfortranarray),
+    (store.TOKENS, lambda a: a[:-1]),
+    (store.USER_OFFSETS, lambda a: a.astype(float)),
+    (store.USER_OFFSETS, lambda a: a[:-1]),
+    (store.USER_ID_OFFSETS, lambda a: a[None]),
+  ],
+)
+def test_arrays_of_another_shape(copy, name, change):
+  array = change(np.load(copy / name))
+  np.save(copy / name, array)
+  _replace(copy / name, (copy / name).read_bytes())
+  with pytest.raises(errors.StoreError, match='must (be|go)'):
+    store.open_store(copy)
+
+
+def test_damaged_text(copy):
+  content = (copy / store.USER_IDS).read_bytes()
+  (copy / store.USER_IDS).write_bytes(b'\xff' + content[1:])
+  with pytest.raises(errors.StoreError, match='user 0 must be UTF-8'):
+    _ = store.open_store(copy).users('private')[0]
+  _replace(copy / store.VOCABULARY, b'\xff')
+  with pytest.raises(errors.StoreError, match='vocabulary.txt .*cannot'):
+    _ = store.open_store(copy).vocabulary
+  _replace(copy / store.VOCABULARY, b'one\ntwo\n')
+  with pytest.raises(errors.StoreError, match='1000 words. Found 2'):
+    _ = store.open_store(copy).vocabulary
+  _replace(copy / store.VOCABULARY, b'a\n' * 1000)
+  with pytest.raises(errors.StoreError, match='ids in .* Found 60000'):
+    store.open_store(copy).decode(np.array([1, 60000]))
+
+
+def test_verify_without_a_file(copy):
+  data = store.open_store(copy)
+  (copy / store.VOCABULARY).unlink()
+  with pytest.raises(errors.StoreError, match='vocabulary.txt .*cannot'):
+    data.verify()
+
+
 @pytest.mark.parametrize('name', store.DATA_FILES)
 def test_verify_finds_a_changed_byte(copy, name):
   data = store.open_store(copy)

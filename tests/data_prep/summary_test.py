@@ -33,6 +33,13 @@ def test_people_who_count_twice_are_named(small_store):
   assert 'group of two' in text
 
 
+def test_notes_of_the_source(small_store):
+  notes = {'sites in several folders': [f's{i}' for i in range(21)]}
+  text = summary.format_summary({**small_store.manifest, 'source_notes': notes})
+  assert '21 sites in several folders: s0, s1,' in text
+  assert 's19, ....' in text
+
+
 def test_a_group_without_users(small_store):
   groups = {'test': {'users': 0, 'sentences': 0, 'sentences_per_user': {}}}
   text = summary.format_summary({**small_store.manifest, 'groups': groups})

@@ -24,6 +24,7 @@ import pytest
     ('snake_case = x+1', 'snake _ case = x + 1'),
     ('null\x00byte\x7f', 'null byte'),
     ('öäü', ''),
+    ('a\xa0b\u2028c\u3000d\x85e', 'a b c d e'),
     ('', ''),
   ],
 )
@@ -65,6 +66,15 @@ def test_sentences_by_hand(text, sentences):
     ('a < b', ['a < b']),
     ('</pre> stray end', ['stray end']),
     ('<script>f()</script><p>Text</p>', ['text']),
+    ('write &amp;lt; for &lt;', ['write & lt ; for <']),
+    ('&lt;p&gt;a&lt;br&gt;b', ['< p > a < br > b']),
+    ('a&#10;b', ['a b']),
+    ('<img alt="a > b" src=\'x>\'/>c', ['c']),
+    ('a <!-- b <p> --> c <!-- d', ['a c < ! -- d']),
+    ('<!DOCTYPE html><?xml?><P CLASS=x>a</P >b', ['a', 'b']),
+    ('<blink/>a</blink>', ['a']),
+    ('x<5 and 6>z, < y', ['x < 5 and 6 > z , < y']),
+    ('<pre>a<pre>b</pre>c</pre>d', ['d']),
   ],
 )
 def test_html_by_hand(fragment, sentences):
@@ -102,6 +112,16 @@ def test_splitting_loses_no_token(text):
 @hypothesis.given(_TEXT)
 def test_any_html_ends(text):
   tokenizer.split_html(text)
+
+
+@pytest.mark.parametrize(
+  'piece',
+  ['<a ', '<a "', "<a '<b ", '<!--', '<!', '</a', '<a "" ', '<a b=">" ', '<?'],
+)
+def test_malformed_html_takes_linear_time(piece):
+  # Python's parser would need hours for these.
+  for text in (piece * 100_000, '<a' + piece[1:] * 100_000):
+    tokenizer.strip_html(text)
 
 
 @pytest.mark.parametrize('piece', [' ', '\n', '.', '"', '&', '<', 'a', 'www.'])

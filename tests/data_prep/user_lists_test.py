@@ -7,8 +7,20 @@ import pytest
 
 def test_reads_ids(tmp_path):
   path = tmp_path / 'ids.txt'
-  path.write_bytes('b\r\n\n site/1 \nzoë'.encode())
+  path.write_bytes('b\r\n\nsite/1\nzoë'.encode())
   assert user_lists.read_user_ids(path) == ('b', 'site/1', 'zoë')
+
+
+def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path):
+  path = tmp_path / 'ids.txt'
+  path.write_bytes(b'\xef\xbb\xbfa\nb\n')
+  assert user_lists.read_user_ids(path) == ('a', 'b')
+
+
+def test_white_space_is_part_of_an_id(tmp_path):
+  path = tmp_path / 'ids.txt'
+  path.write_bytes(b'a \n a\r\na\n \n')
+  assert user_lists.read_user_ids(path) == ('a ', ' a', 'a', ' ')
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def test_bad_files(tmp_path, content, words):
     vocabulary.read_words(tmp_path / 'words.txt')
 
 
+def test_a_byte_order_mark_is_no_part_of_a_word(tmp_path):
+  (tmp_path / 'words.txt').write_bytes(b'\xef\xbb\xbfthe\nof 3\n')
+  assert vocabulary.read_words(tmp_path / 'words.txt') == ['the', 'of']
+
+
 def test_missing_file(tmp_path):
   with pytest.raises(FileNotFoundError):
     vocabulary.read_words(tmp_path / 'words.txt')

@@ -61,6 +61,7 @@ def test_a_pattern_reads_files_by_name(tmp_path):
     (b'{"user": "a"}', base.MALFORMED),
     (b'{"user": true, "text": "x"}', base.MALFORMED),
     (b'{"user": "a", "text": 3}', base.MALFORMED),
+    (b'{"user": "%s", "text": "x"}' % (b'a' * 1025), base.MALFORMED),
     (b'{"user": "a", "text": "caf\xe9"}', base.NOT_UTF8),
     (b'{"user": "\\ud800", "text": "x"}', base.NOT_UTF8),
     (b'{"user": "", "text": "x"}', base.NO_USER),
@@ -74,6 +75,36 @@ def test_bad_lines_are_counted(tmp_path, line, reason):
   assert source.tally.skipped == {reason: 1}
 
 
+@pytest.mark.parametrize('names', [('a.jl', 'a.jl.gz'), ('a.gz', 'a.xz')])
+def test_a_file_and_its_compressed_twin(tmp_path, names):
+  for name in names:
+    (tmp_path / name).write_bytes(_LINES)
+  words = f'{names[0]} and {names[1]} are the same text'
+  with pytest.raises(errors.SourceError, match=words):
+    jsonl.JsonlSource(str(tmp_path / 'a*'))
+
+
+def test_a_file_under_two_names(tmp_path):
+  (tmp_path / 'a.jl').write_bytes(_LINES)
+  (tmp_path / 'b.jl').symlink_to(tmp_path / 'a.jl')
+  with pytest.raises(errors.SourceError, match='a.jl and b.jl are the same'):
+    jsonl.JsonlSource(str(tmp_path / '*.jl'))
+
+
+def test_files_are_named(tmp_path):
+  for name in ('a.jl', 'b.jl'):
+    (tmp_path / name).write_bytes(_LINES)
+  source = jsonl.JsonlSource(str(tmp_path / '*.jl'))
+  assert source.notes == {'files read': ['a.jl', 'b.jl']}
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+  (tmp_path / 'a.jl').write_bytes(b'\xef\xbb\xbf' + _LINES)
+  source = jsonl.JsonlSource(str(tmp_path / 'a.jl'))
+  assert _read(source) == _RECORDS
+  assert not source.tally.skipped
+
+
 def test_missing_file(tmp_path):
   with pytest.raises(FileNotFoundError, match=r'no file matches .*x\*'):
     jsonl.JsonlSource(str(tmp_path / 'x*'))
@@ -82,7 +113,9 @@ def test_missing_file(tmp_path):
 @pytest.mark.parametrize(
   ('name', 'compress'), [('a.gz', gzip.compress), ('a.xz', lzma.compress)]
 )
-@pytest.mark.parametrize('damage', [lambda b: b[:-9], lambda b: b'xx' + b])
+@pytest.mark.parametrize(
+  'damage', [lambda b: b[:-9], lambda b: b'xx' + b, lambda b: b'']
+)
 def test_damaged_file(tmp_path, name, compress, damage):
   (tmp_path / name).write_bytes(damage(compress(_LINES)))
   source = jsonl.JsonlSource(str(tmp_path / name))

@@ -56,6 +56,25 @@ def test_our_writer_keeps_the_order(tmp_path):
   assert [p.name for p in tmp_path.iterdir()] == ['b.sqlite']
 
 
+def test_sorting_spills_beside_the_database(tmp_path):
+  folder = tmp_path / "it's here"
+  folder.mkdir()
+
+  def temporary_folder():  # Of SQLite, whatever the connection.
+    connection = sqlite3.connect(':memory:')
+    rows = connection.execute('PRAGMA temp_store_directory').fetchall()
+    connection.close()
+    return rows
+
+  def sentences():
+    assert temporary_folder() == [(str(folder),)]
+    yield 'a', 'train', 'one'
+
+  sqlite_writer.write_sqlite(folder / 'x.sqlite', sentences())
+  assert temporary_folder() == []
+  assert len(list(folder.iterdir())) == 1
+
+
 def test_a_database_without_an_index_is_scanned(tmp_path, write_database):
   # As tff.simulation.datasets.save_to_sql_client_data writes it.
   users = {'default_split': {'b': ['b one', 'b two'], 'a': ['a one']}}
@@ -101,12 +120,80 @@ def test_rows_are_missing(tmp_path, write_database):
     path = write_database(tmp_path / f'{index}.sqlite', _SPLITS, index=index)
     with sqlite3.connect(path) as connection:
       connection.execute("DELETE FROM examples WHERE client_id = '00000002'")
-    source = sqlite.open_sqlite(path)
     with pytest.raises(errors.SourceError, match='promises .* complete'):
-      if index:
-        _read_all(source)
-      else:
-        list(source.records())
+      _read_any(path)
+
+
+def _read_any(path):
+  source = sqlite.open_sqlite(path)
+  if isinstance(source, sqlite.SqliteScan):
+    list(source.records())
+
+
+@pytest.mark.parametrize('index', ['client_id', 'client_id, split_name', None])
+@pytest.mark.parametrize(
+  ('sql', 'words'),
+  [
+    (
+      "UPDATE client_metadata SET num_examples = 1 WHERE split_name = 'train'",
+      "promises .* of '00000001' in .*, examples has",
+    ),
+    (
+      "DELETE FROM client_metadata WHERE client_id = '00000002'",
+      "promises 0 sentences of '00000002' in .*, examples has 1",
+    ),
+    (
+      'UPDATE client_metadata SET num_examples = 2000',
+      "of '00000001' in .* 4 such|of '00000001' in .* 3 such",
+    ),
+    (
+      "INSERT INTO examples VALUES ('dev', 'zz', x'00')",
+      "promises 0 sentences of 'zz'|does not list the split b'dev'",
+    ),
+    (
+      'UPDATE client_metadata SET num_examples ='
+      " CASE client_id WHEN '00000002' THEN 2 ELSE 0 END"
+      " WHERE client_id IN ('00000002', '00000010')",
+      "promises 2 sentences of '00000002' in .*, examples has 1; 2 such",
+    ),
+  ],
+)
+def test_tables_that_contradict_each_other(
+  tmp_path, write_database, index, sql, words
+):
+  path = write_database(tmp_path / 'x.sqlite', _SPLITS, index=index)
+  connection = sqlite3.connect(path)
+  connection.execute(sql)
+  connection.commit()
+  connection.close()
+  with pytest.raises(errors.SourceError, match=words):
+    _read_any(path)
+
+
+@pytest.mark.parametrize('table', ['examples', 'client_metadata'])
+def test_ids_that_sqlite_takes_for_equal(tmp_path, table):
+  path = tmp_path / 'x.sqlite'
+  connection = sqlite3.connect(path)
+  for name, columns in (
+    ('examples', 'split_name TEXT, serialized_example_proto BLOB'),
+    ('client_metadata', 'split_name TEXT, num_examples INTEGER'),
+  ):
+    collation = 'COLLATE NOCASE' if name == table else ''
+    connection.execute(
+      f'CREATE TABLE {name} (client_id TEXT {collation}, {columns})'
+    )
+  connection.close()
+  words = f'client_id of the table {table} .* BINARY.* Found NOCASE'
+  with pytest.raises(errors.SourceError, match=words):
+    sqlite.open_sqlite(path)
+
+
+@pytest.mark.parametrize('index', ['client_id COLLATE NOCASE', 'split_name'])
+def test_an_index_that_does_not_find_a_user_is_none(
+  tmp_path, write_database, index
+):
+  path = write_database(tmp_path / 'x.sqlite', _SPLITS, index=index)
+  assert isinstance(sqlite.open_sqlite(path), sqlite.SqliteScan)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +225,10 @@ def test_wrong_schema(tmp_path, write_database, sql, words):
     ),
     ('UPDATE client_metadata SET num_examples = -1', 'non-negative .* -1'),
     ("UPDATE client_metadata SET client_id = x'ff'", 'must be UTF-8'),
+    (
+      "UPDATE client_metadata SET client_id = printf('%01025d', rowid)",
+      'client_id must have at most 1024 characters. Found 1025',
+    ),
   ],
 )
 def test_bad_metadata(tmp_path, write_database, sql, words):

@@ -61,14 +61,40 @@ def test_users_of_sites_are_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'meta', ['cooking.meta', 'cooking.meta.stackexchange.com']
+  ('site', 'meta'),
+  [
+    ('cooking', 'cooking.meta'),
+    ('cooking.stackexchange.com', 'cooking.meta.stackexchange.com'),
+    ('askubuntu.com', 'meta.askubuntu.com'),
+    ('x.metal', 'x.meta.metal'),
+    ('stackoverflow.com', 'stackoverflow.com-Comments'),
+    ('stackoverflow.com', 'meta.stackoverflow.com-Comments'),
+  ],
 )
-def test_a_site_and_its_meta_site_have_the_same_users(tmp_path, meta):
-  site = meta.replace('.meta', '')
+def test_a_site_and_its_meta_site_have_the_same_users(tmp_path, site, meta):
   _write(tmp_path / site)
-  _write(tmp_path / meta, posts=None)
-  _, records = _read(str(tmp_path))
+  _write(tmp_path / meta, comments=[_COMMENTS[0].replace('1', '9')], posts=None)
+  source, records = _read(str(tmp_path))
   assert [user for user, _ in records].count(f'{site}/4') == 3
+  both = ', '.join(sorted([site, meta]))
+  assert source.notes == {'sites in several folders': [f'{site} ({both})']}
+
+
+def test_other_sites_are_not_meta_sites(tmp_path):
+  for name in ('x.metal', 'metal.x', 'x-Post', 'xmeta'):
+    _write(tmp_path / name, posts=None)
+  source, records = _read(str(tmp_path))
+  names = [user for user, _ in records]
+  assert names == ['metal.x/4', 'x-Post/4', 'x.metal/4', 'xmeta/4']
+  assert source.notes == {}
+
+
+def test_a_site_that_was_unpacked_twice_is_read_once(tmp_path):
+  _write(tmp_path / 'cooking', comments=None)
+  _write(tmp_path / 'cooking-Posts', comments=None)
+  source, records = _read(str(tmp_path))
+  assert records == _COOKING[:2]
+  assert source.tally.skipped == {base.DUPLICATE: 2}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +143,17 @@ def test_other_reasons_are_no_faults():
   tally = base.Tally(rows=10)
   tally.skipped[base.NO_USER] = 9
   tally.check('x')
+
+
+@pytest.mark.parametrize('mark', [b'', b'\xef\xbb\xbf'])
+def test_a_row_on_the_line_of_the_table(tmp_path, mark):
+  folder = _write(tmp_path / 'cooking')
+  path = tmp_path / 'cooking' / 'Posts.xml'
+  content = path.read_bytes().replace(b'?>\r\n<posts>\r\n', b'?><posts>')
+  path.write_bytes(mark + content)
+  source, records = _read(folder)
+  assert records == _COOKING
+  assert not source.tally.skipped
 
 
 def test_truncated_file(tmp_path):
