@@ -91,15 +91,8 @@ class _TokenMean(tf.keras.metrics.Mean):
     super().__init__(name=name)
     self._masked = tuple(masked)
 
-  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    raise NotImplementedError
-
-  def update_state(self, y_true, y_pred, sample_weight=None):
-    """See the base class; tokens have weights of their own."""
-    del sample_weight
-    super().update_state(
-      self._values(y_true, y_pred), _weights(y_true, self._masked)
-    )
+  def _update(self, values: tf.Tensor, targets: tf.Tensor) -> None:
+    super().update_state(values, _weights(targets, self._masked))
 
   def get_config(self):
     """TFF makes metrics anew from this, without a dtype to pass on."""
@@ -109,16 +102,20 @@ class _TokenMean(tf.keras.metrics.Mean):
 class TokenLoss(_TokenMean):
   """Cross-entropy per token; its exponential is the perplexity."""
 
-  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return _token_losses(targets, logits)
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """See the base class; tokens have weights of their own."""
+    del sample_weight
+    self._update(_token_losses(y_true, y_pred), y_true)
 
 
 class TokenAccuracy(_TokenMean):
   """The share of target tokens that are the most likely ones."""
 
-  def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    best = tf.argmax(logits, axis=-1, output_type=targets.dtype)
-    return tf.cast(tf.equal(best, targets), tf.float32)
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """See the base class; tokens have weights of their own."""
+    del sample_weight
+    best = tf.argmax(y_pred, axis=-1, output_type=y_true.dtype)
+    self._update(tf.cast(tf.equal(best, y_true), tf.float32), y_true)
 
 
 def create_metrics(

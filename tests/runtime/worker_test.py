@@ -5,7 +5,6 @@ import pathlib
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 import time
@@ -16,24 +15,7 @@ from pda_fed.runtime import supervisor
 from pda_fed.runtime import worker as worker_lib
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _alive(pid: int) -> bool:
-  try:
-    with open(f'/proc/{pid}/stat', encoding='ascii') as f:
-      return f.read().rpartition(')')[2].split()[0] != 'Z'
-  except (FileNotFoundError, ProcessLookupError):
-    return False
-
-
-def _wait_until(condition, seconds: float) -> bool:
-  deadline = time.monotonic() + seconds
-  while time.monotonic() < deadline:
-    if condition():
-      return True
-    time.sleep(0.05)
-  return condition()
+from tests.runtime import processes
 
 
 def _listening_port(pid: int) -> int:
@@ -61,14 +43,6 @@ s.bind(('127.0.0.1', int(port)))
 s.listen()
 time.sleep(600)
 """
-
-
-@pytest.fixture(autouse=True)
-def temporary_folder(tmp_path, monkeypatch):
-  """Here folders of workers that die on purpose may stay."""
-  monkeypatch.setenv('TMPDIR', str(tmp_path))
-  monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
-  return tmp_path
 
 
 @pytest.fixture
@@ -123,7 +97,7 @@ class TestStart:
   def test_odd_temporary_folder(self, tmp_path, name):
     # gRPC takes the path for a URI.
     (tmp_path / name).mkdir()
-    output = _run_program(
+    output = processes.run_program(
       """
       with runtime.local_workers():
         print(add_one(1.0))
@@ -201,7 +175,7 @@ class TestCannotStart:
     )
     assert 'not ready in time' in self._error(binary=binary, start_timeout=1.5)
     pid = int(marker.read_text())
-    assert _wait_until(lambda: not _alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 5)
 
   @pytest.mark.parametrize(
     'options, error',
@@ -248,7 +222,7 @@ class TestIsolation:
 
   def test_ordinary_user_is_isolated_too(self):
     # Without CAP_SYS_ADMIN, as any user, the way leads over a user namespace.
-    output = _run_program(
+    output = processes.run_program(
       """
         with runtime.local_workers(isolation=runtime.Isolation.REQUIRED) as w:
           print(w[0].isolated, add_one(1.0))
@@ -293,7 +267,7 @@ class TestIsolation:
       port = other.getsockname()[1]
       worker = supervisor.Worker([str(binary)], port, str(tmp_path / 'log'))
       try:
-        assert _wait_until(worker.listens_alone, 20)
+        assert processes.wait_until(worker.listens_alone, 20)
         other.listen()
         with pytest.raises(OSError, match='another process listens'):
           worker.listens_alone()
@@ -306,7 +280,7 @@ class TestEnd:
     worker = make_worker()
     worker.stop()
     worker.stop()
-    assert not _alive(worker.pid)
+    assert not processes.alive(worker.pid)
     with pytest.raises(runtime.WorkerDiedError, match='stopped'):
       worker.check_alive()
 
@@ -314,7 +288,7 @@ class TestEnd:
     worker = make_worker()
     worker.log_path.write_text('out of memory')
     os.kill(worker.pid, signal.SIGKILL)
-    assert _wait_until(lambda: not worker.alive, 5)
+    assert processes.wait_until(lambda: not worker.alive, 5)
     with pytest.raises(runtime.WorkerDiedError, match='out of memory'):
       worker.check_alive()
     worker.stop()
@@ -323,7 +297,7 @@ class TestEnd:
   def test_killed_supervisor_takes_the_worker_along(self, make_worker):
     worker = make_worker()
     worker._supervisor.kill()
-    assert _wait_until(lambda: not _alive(worker.pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(worker.pid), 5)
     worker.stop()
     assert not worker.log_path.parent.exists()
 
@@ -334,7 +308,7 @@ class TestEnd:
       worker.stop()
       os._exit(0)
     os.waitpid(pid, 0)
-    assert worker.alive and _alive(worker.pid)
+    assert worker.alive and processes.alive(worker.pid)
 
   def test_stop_does_not_wait_for_a_forked_child(self, make_worker):
     worker = make_worker()
@@ -364,7 +338,7 @@ class TestEnd:
     binary = _fake_binary(tmp_path, _LISTENER.format(python=sys.executable))
     worker = runtime.LocalWorker(binary=binary)
     worker.stop()
-    assert not _alive(worker.pid)
+    assert not processes.alive(worker.pid)
 
 
 def _drop_admin_capability():
@@ -372,131 +346,6 @@ def _drop_admin_capability():
 
   pr_capbset_drop, cap_sys_admin = 24, 21
   ctypes.CDLL(None).prctl(pr_capbset_drop, cap_sys_admin)
-
-
-_PRELUDE = """
-import os, sys, time
-os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
-import numpy as np
-from pda_fed import runtime
-import tensorflow as tf
-import tensorflow_federated as tff
-
-@tff.tensorflow.computation(np.float32)
-def add_one(x):
-  return x + 1
-
-@tff.tensorflow.computation(np.float32)
-def slow(x):
-  return tf.while_loop(lambda v: v < 1e12, lambda v: [v + 1], [x])[0]
-"""
-
-
-def _program(body: str) -> list[str]:
-  return [sys.executable, '-c', _PRELUDE + textwrap.dedent(body)]
-
-
-def _run_program(body: str, **options) -> str:
-  return subprocess.run(
-    _program(body),
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=True,
-    **options,
-  ).stdout
-
-
-_WITH_BLOCK = """
-  with runtime.local_workers() as workers:
-    print(workers[0].pid, add_one(1.0), flush=True)
-    {then}
-"""
-_NOTEBOOK = """
-  worker = runtime.use_local_worker()
-  print(worker.pid, add_one(1.0), flush=True)
-  {then}
-"""
-_STYLES = pytest.mark.parametrize(
-  'style', [_WITH_BLOCK, _NOTEBOOK], ids=['with_block', 'notebook']
-)
-
-
-class TestProgramEnds:
-  """No worker is alive 5 s after its program, however that ended."""
-
-  def _start(self, style: str, then: str) -> tuple[subprocess.Popen, int]:
-    process = subprocess.Popen(
-      _program(style.format(then=then)),
-      cwd=_ROOT,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      bufsize=0,  # So that readline() takes no more than a line.
-      start_new_session=True,  # A terminal gives a program a group too.
-    )
-    line = process.stdout.readline().split()
-    assert line[1:] == [b'2.0'], process.stderr.read()
-    return process, int(line[0])
-
-  @_STYLES
-  def test_normally_with_its_output_in_a_pipe(self, style, temporary_folder):
-    process, pid = self._start(style, 'print("end")')
-    # communicate() returns when every holder of the pipe has closed it, as
-    # `program | cat` does: a worker that inherited it would hold it open.
-    out, err = process.communicate(timeout=30)
-    assert (out, err, process.returncode) == (b'end\n', b'', 0)
-    assert _wait_until(lambda: not _alive(pid), 5)
-    assert list(temporary_folder.glob('pda_fed-*')) == []
-
-  @_STYLES
-  def test_by_ctrl_c_in_a_long_call(self, style):
-    process, pid = self._start(style, 'slow(0.0)')
-    time.sleep(1)  # So that the call is under way.
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert b'KeyboardInterrupt' in err
-    assert _wait_until(lambda: not _alive(pid), 5)
-
-  @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
-  @_STYLES
-  def test_by_a_signal_in_a_long_call(self, style, number, temporary_folder):
-    process, pid = self._start(style, 'slow(0.0)')
-    time.sleep(1)
-    process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == -number
-    assert _wait_until(lambda: not _alive(pid), 5)
-    # The supervisor outlives the program just long enough to tidy up.
-    folders = temporary_folder.glob
-    assert _wait_until(lambda: not list(folders('pda_fed-*')), 5)
-
-  def test_silently_however_often_workers_come_and_go(self):
-    # gRPC threads that outlive a closed channel print tracebacks, sometimes.
-    program = _program("""
-      for _ in range(6):
-        with runtime.local_workers():
-          add_one(1.0)
-      """)
-    done = subprocess.run(
-      program, cwd=_ROOT, capture_output=True, timeout=120, check=False
-    )
-    assert (done.stdout, done.stderr, done.returncode) == (b'', b'', 0)
-
-  def test_by_an_exception(self):
-    process, pid = self._start(_WITH_BLOCK, 'raise ValueError("mine")')
-    _, err = process.communicate(timeout=30)
-    assert err.strip().endswith(b'ValueError: mine')
-    assert _wait_until(lambda: not _alive(pid), 5)
-
-  def test_worker_killed_in_a_long_call_is_an_error_not_a_wait(self):
-    process, pid = self._start(_WITH_BLOCK, 'slow(0.0)')
-    time.sleep(1)
-    os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert b'WorkerDiedError' in err
 
 
 def test_environment_of_the_user_wins(monkeypatch):

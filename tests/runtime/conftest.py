@@ -1,0 +1,11 @@
+"""What the tests of the runtime share."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path, monkeypatch):
+  """Here folders of workers that die on purpose may stay."""
+  monkeypatch.setenv('TMPDIR', str(tmp_path))
+  monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+  return tmp_path
