@@ -12,14 +12,7 @@ import pytest
 from scipy import optimize
 from scipy import stats
 
-_PLAN = privacy.PrivacyPlan(
-  population=1000,
-  expected_cohort=50,
-  rounds=100,
-  delta=1e-5,
-  noise_multiplier=1.0,
-  clip_norm=0.3,
-)
+from tests.privacy.plans import PLAN as _PLAN
 
 
 def test_no_noise_is_infinite_and_no_round_is_free():

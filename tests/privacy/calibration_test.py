@@ -4,14 +4,7 @@ import math
 from pda_fed import privacy
 import pytest
 
-_PLAN = privacy.PrivacyPlan(
-  population=1000,
-  expected_cohort=50,
-  rounds=100,
-  delta=1e-5,
-  noise_multiplier=1.0,
-  clip_norm=0.3,
-)
+from tests.privacy.plans import PLAN as _PLAN
 
 
 def test_calibration_with_adaptive_clipping_and_a_small_cohort():

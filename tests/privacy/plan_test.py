@@ -6,14 +6,7 @@ from pda_fed import privacy
 import pytest
 from scipy import stats
 
-_PLAN = privacy.PrivacyPlan(
-  population=1000,
-  expected_cohort=50,
-  rounds=100,
-  delta=1e-5,
-  noise_multiplier=1.0,
-  clip_norm=0.3,
-)
+from tests.privacy.plans import PLAN as _PLAN
 
 
 def test_sampling_rate():
