@@ -71,6 +71,33 @@ def step(
   return state
 
 
+def _create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
+  """Makes a model whose weights are zero until they are assigned.
+
+  TFF's worker initializes a computation's variables in every call, that is for
+  every client: orthogonal or random initial weights, which nobody would see,
+  then cost more than a batch.
+  """
+  zeroed = []
+
+  def create_zeroed(next_creator, **kwargs):
+    if not kwargs.get('trainable') or kwargs.get('shape') is None:
+      return next_creator(**kwargs)
+    shape, dtype = tf.TensorShape(kwargs['shape']), kwargs['dtype']
+    if not shape.is_fully_defined() or dtype is None:
+      return next_creator(**kwargs)
+    kwargs['initial_value'] = lambda: tf.zeros(shape, dtype)
+    zeroed.append(next_creator(**kwargs))
+    return zeroed[-1]
+
+  with tf.variable_creator_scope(create_zeroed):
+    model = model_fn()
+  weights = tf.nest.flatten(tff.learning.models.ModelWeights.from_model(model))
+  if {id(v) for v in zeroed} <= {id(v) for v in weights}:
+    return model
+  return model_fn()  # It has others, whose initial values count.
+
+
 def build_local_training(
   model_fn: ModelFn, optimizer: tff.learning.optimizers.Optimizer
 ) -> LocalTraining:
@@ -84,7 +111,7 @@ def build_local_training(
     A function of initial weights and a dataset.
   """
   with tf.init_scope():
-    model = model_fn()
+    model = _create_model(model_fn)
   variables = tff.learning.models.ModelWeights.from_model(model)
 
   @tf.function
