@@ -4,8 +4,9 @@
 
 Every algorithm does the same local training on the same users, on the same
 worker, and rounds are taken in turn, so that a noisy machine is noisy for all.
-pfl-research does it in an environment of its own. What counts are the ratios of
-the medians.
+Stock TFF trains the model as Keras offers it, with one metric; pfl-research
+trains in an environment of its own, without metrics. What counts are the ratios
+of the medians.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -26,6 +27,7 @@ from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import schedules
 from pda_fed import tables
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from bench import pfl_peer
@@ -63,6 +65,31 @@ _WORKS = {
 }
 
 
+def _stock_model_fn(work: _Work):
+  """The same layers, loss and sizes, all of Keras' own."""
+  sizes = work.spec
+  tokens = tf.TensorSpec([None, None], tf.int64)
+
+  def model_fn():
+    layers = tf.keras.layers
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [
+          layers.Input(shape=(None,), dtype=tf.int64),
+          layers.Embedding(sizes.vocabulary_size, sizes.embedding_size),
+          layers.LSTM(sizes.lstm_size, return_sequences=True),
+          layers.Dense(sizes.embedding_size),
+          layers.Dense(sizes.vocabulary_size),
+        ]
+      ),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=(tokens, tokens),
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    )
+
+  return model_fn
+
+
 def _build_processes(work: _Work) -> dict:
   model_fn = learning.build_model_fn(work.spec)
   client, server = (
@@ -83,7 +110,7 @@ def _build_processes(work: _Work) -> dict:
   ]
   return {
     _STOCK: tff.learning.algorithms.build_unweighted_fed_avg(
-      model_fn, client, server
+      _stock_model_fn(work), client, server
     ),
     _DP_FEDAVG: learning.build_dp_fedavg(model_fn, plan, client, server),
     _PDA_DPMD: learning.build_pda_dpmd(

@@ -21,10 +21,10 @@ class LocalResult(NamedTuple):
 
   Attributes:
     update: The weights before less the weights after: the direction that a
-      server optimizer descends. Zero if it is not finite.
+      server optimizer descends. Zero if its norm is not finite.
     metrics: Unfinalized sums of the model's metrics over the user's data, at
       the weights that each batch met.
-    is_finite: 1 if the update was finite, else 0.
+    is_finite: 1 if the norm of the update was finite, else 0.
   """
 
   update: tuple[tf.Tensor, ...]
@@ -71,7 +71,7 @@ def step(
   return state
 
 
-def _create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
+def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
   """Makes a model whose weights are zero until they are assigned.
 
   TFF's worker initializes a computation's variables in every call, that is for
@@ -111,7 +111,7 @@ def build_local_training(
     A function of initial weights and a dataset.
   """
   with tf.init_scope():
-    model = _create_model(model_fn)
+    model = create_model(model_fn)
   variables = tff.learning.models.ModelWeights.from_model(model)
 
   @tf.function
@@ -133,10 +133,10 @@ def build_local_training(
         initial_weights.trainable, trainable, strict=True
       )
     ]
-    finite = tf.reduce_all(
-      [tf.reduce_all(tf.math.is_finite(leaf)) for leaf in update]
+    finite = tf.math.is_finite(tf.linalg.global_norm(update))
+    update = tf.cond(
+      finite, lambda: update, lambda: [tf.zeros_like(leaf) for leaf in update]
     )
-    update = [tf.where(finite, leaf, tf.zeros_like(leaf)) for leaf in update]
     return LocalResult(
       tuple(update),
       model.report_local_unfinalized_metrics(),
