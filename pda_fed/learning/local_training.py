@@ -77,6 +77,13 @@ def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
   TFF's worker initializes a computation's variables in every call, that is for
   every client: orthogonal or random initial weights, which nobody would see,
   then cost more than a batch.
+
+  Args:
+    model_fn: Returns a new model.
+
+  Returns:
+    A new model, to be trained from weights that are assigned. One that has
+    trainable variables besides its weights comes as it is.
   """
   zeroed = []
 
