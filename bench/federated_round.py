@@ -1,18 +1,23 @@
-"""One federated round: stock TFF, our DP-FedAvg, our PDA-DPMD.
+"""One federated round: stock TFF, our DP-FedAvg, our PDA-DPMD, pfl-research.
 
-    python -m bench.federated_round --work=small,paper --rounds=5
+    python -m bench.federated_round --work=small,paper --rounds=5 --pfl
 
 Every algorithm does the same local training on the same users, on the same
 worker, and rounds are taken in turn, so that a noisy machine is noisy for all.
-What counts are the ratios of the medians.
+Stock TFF trains the model as Keras offers it, with one metric; pfl-research
+trains in an environment of its own, without metrics. What counts are the ratios
+of the medians.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
+from collections.abc import Callable
+import contextlib
 import dataclasses
 import statistics
 import time
+from typing import Optional
 
 from absl import flags
 import numpy as np
@@ -22,11 +27,26 @@ from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import schedules
 from pda_fed import tables
+import tensorflow as tf
 import tensorflow_federated as tff
+
+from bench import pfl_peer
 
 _WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper or both.')
 _ROUNDS = flags.DEFINE_integer(
   'rounds', 5, 'Measured rounds of each.', lower_bound=1
+)
+_PFL = flags.DEFINE_bool(
+  'pfl', False, 'Measure pfl-research too; installs it into build/pfl-venv.'
+)
+_PFL_PYTHON = flags.DEFINE_string(
+  'pfl_python', None, 'An interpreter that has pfl, instead of installing it.'
+)
+_STOCK, _DP_FEDAVG, _PDA_DPMD, _PFL_NAME = (
+  'stock TFF',
+  'DP-FedAvg',
+  'PDA-DPMD',
+  'pfl-research',
 )
 
 
@@ -43,6 +63,31 @@ _WORKS = {
   'small': _Work(50, 32, models.RecurrentSpec(num_words=1000, lstm_size=64)),
   'paper': _Work(8, 64, models.RecurrentSpec()),
 }
+
+
+def _stock_model_fn(work: _Work):
+  """The same layers, loss and sizes, all of Keras' own."""
+  sizes = work.spec
+  tokens = tf.TensorSpec([None, None], tf.int64)
+
+  def model_fn():
+    layers = tf.keras.layers
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [
+          layers.Input(shape=(None,), dtype=tf.int64),
+          layers.Embedding(sizes.vocabulary_size, sizes.embedding_size),
+          layers.LSTM(sizes.lstm_size, return_sequences=True),
+          layers.Dense(sizes.embedding_size),
+          layers.Dense(sizes.vocabulary_size),
+        ]
+      ),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=(tokens, tokens),
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    )
+
+  return model_fn
 
 
 def _build_processes(work: _Work) -> dict:
@@ -64,11 +109,11 @@ def _build_processes(work: _Work) -> dict:
     for tokens in _sentences(work, max(10, work.clients // 10), seed=1)
   ]
   return {
-    'stock TFF': tff.learning.algorithms.build_unweighted_fed_avg(
-      model_fn, client, server
+    _STOCK: tff.learning.algorithms.build_unweighted_fed_avg(
+      _stock_model_fn(work), client, server
     ),
-    'DP-FedAvg': learning.build_dp_fedavg(model_fn, plan, client, server),
-    'PDA-DPMD': learning.build_pda_dpmd(
+    _DP_FEDAVG: learning.build_dp_fedavg(model_fn, plan, client, server),
+    _PDA_DPMD: learning.build_pda_dpmd(
       model_fn,
       plan,
       client,
@@ -86,42 +131,76 @@ def _sentences(work: _Work, users: int, seed: int) -> np.ndarray:
   return rng.integers(1, work.spec.num_words + 1, shape)
 
 
-def _measure(work: _Work, rounds: int) -> dict[str, float]:
+def _round_fn(process, cohort) -> Callable[[], float]:
+  """Returns a function that runs the next round and returns its seconds."""
+  state = process.initialize()
+
+  def run() -> float:
+    nonlocal state
+    started = time.perf_counter()
+    state = process.next(state, cohort).state
+    return time.perf_counter() - started
+
+  return run
+
+
+def _measure(
+  work: _Work, rounds: int, peer: Optional[pfl_peer.PflRounds]
+) -> dict[str, float]:
   """The median seconds of a round, after one that is not counted."""
   cohort = [
     learning.make_dataset(s, 16) for s in _sentences(work, work.clients, seed=0)
   ]
-  processes = _build_processes(work)
-  states = {name: p.initialize() for name, p in processes.items()}
-  seconds = {name: [] for name in processes}
+  round_fns = {
+    name: _round_fn(process, cohort)
+    for name, process in _build_processes(work).items()
+  }
+  if peer is not None:
+    round_fns[_PFL_NAME] = peer.round
+  seconds = {name: [] for name in round_fns}
   for _ in range(rounds + 1):
-    for name, process in processes.items():
-      started = time.perf_counter()
-      states[name] = process.next(states[name], cohort).state
-      seconds[name].append(time.perf_counter() - started)
+    for name, run in round_fns.items():
+      seconds[name].append(run())
   return {name: statistics.median(s[1:]) for name, s in seconds.items()}
 
 
+def _peer(work: _Work):
+  """pfl-research for a work, or nothing if it is not wanted."""
+  if not _PFL.value and _PFL_PYTHON.value is None:
+    return contextlib.nullcontext()
+  return pfl_peer.running(
+    pfl_peer.ensure_python(_PFL_PYTHON.value),
+    clients=work.clients,
+    sentences=work.sentences,
+    **dataclasses.asdict(work.spec),
+  )
+
+
+_RATIOS = (
+  (_DP_FEDAVG, _STOCK),
+  (_PDA_DPMD, _DP_FEDAVG),
+  (_DP_FEDAVG, _PFL_NAME),
+)
+
+
 def main() -> None:
-  """Measures the works that the flag names and prints a table."""
+  """Measures the works that the flag names and prints a table of each."""
   unknown = set(_WORK.value) - set(_WORKS)
   if unknown:
     raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
-  rows = []
   with runtime.local_workers():
     for name in _WORK.value:
       work = _WORKS[name]
-      median = _measure(work, _ROUNDS.value)
-      rows.append(
-        (
-          f'{name}: {work.clients} x {work.sentences}',
-          *(f'{s:.2f}' for s in median.values()),
-          f'{median["DP-FedAvg"] / median["stock TFF"]:.2f}',
-          f'{median["PDA-DPMD"] / median["DP-FedAvg"]:.2f}',
-        )
-      )
-  header = ['clients x sentences', 'stock TFF s', 'DP-FedAvg s', 'PDA-DPMD s']
-  print(tables.format_table([*header, 'DP/stock', 'PDA/DP'], rows))
+      with _peer(work) as peer:
+        median = _measure(work, _ROUNDS.value, peer)
+      rows = [(key, f'{seconds:.2f} s') for key, seconds in median.items()]
+      rows += [
+        (f'{a} / {b}', f'{median[a] / median[b]:.2f}')
+        for a, b in _RATIOS
+        if b in median
+      ]
+      header = [f'{name}: {work.clients} x {work.sentences} sentences', '']
+      print(tables.format_table(header, rows))
 
 
 if __name__ == '__main__':

@@ -32,13 +32,15 @@ def clip_update(update, clip_norm: tf.Tensor):
     The clipped structure.
   """
   norm = tf.linalg.global_norm(tf.nest.flatten(update))
-  factor = tf.minimum(1.0, tf.math.divide_no_nan(clip_norm, norm))
   # A norm of 0 divides to 0, and 0 times zero is the right answer.
+  factor = tf.where(
+    tf.math.is_finite(norm),
+    tf.minimum(1.0, tf.math.divide_no_nan(clip_norm, norm)),
+    0.0,
+  )
   return tf.nest.map_structure(
-    # Not factor * leaf alone: 0 * nan is nan.
-    lambda leaf: tf.where(
-      tf.math.is_finite(norm), factor * leaf, tf.zeros_like(leaf)
-    ),
+    # Not leaf * factor: nan * 0 is nan.
+    lambda leaf: tf.math.multiply_no_nan(leaf, factor),
     update,
   )
 

@@ -21,10 +21,10 @@ class LocalResult(NamedTuple):
 
   Attributes:
     update: The weights before less the weights after: the direction that a
-      server optimizer descends. Zero if it is not finite.
+      server optimizer descends. Zero if its norm is not finite.
     metrics: Unfinalized sums of the model's metrics over the user's data, at
       the weights that each batch met.
-    is_finite: 1 if the update was finite, else 0.
+    is_finite: 1 if the norm of the update was finite, else 0.
   """
 
   update: tuple[tf.Tensor, ...]
@@ -71,6 +71,40 @@ def step(
   return state
 
 
+def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
+  """Makes a model whose weights are zero until they are assigned.
+
+  TFF's worker initializes a computation's variables in every call, that is for
+  every client: orthogonal or random initial weights, which nobody would see,
+  then cost more than a batch.
+
+  Args:
+    model_fn: Returns a new model.
+
+  Returns:
+    A new model, to be trained from weights that are assigned. One that has
+    trainable variables besides its weights comes as it is.
+  """
+  zeroed = []
+
+  def create_zeroed(next_creator, **kwargs):
+    if not kwargs.get('trainable') or kwargs.get('shape') is None:
+      return next_creator(**kwargs)
+    shape, dtype = tf.TensorShape(kwargs['shape']), kwargs['dtype']
+    if not shape.is_fully_defined() or dtype is None:
+      return next_creator(**kwargs)
+    kwargs['initial_value'] = lambda: tf.zeros(shape, dtype)
+    zeroed.append(next_creator(**kwargs))
+    return zeroed[-1]
+
+  with tf.variable_creator_scope(create_zeroed):
+    model = model_fn()
+  weights = tf.nest.flatten(tff.learning.models.ModelWeights.from_model(model))
+  if {id(v) for v in zeroed} <= {id(v) for v in weights}:
+    return model
+  return model_fn()  # It has others, whose initial values count.
+
+
 def build_local_training(
   model_fn: ModelFn, optimizer: tff.learning.optimizers.Optimizer
 ) -> LocalTraining:
@@ -84,7 +118,7 @@ def build_local_training(
     A function of initial weights and a dataset.
   """
   with tf.init_scope():
-    model = model_fn()
+    model = create_model(model_fn)
   variables = tff.learning.models.ModelWeights.from_model(model)
 
   @tf.function
@@ -106,10 +140,10 @@ def build_local_training(
         initial_weights.trainable, trainable, strict=True
       )
     ]
-    finite = tf.reduce_all(
-      [tf.reduce_all(tf.math.is_finite(leaf)) for leaf in update]
+    finite = tf.math.is_finite(tf.linalg.global_norm(update))
+    update = tf.cond(
+      finite, lambda: update, lambda: [tf.zeros_like(leaf) for leaf in update]
     )
-    update = [tf.where(finite, leaf, tf.zeros_like(leaf)) for leaf in update]
     return LocalResult(
       tuple(update),
       model.report_local_unfinalized_metrics(),

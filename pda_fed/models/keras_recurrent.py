@@ -10,8 +10,25 @@ object identities: always write tf.equal and tf.not_equal here.
 from collections.abc import Sequence
 
 import numpy as np
+from pda_fed.models import fast_ops
 from pda_fed.models import recurrent
 import tensorflow as tf
+
+
+class _FastLSTM(tf.keras.layers.LSTM):
+  """A layer with Keras' weights and names, and our computation."""
+
+  def call(self, inputs, mask=None, training=None, initial_state=None):
+    """See the base class; [batch, time, features] to [batch, time, units]."""
+    del mask, training, initial_state  # It has none of these.
+    cell = self.cell
+    outputs = fast_ops.lstm(
+      tf.transpose(inputs, [1, 0, 2]),
+      tf.convert_to_tensor(cell.kernel),
+      tf.convert_to_tensor(cell.recurrent_kernel),
+      tf.convert_to_tensor(cell.bias),
+    )
+    return tf.transpose(outputs, [1, 0, 2])
 
 
 def create_keras_model(
@@ -42,7 +59,7 @@ def create_keras_model(
     ),
     name='embedding',
   )(tokens)
-  x = tf.keras.layers.LSTM(
+  x = _FastLSTM(
     spec.lstm_size,
     return_sequences=True,
     kernel_initializer=glorot(),
@@ -67,7 +84,10 @@ def _weights(targets: tf.Tensor, masked: Sequence[int]) -> tf.Tensor:
 
 
 def _token_losses(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-  return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+  losses = fast_ops.cross_entropy(
+    tf.reshape(targets, [-1]), tf.reshape(logits, [-1, logits.shape[-1]])
+  )
+  return tf.reshape(losses, tf.shape(targets))
 
 
 class MaskedCrossEntropy(tf.keras.losses.Loss):

@@ -1,0 +1,83 @@
+"""pfl-research in an environment of its own, asked for one round at a time."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Optional
+
+# Not of our lock: torch and pfl want other releases of what TFF wants.
+_REQUIREMENTS = ('torch==2.13.0', 'pfl==0.6.0')
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def ensure_python(python: Optional[str] = None) -> pathlib.Path:
+  """Returns an interpreter with pfl; installs one if none is given.
+
+  Args:
+    python: An interpreter that has torch and pfl. By default one is installed
+      into build/pfl-venv, by pip and its configuration.
+  """
+  if python is not None:
+    return pathlib.Path(python).absolute()
+  folder = _ROOT / 'build' / 'pfl-venv'
+  path = folder / 'bin' / 'python'
+  imports = [path, '-c', 'import pfl, torch']
+  if not path.exists() or subprocess.run(imports, check=False).returncode:
+    subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
+    for requirement in _REQUIREMENTS:  # In turn: pfl must take this torch.
+      subprocess.run([path, '-m', 'pip', 'install', requirement], check=True)
+  return path
+
+
+class PflRounds:
+  """A running `pfl_round.py`."""
+
+  def __init__(self, process: subprocess.Popen):
+    self._process = process
+
+  def round(self) -> float:
+    """Runs a round; returns its seconds as the peer measured them.
+
+    Raises:
+      RuntimeError: If the peer ended.
+    """
+    try:
+      print(file=self._process.stdin, flush=True)
+      return float(self._process.stdout.readline())
+    except (BrokenPipeError, ValueError) as e:
+      raise RuntimeError(
+        f'bench/pfl_round.py ended with status {self._process.wait()}.'
+      ) from e
+
+
+@contextlib.contextmanager
+def running(python: pathlib.Path, **sizes: int) -> Iterator[PflRounds]:
+  """Starts the peer, and ends it with the `with` block.
+
+  Args:
+    python: From `ensure_python`.
+    **sizes: Flags of `pfl_round.py`: clients, sentences, lstm_size ...
+
+  Yields:
+    Rounds on request.
+  """
+  script = pathlib.Path(__file__).with_name('pfl_round.py')
+  flags = [f'--{name}={value}' for name, value in sizes.items()]
+  # Threads of OpenMP that wait by spinning make a round ten times as slow
+  # where other programs run; where none do, it makes no difference.
+  environment = {'OMP_WAIT_POLICY': 'PASSIVE', **os.environ}
+  with subprocess.Popen(
+    [python, '-W', 'ignore', script, '--on_request', *flags],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    env=environment,
+  ) as process:
+    try:
+      yield PflRounds(process)
+    finally:
+      process.stdin.close()
+      process.terminate()
