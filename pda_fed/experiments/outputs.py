@@ -72,18 +72,19 @@ def library_versions() -> dict[str, str]:
   return versions
 
 
-def _flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+  """Returns nested settings with dotted names."""
   if not isinstance(value, dict):
     return {prefix: value}
   flat = {}
   for name, inner in value.items():
-    flat |= _flatten(inner, f'{prefix}.{name}' if prefix else name)
+    flat |= flatten(inner, f'{prefix}.{name}' if prefix else name)
   return flat
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
   """Returns 'name: old -> new' for each setting that differs."""
-  old, new = _flatten(old), _flatten(new)
+  old, new = flatten(old), flatten(new)
   missing = object()
   lines = []
   for name in sorted(old.keys() | new.keys()):
