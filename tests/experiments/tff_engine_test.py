@@ -94,35 +94,42 @@ def test_a_restored_state_goes_on_as_the_state(
     np.testing.assert_array_equal(a, b)
 
 
+class _Killed(BaseException):
+  pass
+
+
+class _Opener:
+  """Opens one engine again and again: to build another takes long."""
+
+  def __init__(self):
+    self.engine = None
+    self.dies_at = None
+
+  @contextlib.contextmanager
+  def __call__(self, config, seeds):
+    if self.engine is None:
+      self.engine = tff_engine.TffEngine(config, seeds)
+      self._run_rounds = self.engine.run_rounds
+      self.engine.run_rounds = self._run_or_die
+    yield self.engine
+
+  def _run_or_die(self, state, first_round, num_rounds):
+    if first_round == self.dies_at:
+      raise _Killed
+    return self._run_rounds(state, first_round, num_rounds)
+
+
 def test_the_whole_way_and_a_resume(tff_worker, data_dir, tmp_path):
-  """Stopped after 3 of 4 rounds, a run ends as one that was not."""
+  """Killed in the last of 4 rounds, a run ends as one that was not."""
   del tff_worker
-
-  @contextlib.contextmanager
-  def open_engine(config, seeds):
-    yield tff_engine.TffEngine(config, seeds)
-
-  class Killed(BaseException):
-    pass
-
-  @contextlib.contextmanager
-  def open_dying(config, seeds):
-    engine = tff_engine.TffEngine(config, seeds)
-    run_rounds = engine.run_rounds
-
-    def dying(state, first_round, num_rounds):
-      if first_round == 3:
-        raise Killed
-      return run_rounds(state, first_round, num_rounds)
-
-    engine.run_rounds = dying
-    yield engine
-
+  open_engine = _Opener()
   config = _config(data_dir)
-  whole = experiments.train(config, open_engine, tmp_path / 'a' / 'run')
-  with pytest.raises(Killed):
-    experiments.train(config, open_dying, tmp_path / 'b' / 'run')
-  resumed = experiments.train(config, open_engine, tmp_path / 'b' / 'run')
+  whole = experiments.train(config, open_engine, tmp_path / 'whole')
+  open_engine.dies_at = 3
+  with pytest.raises(_Killed):
+    experiments.train(config, open_engine, tmp_path / 'killed')
+  open_engine.dies_at = None
+  resumed = experiments.train(config, open_engine, tmp_path / 'killed')
 
   def rows(folder):
     return [
