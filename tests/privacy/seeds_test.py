@@ -49,12 +49,12 @@ def test_bad_input():
 
 
 def test_secret_seeds_can_be_kept():
-  secret = SeedStreams(None)
-  again = SeedStreams.from_dict(secret.as_dict())
+  secret = privacy.SeedStreams(None)
+  again = privacy.SeedStreams.from_dict(secret.as_dict())
   assert again.as_dict() == secret.as_dict()
   assert not again.reproducible
-  assert SeedStreams(None).as_dict() != secret.as_dict()
+  assert privacy.SeedStreams(None).as_dict() != secret.as_dict()
   with pytest.raises(ValueError, match='seeds must have the streams'):
-    SeedStreams.from_dict({'noise': 1})
+    privacy.SeedStreams.from_dict({'noise': 1})
   with pytest.raises(ValueError, match='noise must be at least 0'):
-    SeedStreams.from_dict({**secret.as_dict(), 'noise': -1})
+    privacy.SeedStreams.from_dict({**secret.as_dict(), 'noise': -1})
