@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed.models import recurrent
 
+# Time steps in an iteration of the compiled loop over them.
+_UNROLL = 1
 # Of logits that stand for no token; its exponential is 0.
 _NO_TOKEN = -1e30
 
@@ -259,7 +261,7 @@ def _run_lstm(inputs: jax.Array, kernel: jax.Array) -> _LstmTrace:
 
   # The cell sums over time, in float32 whatever the products are in.
   start = jnp.zeros((batch, units), dtype), jnp.zeros((batch, units))
-  return jax.lax.scan(step, start, inputs)[1]
+  return jax.lax.scan(step, start, inputs, unroll=_UNROLL)[1]
 
 
 @jax.custom_vjp
@@ -316,6 +318,7 @@ def _lstm_backward(residuals, hidden_gradients):
     (zeros, zeros),
     (hidden_gradients, _shifted(trace.cell), trace[:5]),
     reverse=True,
+    unroll=_UNROLL,
   )
   # One product over all time steps; automatic differentiation adds up one for
   # each, reading and writing all of the recurrent weights every time.

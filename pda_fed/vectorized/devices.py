@@ -1,12 +1,75 @@
 """Devices that share the clients of a round."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+import os
+from typing import Any, Optional
 
 import jax
 import numpy as np
+from pda_fed import errors
+from pda_fed import models
 
 _AXIS = 'devices'
+_HOST_DEVICES = '--xla_force_host_platform_device_count'
+# Clients side by side on a GPU. More fill it no better, and the clients of a
+# chunk wait for the largest of them.
+_GPU_CLIENTS = 16
+# Copies of its weights that a client in training has at a time, and room for
+# its activations.
+_COPIES = 8
+
+
+class DeviceError(errors.PdaFedError):
+  """A device that was asked for is not there."""
+
+
+def use_all_cores() -> None:
+  """Makes each core a device, if JAX has not started and a CPU is all it has.
+
+  One device of all cores would split small products among threads, which
+  costs more than it gains. Call it before anything of JAX runs.
+  """
+  flags = os.environ.get('XLA_FLAGS', '')
+  if _HOST_DEVICES not in flags:
+    cores = len(os.sched_getaffinity(0))
+    os.environ['XLA_FLAGS'] = f'{flags} {_HOST_DEVICES}={cores}'.strip()
+
+
+def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
+  """Returns the devices to compute on.
+
+  Args:
+    platform: 'cpu' or 'gpu'; None takes what JAX found.
+
+  Raises:
+    DeviceError: If there is none of the platform.
+  """
+  try:
+    return list(jax.devices(platform))
+  except RuntimeError as e:
+    raise DeviceError(
+      f'platform must be one that JAX finds here, such as'
+      f' {jax.default_backend()!r}. Found {platform!r}: {e}'
+    ) from e
+
+
+def choose_clients_per_chunk(
+  spec: models.RecurrentSpec, device: jax.Device
+) -> int:
+  """Returns how many clients to train side by side.
+
+  Args:
+    spec: The model's sizes.
+    device: A CPU trains one client at a time: a product with the weights of
+      one client is a plain one, and the weights stay in its cache. A GPU trains
+      as many as fill it and fit into its memory.
+  """
+  if device.platform == 'cpu':
+    return 1
+  stats = device.memory_stats() or {}
+  limit = stats.get('bytes_limit', 8 * 2**30)
+  per_client = 4 * _COPIES * sum(spec.parameter_counts.values())
+  return max(1, min(_GPU_CLIENTS, int(limit // 2 // per_client)))
 
 
 def map_over_devices(
