@@ -30,7 +30,9 @@ from pda_fed.vectorized import devices as devices_lib
 
 _WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper, full.')
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'A token store: rounds of its users instead of made-up ones.'
+  'data_dir',
+  None,
+  'A token store: its users, not made-up ones.',
 )
 _ROUNDS = flags.DEFINE_integer(
   'rounds', 5, 'Measured rounds of each.', lower_bound=1

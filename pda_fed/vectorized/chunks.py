@@ -7,7 +7,7 @@ client: the number of steps, and of chunks, is data and not a shape. A program
 is compiled once, whatever cohorts a Poisson sampler draws.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -122,4 +122,58 @@ def chunk_clients(
     present=present.reshape(split),
     num_steps=num_steps,
     num_chunks=counts,
+  )
+
+
+def chunk_rounds(
+  num_sentences: Sequence[np.ndarray],
+  loads: Sequence[LoadFn],
+  *,
+  min_chunks: int = 1,
+  **options,
+) -> list[ClientChunks]:
+  """Does what `chunk_clients` does for several rounds, in one shape.
+
+  Args:
+    num_sentences: For each round, of each client.
+    loads: For each round, what loads its clients.
+    min_chunks: See `chunk_clients`.
+    **options: See `chunk_clients`.
+  """
+
+  def chunk(size, load, room):
+    return chunk_clients(size, load, min_chunks=room, **options)
+
+  rounds = [
+    chunk(size, load, min_chunks)
+    for size, load in zip(num_sentences, loads, strict=True)
+  ]
+  rooms = [clients.num_steps.shape[1] for clients in rounds]
+  return [
+    clients if room == max(rooms) else chunk(size, load, max(rooms))
+    for clients, room, size, load in zip(
+      rounds, rooms, num_sentences, loads, strict=True
+    )
+  ]
+
+
+def one_batch(sentences: np.ndarray, num_devices: int = 1) -> ClientChunks:
+  """A single client with a single batch, on the first device.
+
+  Args:
+    sentences: Token ids, [sentences, time + 1].
+    num_devices: The others have nothing to do.
+  """
+  size, length = sentences.shape
+  first = np.arange(num_devices) == 0
+  tokens = np.zeros((num_devices, 1, 1, 1, size, length), sentences.dtype)
+  tokens[0] = sentences
+  weights = np.zeros(tokens.shape[:-1], np.float32)
+  weights[0] = 1
+  return ClientChunks(
+    tokens=tokens,
+    weights=weights,
+    present=first[:, None, None],
+    num_steps=first[:, None].astype(np.int32),
+    num_chunks=first.astype(np.int32),
   )

@@ -6,21 +6,17 @@ from typing import Any, Optional
 
 import jax
 import numpy as np
-from pda_fed import errors
 from pda_fed import models
+from pda_fed.vectorized import errors
 
 _AXIS = 'devices'
 _HOST_DEVICES = '--xla_force_host_platform_device_count'
-# Clients side by side on a GPU. More fill it no better, and the clients of a
-# chunk wait for the largest of them.
-_GPU_CLIENTS = 16
+# What a step costs on a GPU before its first client, in clients: latency.
+_STEP_COST = 7
+_SMALL_GPU = 8 * 2**30
 # Copies of its weights that a client in training has at a time, and room for
 # its activations.
 _COPIES = 8
-
-
-class DeviceError(errors.PdaFedError):
-  """A device that was asked for is not there."""
 
 
 def use_all_cores() -> None:
@@ -47,29 +43,45 @@ def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
   try:
     return list(jax.devices(platform))
   except RuntimeError as e:
-    raise DeviceError(
+    raise errors.DeviceError(
       f'platform must be one that JAX finds here, such as'
       f' {jax.default_backend()!r}. Found {platform!r}: {e}'
     ) from e
 
 
 def choose_clients_per_chunk(
-  spec: models.RecurrentSpec, device: jax.Device
+  spec: models.RecurrentSpec,
+  device: jax.Device,
+  num_steps: np.ndarray,
+  cohort_size: int,
 ) -> int:
   """Returns how many clients to train side by side.
 
+  A CPU trains one client at a time: a product with the weights of one client is
+  a plain one, and the weights stay in its cache. A GPU takes as long for a few
+  clients as for one, but the clients of a chunk wait for the largest of them.
+  So it depends on their sizes.
+
   Args:
     spec: The model's sizes.
-    device: A CPU trains one client at a time: a product with the weights of
-      one client is a plain one, and the weights stay in its cache. A GPU trains
-      as many as fill it and fit into its memory.
+    device: A CPU or an accelerator.
+    num_steps: Local steps of each user of the population.
+    cohort_size: Clients of a round.
   """
   if device.platform == 'cpu':
     return 1
   stats = device.memory_stats() or {}
-  limit = stats.get('bytes_limit', 8 * 2**30)
+  limit = stats.get('bytes_limit', _SMALL_GPU)
   per_client = 4 * _COPIES * sum(spec.parameter_counts.values())
-  return max(1, min(_GPU_CLIENTS, int(limit // 2 // per_client)))
+  most = max(1, min(cohort_size, int(limit // 2 // per_client)))
+  # A typical cohort, largest first.
+  places = (np.arange(cohort_size)[::-1] + 0.5) / cohort_size
+  typical = np.quantile(num_steps, places, method='nearest')
+  costs = [
+    typical[::chunk].sum() * (_STEP_COST + chunk)
+    for chunk in range(1, most + 1)
+  ]
+  return int(np.argmin(costs)) + 1
 
 
 def map_over_devices(

@@ -263,7 +263,7 @@ def _round(
   metrics = {
     'train_loss': private.loss / private.tokens,
     'clients': clipped.num_clients,
-    'num_non_finite': clipped.num_non_finite,
+    'non_finite_clients': clipped.num_non_finite,
     'clipped_fraction': (
       clipped.num_clipped / jnp.maximum(clipped.num_clients, 1)
     ),

@@ -33,24 +33,80 @@ class LocalStats(NamedTuple):
   sentences: jax.Array
 
 
-def _step_embedding(
-  embedding: jax.Array, tokens: jax.Array, change: jax.Array
+def _add_rows(
+  table: jax.Array, tokens: jax.Array, rows: jax.Array
 ) -> jax.Array:
-  """Adds a change of each of `tokens`, some of which may be equal.
+  """Adds rows to those of `tokens`, some of which may be equal.
 
   A scatter that adds would, on a GPU, add in an order that varies from run to
-  run. Here each token's changes are summed first, by a small product, and then
-  every occurrence of the token writes the same row.
+  run. Here the rows of equal tokens are summed first, by a small product, and
+  then every occurrence of a token writes the same row.
 
   Args:
-    embedding: [vocabulary, embedding].
+    table: [vocabulary, embedding].
     tokens: [n].
-    change: [n, embedding].
+    rows: [n, embedding].
   """
-  same = (tokens[:, None] == tokens[None, :]).astype(change.dtype)
-  summed = jnp.dot(same, change, precision=jax.lax.Precision.HIGHEST)
-  embedding = jnp.asarray(embedding)
-  return embedding.at[tokens].set(embedding[tokens] + summed)
+  same = (tokens[:, None] == tokens[None, :]).astype(rows.dtype)
+  summed = jnp.dot(same, rows, precision=jax.lax.Precision.HIGHEST)
+  table = jnp.asarray(table)
+  return table.at[tokens].set(table[tokens] + summed)
+
+
+class _Batch(NamedTuple):
+  """A batch, time first, as the LSTM goes."""
+
+  inputs: jax.Array
+  targets: jax.Array
+  counts: jax.Array
+  num_sentences: jax.Array
+
+  @classmethod
+  def from_sentences(cls, sentences: jax.Array, weights: jax.Array) -> '_Batch':
+    tokens = sentences.T.astype(jnp.int32)
+    counts = jax_recurrent.target_weights(tokens[1:], (0,)) * weights
+    return cls(tokens[:-1], tokens[1:], counts, weights.sum())
+
+  def stats(self, mean: jax.Array, total: jax.Array) -> LocalStats:
+    return LocalStats(
+      total, self.counts.sum(), mean * self.num_sentences, self.num_sentences
+    )
+
+
+def loss_stats(
+  params: _Params, sentences: jax.Array, weights: jax.Array, *, dtype
+) -> LocalStats:
+  """The loss of a batch without a step; arguments as of `sgd_step`."""
+  batch = _Batch.from_sentences(sentences, weights)
+  computed = jax_recurrent.cast_params(params, dtype)
+  mean, total = jax_recurrent.embedded_loss(
+    computed, computed.embedding[batch.inputs], batch.targets, batch.counts
+  )
+  return batch.stats(mean, total)
+
+
+def _differentiate(params: _Params, batch: _Batch, dtype):
+  """Metrics, gradients without the embedding's, and those of the rows read."""
+  computed = jax_recurrent.cast_params(params, dtype)
+  embedded = computed.embedding[batch.inputs]
+  (mean, total), (gradients, d_embedded) = jax.value_and_grad(
+    jax_recurrent.embedded_loss, argnums=(0, 1), has_aux=True
+  )(computed._replace(embedding=None), embedded, batch.targets, batch.counts)
+  gradients = jax.tree_util.tree_map(lambda g: g.astype(jnp.float32), gradients)
+  rows = d_embedded.astype(jnp.float32).reshape(-1, d_embedded.shape[-1])
+  return batch.stats(mean, total), gradients, rows
+
+
+def loss_and_gradients(
+  params: _Params, sentences: jax.Array, weights: jax.Array, *, dtype
+) -> tuple[LocalStats, _Params]:
+  """The loss of a batch and all its gradients; arguments as of `sgd_step`."""
+  batch = _Batch.from_sentences(sentences, weights)
+  stats, gradients, rows = _differentiate(params, batch, dtype)
+  zeros = jnp.zeros_like(params.embedding)
+  return stats, gradients._replace(
+    embedding=_add_rows(zeros, batch.inputs.reshape(-1), rows)
+  )
 
 
 def sgd_step(
@@ -73,28 +129,17 @@ def sgd_step(
   Returns:
     The new weights, and metrics at the old ones.
   """
-  tokens = sentences.T.astype(jnp.int32)  # Time first, as the LSTM goes.
-  inputs, targets = tokens[:-1], tokens[1:]
-  counts = jax_recurrent.target_weights(targets, (0,)) * weights
-  computed = jax_recurrent.cast_params(params, dtype)
-  embedded = computed.embedding[inputs]
-  # The embedding's gradient is that of the rows that were read.
-  (mean, total), (gradients, d_embedded) = jax.value_and_grad(
-    jax_recurrent.embedded_loss, argnums=(0, 1), has_aux=True
-  )(computed._replace(embedding=None), embedded, targets, counts)
-
-  def step(weight, gradient):
-    return weight - learning_rate * gradient.astype(weight.dtype)
-
-  rows = d_embedded.astype(jnp.float32).reshape(-1, d_embedded.shape[-1])
-  embedding = _step_embedding(
-    params.embedding, inputs.reshape(-1), -learning_rate * rows
+  batch = _Batch.from_sentences(sentences, weights)
+  stats, gradients, rows = _differentiate(params, batch, dtype)
+  # Of the embedding only the rows that were read change: no pass over it.
+  embedding = _add_rows(
+    params.embedding, batch.inputs.reshape(-1), -learning_rate * rows
   )
   others = jax.tree_util.tree_map(
-    step, params._replace(embedding=None), gradients
+    lambda weight, gradient: weight - learning_rate * gradient,
+    params._replace(embedding=None),
+    gradients,
   )
-  num_sentences = weights.sum()
-  stats = LocalStats(total, counts.sum(), mean * num_sentences, num_sentences)
   return others._replace(embedding=embedding), stats
 
 
