@@ -18,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed.models import recurrent
 
-# Time steps in an iteration of the compiled loop over them.
-_UNROLL = 1
 # Of logits that stand for no token; its exponential is 0.
 _NO_TOKEN = -1e30
 
@@ -233,6 +231,16 @@ def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
   )
 
 
+def _scan(step, start, inputs, reverse=False):
+  """Loops over time.
+
+  On a GPU all time steps are compiled one after the other, which saves copies
+  of each step's slices. On a CPU that is slower, and takes long to compile.
+  """
+  unroll = 1 if jax.default_backend() == 'cpu' else True
+  return jax.lax.scan(step, start, inputs, reverse=reverse, unroll=unroll)
+
+
 class _LstmTrace(NamedTuple):
   """What the backward pass of the LSTM reads, each [time, batch, units]."""
 
@@ -261,7 +269,7 @@ def _run_lstm(inputs: jax.Array, kernel: jax.Array) -> _LstmTrace:
 
   # The cell sums over time, in float32 whatever the products are in.
   start = jnp.zeros((batch, units), dtype), jnp.zeros((batch, units))
-  return jax.lax.scan(step, start, inputs, unroll=_UNROLL)[1]
+  return _scan(step, start, inputs)[1]
 
 
 @jax.custom_vjp
@@ -313,12 +321,11 @@ def _lstm_backward(residuals, hidden_gradients):
     return (_dot_transposed(d_gates, kernel), d_cell * f), d_gates
 
   zeros = jnp.zeros(trace.cell.shape[1:])
-  _, d_gates = jax.lax.scan(
+  _, d_gates = _scan(
     step,
     (zeros, zeros),
     (hidden_gradients, _shifted(trace.cell), trace[:5]),
     reverse=True,
-    unroll=_UNROLL,
   )
   # One product over all time steps; automatic differentiation adds up one for
   # each, reading and writing all of the recurrent weights every time.
