@@ -103,7 +103,7 @@ _PRETRAINING_SEED = flags.DEFINE_integer(
 
 def require(flag: flags.FlagHolder) -> Any:
   """Returns a flag's value, which must be given."""
-  if flag.value is None:
+  if not flag.value:
     raise ValueError(f'--{flag.name} must be given.')
   return flag.value
 

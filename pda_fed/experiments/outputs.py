@@ -32,7 +32,7 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import files
 
 _FORMAT = 'pda_fed run'
-_CONFIG = 'config.json'
+CONFIG = 'config.json'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
@@ -72,18 +72,19 @@ def library_versions() -> dict[str, str]:
   return versions
 
 
-def _flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+  """Returns nested settings with dotted names."""
   if not isinstance(value, dict):
     return {prefix: value}
   flat = {}
   for name, inner in value.items():
-    flat |= _flatten(inner, f'{prefix}.{name}' if prefix else name)
+    flat |= flatten(inner, f'{prefix}.{name}' if prefix else name)
   return flat
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
   """Returns 'name: old -> new' for each setting that differs."""
-  old, new = _flatten(old), _flatten(new)
+  old, new = flatten(old), flatten(new)
   missing = object()
   lines = []
   for name in sorted(old.keys() | new.keys()):
@@ -171,7 +172,7 @@ class RunFolder:
       folder = cls(path)
       files.remove_temporaries(path)
       folder._check(config)
-      if not (path / _CONFIG).exists():
+      if not (path / CONFIG).exists():
         folder._write_config(config, about)
       yield folder
 
@@ -184,7 +185,7 @@ class RunFolder:
     return self.path / 'tensorboard'
 
   def _check(self, config: config_lib.RunConfig) -> None:
-    if not (self.path / _CONFIG).exists():
+    if not (self.path / CONFIG).exists():
       strangers = {p.name for p in self.path.iterdir()} - _HARMLESS
       if strangers:
         raise errors.OutputError(
@@ -225,7 +226,7 @@ class RunFolder:
       'command': ' '.join(sys.argv),
       **about,
     }
-    files.write_json(self.path / _CONFIG, content)
+    files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:
     """Returns config.json.
@@ -233,10 +234,10 @@ class RunFolder:
     Raises:
       OutputError: If it cannot be read, or is not a run's.
     """
-    config = files.read_json(self.path / _CONFIG)
+    config = files.read_json(self.path / CONFIG)
     if not isinstance(config, dict) or config.get('format') != _FORMAT:
       raise errors.OutputError(
-        f'{self.path / _CONFIG} is not of a run: it belongs to something else.'
+        f'{self.path / CONFIG} is not of a run: it belongs to something else.'
       )
     return config
 
