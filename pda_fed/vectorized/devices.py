@@ -124,6 +124,20 @@ def map_over_devices(
   )
 
 
+def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
+  """Puts a copy of arrays on each device; those that are there stay.
+
+  Args:
+    tree: A pytree of arrays.
+    devices: The devices, also where JAX would choose others.
+  """
+  if len(devices) == 1:
+    return jax.device_put(tree, devices[0])
+  mesh = jax.sharding.Mesh(np.asarray(devices), (_AXIS,))
+  spec = jax.sharding.PartitionSpec()
+  return jax.device_put(tree, jax.sharding.NamedSharding(mesh, spec))
+
+
 def _shard_map(function, **options):
   """`shard_map` of any version: it has moved, and renamed an argument."""
   if hasattr(jax, 'shard_map'):

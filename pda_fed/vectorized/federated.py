@@ -329,7 +329,15 @@ def build_rounds(
 
     return jax.lax.fori_loop(0, num_rounds, body, (state, metrics))
 
-  return jax.jit(run)
+  compiled = jax.jit(run)
+
+  def run_on_devices(state, inputs, num_rounds, key_data):
+    # What a call returns is on all devices; what it gets must be, too, or the
+    # second call would be compiled again.
+    state = devices_lib.replicate(state, devices)
+    return compiled(state, inputs, num_rounds, key_data)
+
+  return run_on_devices
 
 
 def stack_rounds(rounds: Sequence[RoundInputs], room: int) -> Any:
