@@ -22,9 +22,11 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 import sys
 from typing import Any, Optional
 
+import pda_fed
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
@@ -44,7 +46,6 @@ _LIBRARIES = (
   'dp-accounting',
   'jax',
   'numpy',
-  'pda_fed',
   'scipy',
   'tensorflow',
   'tensorflow-federated',
@@ -65,7 +66,10 @@ _FIRST_COLUMNS = (
 
 def library_versions() -> dict[str, str]:
   """Returns the versions of Python and of the libraries that matter."""
-  versions = {'python': platform.python_version()}
+  versions = {
+    'pda_fed': pda_fed.__version__,
+    'python': platform.python_version(),
+  }
   for name in _LIBRARIES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[name] = importlib.metadata.version(name)
@@ -223,7 +227,7 @@ class RunFolder:
       'options': options,
       'noise': privacy.SeedStreams(config.seed).statement(),
       'libraries': library_versions(),
-      'command': ' '.join(sys.argv),
+      'command': shlex.join(sys.argv),
       **about,
     }
     files.write_json(self.path / CONFIG, content)
