@@ -208,6 +208,7 @@ class FederatedConfig(RunConfig):
     compute_dtype: Of the JAX engine's products: 'float32' or 'bfloat16'.
     clients_per_chunk: How many clients the JAX engine trains side by side; None
       lets it choose.
+    platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
   """
 
   data_dir: str = _no_setting()
@@ -223,6 +224,7 @@ class FederatedConfig(RunConfig):
   worker_isolation: str = _no_setting(default='auto')
   compute_dtype: str = 'float32'
   clients_per_chunk: Optional[int] = _no_setting(default=None)
+  platform: Optional[str] = _no_setting(default=None)
 
   def __post_init__(self):
     super().__post_init__()
@@ -244,6 +246,7 @@ class FederatedConfig(RunConfig):
       ('local_training', 'gradient'), public_update=self.public_update
     )
     _validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
+    _validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
     for name in ('public_clip_norm', 'mean_clip_norm'):
       if getattr(self, name) is not None:
         _validate.positive(**{name: getattr(self, name)})

@@ -1,0 +1,282 @@
+"""The JAX twin of `keras_recurrent`: the same model, loss and metrics.
+
+Weights are a `RecurrentParams`, the arrays of the Keras model in its order, so
+that `RecurrentParams(*keras_model.get_weights())` and
+`keras_model.set_weights(list(params))` convert both ways.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import jax_ops
+from pda_fed.models import recurrent
+
+# Of logits that stand for no token; its exponential is 0.
+_NO_TOKEN = -1e30
+
+
+class RecurrentParams(NamedTuple):
+  """The weights, in the order of the Keras model.
+
+  Attributes:
+    embedding: [vocabulary, embedding].
+    lstm_kernel: [embedding, 4 units]; gates are input, forget, cell, output.
+    lstm_recurrent: [units, 4 units].
+    lstm_bias: [4 units].
+    projection_kernel: [units, embedding].
+    projection_bias: [embedding].
+    logits_kernel: [embedding, vocabulary].
+    logits_bias: [vocabulary].
+  """
+
+  embedding: jax.Array
+  lstm_kernel: jax.Array
+  lstm_recurrent: jax.Array
+  lstm_bias: jax.Array
+  projection_kernel: jax.Array
+  projection_bias: jax.Array
+  logits_kernel: jax.Array
+  logits_bias: jax.Array
+
+
+class TokenSums(NamedTuple):
+  """Sums over tokens: whatever they are split by, they add up.
+
+  Attributes:
+    loss: Cross-entropy, over all targets but padding.
+    tokens: The number of these targets.
+    hits: Of these, how many the model ranks first.
+    word_hits: The same, of words of the vocabulary alone.
+    words: Their number.
+  """
+
+  loss: jax.Array
+  tokens: jax.Array
+  hits: jax.Array
+  word_hits: jax.Array
+  words: jax.Array
+
+
+def initial_params(
+  spec: recurrent.RecurrentSpec, seed: int = 0
+) -> RecurrentParams:
+  """Draws weights from the distributions of the Keras model's.
+
+  The numbers are not those that Keras draws from the same seed.
+
+  Args:
+    spec: The sizes.
+    seed: The same seed, the same weights, wherever it runs.
+
+  Returns:
+    float32 arrays of numpy.
+  """
+  rngs = [
+    np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)
+  ]
+  v, e, h = spec.vocabulary_size, spec.embedding_size, spec.lstm_size
+
+  def uniform(rng, shape, limit):
+    return rng.uniform(-limit, limit, shape).astype(np.float32)
+
+  def glorot(rng, shape):
+    return uniform(rng, shape, np.sqrt(6 / sum(shape)))
+
+  def orthogonal(rng, rows, columns):
+    q, r = np.linalg.qr(rng.standard_normal((columns, rows)))
+    # The signs make it uniform over orthogonal matrices.
+    return (q * np.sign(np.diag(r))).T.astype(np.float32)
+
+  bias = np.zeros(4 * h, np.float32)
+  bias[h : 2 * h] = 1  # Keras lets LSTMs remember at first.
+  return RecurrentParams(
+    embedding=uniform(rngs[0], (v, e), 0.05),
+    lstm_kernel=glorot(rngs[1], (e, 4 * h)),
+    lstm_recurrent=orthogonal(rngs[2], h, 4 * h),
+    lstm_bias=bias,
+    projection_kernel=glorot(rngs[3], (h, e)),
+    projection_bias=np.zeros(e, np.float32),
+    logits_kernel=glorot(rngs[4], (e, v)),
+    logits_bias=np.zeros(v, np.float32),
+  )
+
+
+def check_params(spec: recurrent.RecurrentSpec, weights) -> RecurrentParams:
+  """Returns the weights as `RecurrentParams`, or says why they are not.
+
+  Args:
+    spec: The sizes.
+    weights: Arrays in the order of the Keras model.
+
+  Raises:
+    ValueError: If the number of arrays or a shape is another model's.
+  """
+  shapes = [np.shape(w) for w in weights]
+  expected = list(_shapes(spec))
+  if shapes != expected:
+    raise ValueError(
+      f'weights must be those of {spec}, of the shapes {expected}. Found'
+      f' {shapes}: they are of another model.'
+    )
+  return RecurrentParams(*weights)
+
+
+def _shapes(spec: recurrent.RecurrentSpec) -> RecurrentParams:
+  v, e, h = spec.vocabulary_size, spec.embedding_size, spec.lstm_size
+  return RecurrentParams(
+    (v, e), (e, 4 * h), (h, 4 * h), (4 * h,), (h, e), (e,), (e, v), (v,)
+  )
+
+
+def pad_params(params: RecurrentParams, multiple: int) -> RecurrentParams:
+  """Enlarges LSTM and vocabulary to sizes that matrix units like.
+
+  The new units and tokens are exactly without effect, and their gradients are
+  exactly 0: units have weights of 0, so their state stays 0; new logits are so
+  low that their probability is 0.
+
+  Args:
+    params: The weights.
+    multiple: Of which units and tokens become multiples.
+  """
+  h, v = params.lstm_recurrent.shape[0], params.logits_bias.shape[0]
+  more_h, more_v = -h % multiple, -v % multiple
+  if not more_h and not more_v:
+    return params
+
+  def gates(array):
+    split = array.reshape(*array.shape[:-1], 4, h)
+    padded = jnp.pad(split, [(0, 0)] * array.ndim + [(0, more_h)])
+    return padded.reshape(*array.shape[:-1], -1)
+
+  rows = [(0, more_h), (0, 0)]
+  return RecurrentParams(
+    embedding=jnp.pad(params.embedding, [(0, more_v), (0, 0)]),
+    lstm_kernel=gates(params.lstm_kernel),
+    lstm_recurrent=jnp.pad(gates(params.lstm_recurrent), rows),
+    lstm_bias=gates(params.lstm_bias),
+    projection_kernel=jnp.pad(params.projection_kernel, rows),
+    projection_bias=params.projection_bias,
+    logits_kernel=jnp.pad(params.logits_kernel, [(0, 0), (0, more_v)]),
+    logits_bias=jnp.pad(
+      params.logits_bias, [(0, more_v)], constant_values=_NO_TOKEN
+    ),
+  )
+
+
+def unpad_params(
+  padded: RecurrentParams, spec: recurrent.RecurrentSpec
+) -> RecurrentParams:
+  """Takes off what `pad_params` put on; also for updates.
+
+  Args:
+    padded: Padded weights, or their updates.
+    spec: The sizes without padding.
+  """
+  h, v = spec.lstm_size, spec.vocabulary_size
+
+  def gates(array):
+    split = array.reshape(*array.shape[:-1], 4, -1)
+    return split[..., :h].reshape(*array.shape[:-1], 4 * h)
+
+  return RecurrentParams(
+    embedding=padded.embedding[:v],
+    lstm_kernel=gates(padded.lstm_kernel),
+    lstm_recurrent=gates(padded.lstm_recurrent[:h]),
+    lstm_bias=gates(padded.lstm_bias),
+    projection_kernel=padded.projection_kernel[:h],
+    projection_bias=padded.projection_bias,
+    logits_kernel=padded.logits_kernel[:, :v],
+    logits_bias=padded.logits_bias[:v],
+  )
+
+
+def cast_params(params: RecurrentParams, dtype) -> RecurrentParams:
+  """Returns the weights in the dtype of the computation."""
+  return RecurrentParams(*(jnp.asarray(w, dtype) for w in params))
+
+
+def _dense(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+  return jnp.dot(x, kernel) + bias
+
+
+def _states(params: RecurrentParams, embedded: jax.Array) -> jax.Array:
+  """The inputs of the last layer, [time, batch, embedding]."""
+  # Of all time steps at once: only the recurrent product has to wait.
+  inputs = _dense(embedded, params.lstm_kernel, params.lstm_bias)
+  hidden = jax_ops.lstm(inputs, params.lstm_recurrent)
+  return _dense(hidden, params.projection_kernel, params.projection_bias)
+
+
+def apply(params: RecurrentParams, tokens: jax.Array) -> jax.Array:
+  """Returns logits, [batch, time, vocabulary], of tokens, [batch, time]."""
+  embedded = params.embedding[tokens.T]
+  states = _states(params, embedded).transpose(1, 0, 2)
+  return _dense(states, params.logits_kernel, params.logits_bias)
+
+
+def target_weights(targets: jax.Array, masked: tuple[int, ...]) -> jax.Array:
+  """1 where a target counts, 0 where it is one of the masked tokens."""
+  counts = functools.reduce(
+    jnp.logical_and, [targets != token for token in masked]
+  )
+  return counts.astype(jnp.float32)
+
+
+def embedded_loss(
+  params: RecurrentParams,
+  embedded: jax.Array,
+  targets: jax.Array,
+  weights: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """The mean loss per token of a batch, from embedded inputs.
+
+  What `keras_recurrent.MaskedCrossEntropy` computes; 0 for padding alone.
+
+  Args:
+    params: The weights, of which the embedding is not used.
+    embedded: [time, batch, embedding].
+    targets: Token ids, [time, batch].
+    weights: [time, batch], 0 for padding and 1 for tokens.
+
+  Returns:
+    The mean, and the sum that it comes from.
+  """
+  states = _states(params, embedded)
+  total = jax_ops.cross_entropy(
+    states.reshape(-1, states.shape[-1]),
+    params.logits_kernel,
+    params.logits_bias,
+    targets.reshape(-1),
+    weights.reshape(-1),
+  )
+  return total / jnp.maximum(weights.sum(), 1.0), total
+
+
+def token_sums(
+  spec: recurrent.RecurrentSpec, params: RecurrentParams, sentences: jax.Array
+) -> TokenSums:
+  """The metrics of `keras_recurrent.create_metrics`, as sums.
+
+  Args:
+    spec: Where the special tokens are.
+    params: The weights.
+    sentences: Token ids, [batch, time + 1].
+  """
+  targets = sentences[:, 1:]
+  logits = apply(params, sentences[:, :-1]).astype(jnp.float32)
+  chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+  losses = jax.nn.logsumexp(logits, axis=-1) - chosen
+  hits = (logits.argmax(axis=-1) == targets).astype(jnp.float32)
+  counts = target_weights(targets, (spec.pad,))
+  words = target_weights(targets, (spec.pad, spec.oov, spec.bos, spec.eos))
+  return TokenSums(
+    loss=(losses * counts).sum(),
+    tokens=counts.sum(),
+    hits=(hits * counts).sum(),
+    word_hits=(hits * words).sum(),
+    words=words.sum(),
+  )
