@@ -1,11 +1,61 @@
-"""Linear regression: the paper's simulation and the exact mirror step."""
+"""Linear regression: exact mirror descent, its baselines and its theory."""
 
+from pda_fed.linear_regression.baselines import dp_sufficient_statistics
+from pda_fed.linear_regression.baselines import noise_stddev
+from pda_fed.linear_regression.constraints import ConstraintSet
+from pda_fed.linear_regression.constraints import theorem_constraint
+from pda_fed.linear_regression.figures import plot_simulation
+from pda_fed.linear_regression.least_squares import LeastSquares
+from pda_fed.linear_regression.mirror_descent import mirror_descent
+from pda_fed.linear_regression.mirror_descent import Result
+from pda_fed.linear_regression.mirror_descent import Setting
+from pda_fed.linear_regression.mirror_maps import check_gradient
+from pda_fed.linear_regression.mirror_maps import EuclideanMirrorMap
+from pda_fed.linear_regression.mirror_maps import MirrorMap
+from pda_fed.linear_regression.mirror_maps import SmoothMirrorMap
+from pda_fed.linear_regression.problem import population_mse
 from pda_fed.linear_regression.problem import RegressionProblem
 from pda_fed.linear_regression.problem import simulate
+from pda_fed.linear_regression.quadratic import quadratic_mirror_maps
 from pda_fed.linear_regression.quadratic import QuadraticMirrorMap
+from pda_fed.linear_regression.simulation import METHODS
+from pda_fed.linear_regression.simulation import Outcome
+from pda_fed.linear_regression.simulation import paired_difference
+from pda_fed.linear_regression.simulation import run_trial
+from pda_fed.linear_regression.simulation import SimulationConfig
+from pda_fed.linear_regression.simulation import summarize
+from pda_fed.linear_regression.simulation import Summary
+from pda_fed.linear_regression.simulation import Trial
+from pda_fed.linear_regression.storage import OtherSimulationError
+from pda_fed.linear_regression.storage import TrialStore
 
 __all__ = [
+  'METHODS',
+  'ConstraintSet',
+  'EuclideanMirrorMap',
+  'LeastSquares',
+  'MirrorMap',
+  'OtherSimulationError',
+  'Outcome',
   'QuadraticMirrorMap',
   'RegressionProblem',
+  'Result',
+  'Setting',
+  'SimulationConfig',
+  'SmoothMirrorMap',
+  'Summary',
+  'Trial',
+  'TrialStore',
+  'check_gradient',
+  'dp_sufficient_statistics',
+  'mirror_descent',
+  'noise_stddev',
+  'paired_difference',
+  'plot_simulation',
+  'population_mse',
+  'quadratic_mirror_maps',
+  'run_trial',
   'simulate',
+  'summarize',
+  'theorem_constraint',
 ]
