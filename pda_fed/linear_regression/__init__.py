@@ -5,6 +5,7 @@ from pda_fed.linear_regression.baselines import noise_stddev
 from pda_fed.linear_regression.constraints import ConstraintSet
 from pda_fed.linear_regression.constraints import theorem_constraint
 from pda_fed.linear_regression.figures import plot_simulation
+from pda_fed.linear_regression.figures import plot_theory
 from pda_fed.linear_regression.least_squares import LeastSquares
 from pda_fed.linear_regression.mirror_descent import mirror_descent
 from pda_fed.linear_regression.mirror_descent import Result
@@ -52,6 +53,7 @@ __all__ = [
   'noise_stddev',
   'paired_difference',
   'plot_simulation',
+  'plot_theory',
   'population_mse',
   'quadratic_mirror_maps',
   'run_trial',

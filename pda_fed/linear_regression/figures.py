@@ -9,6 +9,10 @@ import os
 import pathlib
 
 import numpy as np
+from pda_fed.linear_regression import bounds
+from pda_fed.linear_regression import gaussian_width
+from pda_fed.linear_regression import noise_stability
+from pda_fed.linear_regression import quadratic
 from pda_fed.linear_regression import simulation
 
 # Colours that people who do not see red or green tell apart.
@@ -87,8 +91,135 @@ def plot_simulation(
   panels[2].set_title('(c) condition of the public Hessian', fontsize=11)
   panels[2].set_xlabel('dimension p')
   panels[2].set_ylabel(r'$\lambda_{max} / \lambda_{min}$ without null space')
-  panels[2].set_ylim(bottom=0)
+  panels[2].set_ylim(0, 1.15 * max(found.values(), default=1.0))
   return save_figure(figure, path)
+
+
+def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
+  """Draws the examples of the text: chi, Gaussian widths, noise stability.
+
+  Args:
+    path: Its suffix is replaced by .png and .svg.
+    seed: Of the Monte Carlo points.
+
+  Returns:
+    The files.
+  """
+  figure, panels = new_figure(3)
+  _plot_chi(panels[0])
+  _plot_widths(panels[1], np.random.default_rng(seed))
+  _plot_stability(panels[2], np.random.default_rng(seed))
+  return save_figure(figure, path)
+
+
+def _plot_chi(panel) -> None:
+  dimensions = [int(p) for p in np.geomspace(1e2, 1e5, 13)]
+  delta = 1e-5
+  panel.loglog(
+    dimensions,
+    [p**2.5 for p in dimensions],
+    color=_STYLES['warm'][1],
+    label=r'DP-SGD, $p^{2.5}$',
+  )
+  for c, style in ((1.5, ':'), (2.0, '-.'), (2.25, '--'), (2.5, '-')):
+    values = [
+      bounds.chi(
+        bounds.one_flat_direction(p), math.log(1 / delta) * p**c, delta
+      )
+      for p in dimensions
+    ]
+    label = rf'PDA-DPMD, $n_{{pub}} \sim p^{{{c:g}}}$'
+    panel.loglog(
+      dimensions, values, style, color=_STYLES['pda'][1], label=label
+    )
+  panel.loglog(
+    dimensions,
+    [bounds.chi(bounds.isotropic(p), p, math.exp(-1)) for p in dimensions],
+    color='black',
+    lw=1,
+    label=r'isotropic, $p^2$',
+  )
+  panel.set_title(
+    r'(a) $\lambda_{min} = p^{-1.5}$, the others $1/p$', fontsize=11
+  )
+  panel.set_xlabel('dimension p')
+  panel.set_ylabel(r'$\chi$, the cost of privacy')
+  panel.legend(fontsize=8)
+
+
+def _plot_widths(panel, rng: np.random.Generator) -> None:
+  dimensions = [int(p) for p in np.geomspace(2, 1e4, 12)]
+  radii = {p: 1 / np.sqrt(np.arange(1, p + 1)) for p in dimensions}
+  for label, formula, support, color in (
+    (
+      r'$\ell_\infty$ ball, radius $p^{-1/2}$',
+      lambda p: gaussian_width.linf_ball(p, p**-0.5),
+      lambda p: lambda g: gaussian_width.linf_support(g) * p**-0.5,
+      '#d55e00',
+    ),
+    (
+      r'ellipsoid, $r_i = i^{-1/2}$',
+      lambda p: gaussian_width.ellipsoid(radii[p]),
+      lambda p: gaussian_width.ellipsoid_support(radii[p]),
+      '#0072b2',
+    ),
+    (
+      r'$\ell_1$ ball',
+      gaussian_width.l1_ball,
+      lambda p: gaussian_width.l1_support,
+      '#009e73',
+    ),
+  ):
+    panel.loglog(
+      dimensions, [formula(p) for p in dimensions], color=color, label=label
+    )
+    estimates = [
+      gaussian_width.monte_carlo(support(p), p, num_samples=200, rng=rng)[0]
+      for p in dimensions
+    ]
+    panel.loglog(dimensions, estimates, 'o', color=color, ms=4)
+  panel.set_title('(b) Gaussian width: formula and Monte Carlo', fontsize=11)
+  panel.set_xlabel('dimension p')
+  panel.legend(fontsize=8)
+
+
+def _plot_stability(panel, rng: np.random.Generator) -> None:
+  p = 20
+  psi = quadratic.QuadraticMirrorMap(
+    rng.standard_normal((60, p)) * np.geomspace(1, 3, p),
+    rng.standard_normal(60),
+  )
+  eigenvalues, basis = np.linalg.eigh(psi.hessian())
+  random = rng.standard_normal((p, p))
+  random /= np.linalg.norm(random, axis=0)
+  settings = {'learning_rate': 1.0, 'noise_stddev': 1.0}
+  for directions, label, marker in (
+    (basis, 'eigen-directions', 'o'),
+    (random, 'random directions', 'D'),
+  ):
+    expected = [
+      noise_stability.expected_displacement(eigenvalues, a, **settings)
+      for a in (basis.T @ directions).T
+    ]
+    found = noise_stability.simulated_displacement(
+      psi,
+      np.zeros(p),
+      np.zeros(p),
+      directions,
+      num_samples=20_000,
+      rng=rng,
+      **settings,
+    )
+    panel.loglog(expected, found, marker, ms=4, label=label)
+  limits = [0.5 * min(1 / eigenvalues), 1.0]
+  panel.loglog(limits, limits, 'k-', lw=1, label='theorem')
+  panel.axhline(
+    math.sqrt(2 / math.pi), color=_STYLES['warm'][1], ls=':', label='DP-SGD'
+  )
+  panel.set_title('(c) how far the noise of a step moves', fontsize=11)
+  panel.set_xlabel('by the theorem')
+  panel.set_ylabel('simulated')
+  panel.legend(fontsize=8)
 
 
 def _plot_method(panel, summaries: Sequence[simulation.Summary]) -> None:

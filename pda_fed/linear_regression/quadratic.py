@@ -207,30 +207,34 @@ class QuadraticMirrorMap:
     In the paper's simulation one eigenvalue is 0 for every p (see `problem`);
     no sample depends on its direction, so that it says nothing about the loss.
     """
-    largest = sparse_linalg.eigsh(
-      sparse_linalg.LinearOperator(
-        (self.num_coefficients, self.num_coefficients),
-        matvec=lambda v: self._features.T @ (self._features @ v),
-        dtype=np.float64,
-      ),
+    hessian = sparse_linalg.LinearOperator(
+      (self.num_coefficients, self.num_coefficients),
+      matvec=lambda v: self._features.T @ (self._features @ v),
+      dtype=np.float64,
+    )
+    (largest,) = sparse_linalg.eigsh(
+      hessian,
       k=1,
       tol=1e-6,
       v0=np.ones(self.num_coefficients),
       return_eigenvectors=False,
-    )[0]
+    )
     largest /= self._responses.size
     threshold = 1e-9 * largest
+    # A few at the lower end are enough, unless most of them are 0.
     for k in (2, 8, 32):
-      k = min(k, self.num_coefficients - 1)
-      inverse = self._lanczos(k, tol=1e-4)
+      if k >= self.num_coefficients:
+        break
+      try:
+        inverse = self._lanczos(k, tol=1e-4)
+      except sparse_linalg.ArpackError:
+        break
       eigenvalues = np.sort(1.0 / inverse) - self._regularization
       nonzero = eigenvalues[eigenvalues > threshold]
       if nonzero.size:
         return float(largest / nonzero[0])
-    raise ValueError(
-      'The Hessian must have no more than 31 eigenvalues of 0 for its condition'
-      ' number to be found.'
-    )
+    eigenvalues = linalg.eigvalsh(gram_matrix(self._features))
+    return float(largest / eigenvalues[eigenvalues > threshold].min())
 
   def _check(self, name: str, vector: npt.ArrayLike) -> np.ndarray:
     return _check_vector(name, vector, self.num_coefficients, blocks=True)
