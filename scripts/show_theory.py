@@ -21,7 +21,7 @@ _DIMENSION = flags.DEFINE_integer(
   'dimension', 1000, 'p of the bounds.', lower_bound=2
 )
 _NUM_PRIVATE = flags.DEFINE_float(
-  'num_private', 1e9, 'Private samples; at least as many as public ones.'
+  'num_private', 1e8, 'Private samples; at least as many as public ones.'
 )
 _EPSILON = flags.DEFINE_float('epsilon', 1.0, 'Of the bounds.')
 _DELTA = flags.DEFINE_float('delta', 1e-5, 'Of the bounds.')
@@ -31,48 +31,56 @@ _PLOT = flags.DEFINE_string(
 
 # Public samples are p^c.
 _POWERS = (1.5, 2.0, 2.25, 2.5)
+# Powers of p show where log(1/delta) is 1, as the text's O~() has it.
+_NO_LOGARITHM = math.exp(-1)
 
 
-def _row(name, method, eigenvalues_fn, size_fn, bound) -> tuple:
-  return (
-    name,
-    method,
-    f'{bounds.growth_exponent(lambda p: size_fn(eigenvalues_fn(p), p)):.2f}',
-    f'{bound.privacy:.3g}',
-    f'{bound.sampling:.3g}',
+def _dp_sgd(spectrum, p: int, delta: float) -> bounds.Bound:
+  return bounds.dp_sgd_bound(
+    spectrum(p),
+    num_private=_NUM_PRIVATE.value,
+    epsilon=_EPSILON.value,
+    delta=delta,
+  )
+
+
+def _pda_dpmd(spectrum, power: float, p: int, delta: float) -> bounds.Bound:
+  return bounds.pda_dpmd_bound(
+    spectrum(p),
+    num_public=p**power,
+    num_private=_NUM_PRIVATE.value,
+    epsilon=_EPSILON.value,
+    delta=delta,
   )
 
 
 def main() -> None:
   """Runs with the flags' settings."""
   p = _DIMENSION.value
-  settings = {
-    'num_private': _NUM_PRIVATE.value,
-    'epsilon': _EPSILON.value,
-    'delta': _DELTA.value,
-  }
   rows = []
   for name, spectrum, powers in (
     ('isotropic', bounds.isotropic, (1.0,)),
     ('one flat direction', bounds.one_flat_direction, _POWERS),
   ):
-    sgd = bounds.dp_sgd_bound(spectrum(p), **settings)
-    size = lambda values, p: p / values.min()  # noqa: E731
-    rows.append(_row(name, 'DP-SGD', spectrum, size, sgd))
+    found = _dp_sgd(spectrum, p, _DELTA.value)
+    size = lambda p, s=spectrum: p / s(p).min()  # noqa: E731
+    rows.append((name, 'DP-SGD', size, found))
     for power in powers:
-      # The text's Omega~ hides a logarithm, which belongs to n_pub.
-      def num_public(p: int, power: float = power) -> float:
-        return math.log(1 / settings['delta']) * p**power
-
-      pda = bounds.pda_dpmd_bound(
-        spectrum(p), num_public=num_public(p), **settings
+      found = _pda_dpmd(spectrum, power, p, _DELTA.value)
+      size = lambda p, s=spectrum, c=power: bounds.chi(  # noqa: E731
+        s(p), p**c, _NO_LOGARITHM
       )
-
-      def chi(values, p: int, num_public=num_public) -> float:
-        return bounds.chi(values, num_public(p), settings['delta'])
-
-      method = f'PDA-DPMD, n_pub ~ p^{power:g}'
-      rows.append(_row(name, method, spectrum, chi, pda))
+      rows.append((name, f'PDA-DPMD, n_pub = p^{power:g}', size, found))
+  rows = [
+    (
+      name,
+      method,
+      f'{bounds.growth_exponent(size):.2f}',
+      f'{found.privacy:.3g}',
+      f'{found.sampling:.3g}',
+    )
+    for name, method, size, found in rows
+  ]
   print(
     f'Excess risk without constants for p = {p:,}, n_priv ='
     f' {_NUM_PRIVATE.value:g}, epsilon = {_EPSILON.value:g}, delta ='

@@ -1,17 +1,26 @@
 """Linear regression: exact mirror descent, its baselines and its theory."""
 
+from pda_fed.linear_regression.algorithm_1 import mirror_descent
+from pda_fed.linear_regression.algorithm_1 import mirror_descent_side_by_side
+from pda_fed.linear_regression.algorithm_1 import Result
+from pda_fed.linear_regression.algorithm_1 import Setting
 from pda_fed.linear_regression.baselines import dp_sufficient_statistics
 from pda_fed.linear_regression.baselines import noise_stddev
 from pda_fed.linear_regression.constraints import ConstraintSet
 from pda_fed.linear_regression.constraints import theorem_constraint
+from pda_fed.linear_regression.digits import DigitsConfig
+from pda_fed.linear_regression.digits import DigitsOutcome
+from pda_fed.linear_regression.digits import DigitsSummary
+from pda_fed.linear_regression.digits import MissingDataError
+from pda_fed.linear_regression.digits import run_digits_trial
+from pda_fed.linear_regression.digits import summarize_digits
 from pda_fed.linear_regression.figures import plot_simulation
 from pda_fed.linear_regression.figures import plot_theory
 from pda_fed.linear_regression.least_squares import LeastSquares
-from pda_fed.linear_regression.mirror_descent import mirror_descent
-from pda_fed.linear_regression.mirror_descent import Result
-from pda_fed.linear_regression.mirror_descent import Setting
+from pda_fed.linear_regression.logistic import LogisticRegression
 from pda_fed.linear_regression.mirror_maps import check_gradient
 from pda_fed.linear_regression.mirror_maps import EuclideanMirrorMap
+from pda_fed.linear_regression.mirror_maps import FirstOrderMirrorMap
 from pda_fed.linear_regression.mirror_maps import MirrorMap
 from pda_fed.linear_regression.mirror_maps import SmoothMirrorMap
 from pda_fed.linear_regression.problem import population_mse
@@ -33,9 +42,15 @@ from pda_fed.linear_regression.storage import TrialStore
 __all__ = [
   'METHODS',
   'ConstraintSet',
+  'DigitsConfig',
+  'DigitsOutcome',
+  'DigitsSummary',
   'EuclideanMirrorMap',
+  'FirstOrderMirrorMap',
   'LeastSquares',
+  'LogisticRegression',
   'MirrorMap',
+  'MissingDataError',
   'OtherSimulationError',
   'Outcome',
   'QuadraticMirrorMap',
@@ -50,14 +65,17 @@ __all__ = [
   'check_gradient',
   'dp_sufficient_statistics',
   'mirror_descent',
+  'mirror_descent_side_by_side',
   'noise_stddev',
   'paired_difference',
   'plot_simulation',
   'plot_theory',
   'population_mse',
   'quadratic_mirror_maps',
+  'run_digits_trial',
   'run_trial',
   'simulate',
   'summarize',
+  'summarize_digits',
   'theorem_constraint',
 ]

@@ -114,36 +114,34 @@ def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
 
 def _plot_chi(panel) -> None:
   dimensions = [int(p) for p in np.geomspace(1e2, 1e5, 13)]
-  delta = 1e-5
-  panel.loglog(
-    dimensions,
-    [p**2.5 for p in dimensions],
+  delta = math.exp(-1)  # Its logarithm is 1: powers of p alone.
+
+  def plot(values, *args, **kwargs) -> None:
+    # Over p^2, which is the isotropic case.
+    scaled = [v / p**2 for v, p in zip(values, dimensions, strict=True)]
+    panel.loglog(dimensions, scaled, *args, **kwargs)
+
+  plot(
+    [p / bounds.one_flat_direction(p).min() for p in dimensions],
     color=_STYLES['warm'][1],
-    label=r'DP-SGD, $p^{2.5}$',
+    lw=4,
+    alpha=0.4,
+    label='DP-SGD',
   )
-  for c, style in ((1.5, ':'), (2.0, '-.'), (2.25, '--'), (2.5, '-')):
+  for c, style in ((2.0, '-.'), (2.25, '--'), (2.4, ':'), (2.5, '-')):
     values = [
-      bounds.chi(
-        bounds.one_flat_direction(p), math.log(1 / delta) * p**c, delta
-      )
-      for p in dimensions
+      bounds.chi(bounds.one_flat_direction(p), p**c, delta) for p in dimensions
     ]
-    label = rf'PDA-DPMD, $n_{{pub}} \sim p^{{{c:g}}}$'
-    panel.loglog(
-      dimensions, values, style, color=_STYLES['pda'][1], label=label
-    )
-  panel.loglog(
-    dimensions,
-    [bounds.chi(bounds.isotropic(p), p, math.exp(-1)) for p in dimensions],
-    color='black',
-    lw=1,
-    label=r'isotropic, $p^2$',
-  )
+    label = rf'PDA-DPMD, $n_{{pub}} = p^{{{c:g}}}$'
+    plot(values, style, color=_STYLES['pda'][1], label=label)
+  isotropic = [bounds.chi(bounds.isotropic(p), p, delta) for p in dimensions]
+  plot(isotropic, color='black', lw=1, label='both, isotropic')
   panel.set_title(
     r'(a) $\lambda_{min} = p^{-1.5}$, the others $1/p$', fontsize=11
   )
   panel.set_xlabel('dimension p')
-  panel.set_ylabel(r'$\chi$, the cost of privacy')
+  panel.set_ylabel(r'cost of privacy, $\chi / p^2$')
+  panel.set_ylim(top=3e4)  # Room for the legend.
   panel.legend(fontsize=8)
 
 

@@ -7,7 +7,8 @@ Algorithm 1 needs its minimizer over C and the step
   argmin over C of eta <g, theta> + B_Psi(theta, theta_t).
 
 `QuadraticMirrorMap` has it in closed form; `EuclideanMirrorMap` makes Algorithm
-1 DP-SGD; `SmoothMirrorMap` takes any Psi and its gradient.
+1 DP-SGD; `SmoothMirrorMap` takes any Psi and its gradient, and solves for the
+step; `FirstOrderMirrorMap` is the paper's approximation of it, equation (3).
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Optional, Protocol
 import numpy as np
 from numpy import typing as npt
 from pda_fed import _validate
+from pda_fed import schedules
 from pda_fed.linear_regression import constraints
 from scipy import optimize
 
@@ -38,8 +40,17 @@ class MirrorMap(Protocol):
     noisy_gradient: npt.ArrayLike,
     learning_rate: npt.ArrayLike,
     constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
   ) -> np.ndarray:
-    """Returns argmin over C of eta <g + b, .> + B_Psi(., theta)."""
+    """Returns argmin over C of eta <g + b, .> + B_Psi(., theta).
+
+    Args:
+      theta: theta_t.
+      noisy_gradient: g_t + b_t.
+      learning_rate: eta_t, for a block also one for each column.
+      constraint: C; by default there is none.
+      t: Counts steps from 0, for maps that change with it.
+    """
 
 
 class EuclideanMirrorMap:
@@ -83,7 +94,9 @@ class EuclideanMirrorMap:
     noisy_gradient: npt.ArrayLike,
     learning_rate: npt.ArrayLike,
     constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
   ) -> np.ndarray:
+    del t
     moved = np.asarray(theta) - learning_rate * np.asarray(noisy_gradient)
     return _project_euclidean(moved, constraint)
 
@@ -172,7 +185,9 @@ class SmoothMirrorMap:
     noisy_gradient: npt.ArrayLike,
     learning_rate: npt.ArrayLike,
     constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
   ) -> np.ndarray:
+    del t
     theta = np.asarray(theta, np.float64)
     noisy_gradient = np.asarray(noisy_gradient, np.float64)
     if theta.ndim == 2:
@@ -247,6 +262,57 @@ class SmoothMirrorMap:
       },
     )
     return found.x
+
+
+class FirstOrderMirrorMap:
+  """Equation (3) of the paper instead of the exact step.
+
+  theta_{t+1} = theta_t - eta (alpha_t (g_t + b_t) + (1 - alpha_t) grad Psi):
+  one public gradient a step, where the exact one takes many.
+
+  Attributes:
+    num_evaluations: How often the gradient of Psi was evaluated by steps.
+  """
+
+  def __init__(
+    self,
+    mirror_map: SmoothMirrorMap,
+    start: npt.ArrayLike,
+    alpha: schedules.Schedule,
+  ):
+    """Takes Psi.
+
+    Args:
+      mirror_map: Whose gradient is mixed in.
+      start: Where runs start; `mirror_map.minimizer()`, computed once.
+      alpha: How much the private gradient counts at step t.
+    """
+    self._mirror_map = mirror_map
+    self._start = np.asarray(start, np.float64)
+    self._alpha = alpha
+    self.num_evaluations = 0
+
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    return _project_euclidean(self._start.copy(), constraint)
+
+  def step(
+    self,
+    theta: npt.ArrayLike,
+    noisy_gradient: npt.ArrayLike,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
+  ) -> np.ndarray:
+    theta = np.asarray(theta, np.float64)
+    columns = theta.reshape(theta.shape[0], -1).T
+    public = np.stack([self._mirror_map.gradient(c) for c in columns], axis=1)
+    self.num_evaluations += len(columns)
+    alpha = self._alpha(t)
+    mixed = alpha * np.asarray(noisy_gradient)
+    mixed = mixed + (1 - alpha) * public.reshape(theta.shape)
+    return _project_euclidean(theta - learning_rate * mixed, constraint)
 
 
 def check_gradient(

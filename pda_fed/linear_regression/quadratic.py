@@ -173,6 +173,7 @@ class QuadraticMirrorMap:
     noisy_gradient: npt.ArrayLike,
     learning_rate: npt.ArrayLike,
     constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
   ) -> np.ndarray:
     """Returns argmin over C of eta <g + b, .> + B_Psi(., theta).
 
@@ -181,6 +182,7 @@ class QuadraticMirrorMap:
       noisy_gradient: g_t + b_t, the private gradient, clipped and noised.
       learning_rate: eta, positive; for a block also one for each column.
       constraint: C; by default there is none.
+      t: Not used: the map is the same at every step.
 
     Returns:
       theta_{t+1}.
@@ -189,6 +191,7 @@ class QuadraticMirrorMap:
       ValueError: If a vector does not have p finite numbers, if `learning_rate`
         is not positive and finite, or if C is empty.
     """
+    del t
     for rate in np.ravel(learning_rate).tolist():
       _validate.positive(learning_rate=rate)
     theta = self._check('theta', theta)

@@ -19,9 +19,9 @@ from typing import Literal
 
 import numpy as np
 from pda_fed import _validate
+from pda_fed.linear_regression import algorithm_1
 from pda_fed.linear_regression import baselines
 from pda_fed.linear_regression import least_squares
-from pda_fed.linear_regression import mirror_descent
 from pda_fed.linear_regression import mirror_maps
 from pda_fed.linear_regression import problem as problem_lib
 from pda_fed.linear_regression import quadratic
@@ -29,7 +29,6 @@ from scipy import stats
 
 Method = Literal['cold', 'warm', 'pda', 'public', 'statistics']
 METHODS = ('cold', 'warm', 'pda', 'public', 'statistics')
-_GRID_METHODS = ('cold', 'warm', 'pda')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,27 +191,30 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     data.private_features, data.private_responses, dtype=np.float32
   )
 
-  def run(method, mirror_map, regularization, rates):
-    settings = _settings(config, rates)
-    found = mirror_descent.mirror_descent(
-      mirror_map,
+  def run(groups):
+    """Runs methods, given as (name, map, regularisation, rates), together."""
+    settings = [_settings(config, rates) for *_, rates in groups]
+    results = algorithm_1.mirror_descent_side_by_side(
+      [(group[1], s) for group, s in zip(groups, settings, strict=True)],
       private.full_batch(),
-      settings,
       # The same noise for every method: they differ by what they do with it.
       np.random.default_rng(noise_seed),
     )
-    return _outcomes(
-      p,
-      trial,
-      method,
-      regularization,
-      settings,
-      losses=private.mean_squared_error(found.average),
-      population_losses=problem_lib.population_mse(
-        found.average, data.theta_star
-      ),
-      last_losses=private.mean_squared_error(found.last),
-    )
+    found = []
+    for group, grid, result in zip(groups, settings, results, strict=True):
+      found += _outcomes(
+        p,
+        trial,
+        group[0],
+        group[2],
+        grid,
+        losses=private.mean_squared_error(result.average),
+        population_losses=problem_lib.population_mse(
+          result.average, data.theta_star
+        ),
+        last_losses=private.mean_squared_error(result.last),
+      )
+    return found
 
   def evaluate(method, regularization, theta):
     theta = theta[:, None]
@@ -223,44 +225,50 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     )
 
   outcomes = []
+  groups = []  # That wait for their gradients.
   if 'cold' in config.methods:
     start = np.random.default_rng(cold_seed).standard_normal(p)
     cold = mirror_maps.EuclideanMirrorMap(config.cold_stddev * start)
-    outcomes += run('cold', cold, math.nan, config.learning_rates)
+    groups.append(('cold', cold, math.nan, config.learning_rates))
   condition_number = math.nan
   maps = quadratic.quadratic_mirror_maps(
     data.public_features,
     data.public_responses,
     [r / num_public for r in config.regularizations],
   )
-  if set(config.methods) - {'cold'}:
-    for regularization, psi in zip(config.regularizations, maps, strict=True):
-      theta_0 = psi.minimizer()
-      if trial < config.num_condition_numbers and math.isnan(condition_number):
-        condition_number = psi.condition_number()
-      if 'public' in config.methods:
-        outcomes += evaluate('public', regularization, theta_0)
-      if 'warm' in config.methods:
-        warm = mirror_maps.EuclideanMirrorMap(theta_0)
-        outcomes += run('warm', warm, regularization, config.learning_rates)
-      if 'pda' in config.methods:
-        rates = config.mirror_learning_rates
-        outcomes += run('pda', psi, regularization, rates)
-      if 'statistics' in config.methods:
-        theta = baselines.dp_sufficient_statistics(
-          data.private_features,
-          data.private_responses,
-          np.random.default_rng(statistics_seed),
-          epsilon=config.epsilon,
-          delta=config.delta,
-          noise=config.noise,
-          # Public knowledge of the simulation: |x|^2 = 0.3, and y is N(0, 0.31)
-          # over problems.
-          feature_norm=math.sqrt(0.3),
-          response_bound=2.0,
-          center=theta_0,
-        )
-        outcomes += evaluate('statistics', regularization, theta)
+  if not set(config.methods) - {'cold'}:
+    maps = []
+  for regularization, psi in zip(config.regularizations, maps, strict=False):
+    theta_0 = psi.minimizer()
+    if trial < config.num_condition_numbers and math.isnan(condition_number):
+      condition_number = psi.condition_number()
+    if 'public' in config.methods:
+      outcomes += evaluate('public', regularization, theta_0)
+    if 'warm' in config.methods:
+      warm = mirror_maps.EuclideanMirrorMap(theta_0)
+      groups.append(('warm', warm, regularization, config.learning_rates))
+    if 'pda' in config.methods:
+      rates = config.mirror_learning_rates
+      groups.append(('pda', psi, regularization, rates))
+    if 'statistics' in config.methods:
+      theta = baselines.dp_sufficient_statistics(
+        data.private_features,
+        data.private_responses,
+        np.random.default_rng(statistics_seed),
+        epsilon=config.epsilon,
+        delta=config.delta,
+        noise=config.noise,
+        # Known of the simulation without its samples: |x|^2 is 0.3, and y is
+        # N(0, 0.31) over problems.
+        feature_norm=math.sqrt(0.3),
+        response_bound=2.0,
+        center=theta_0,
+      )
+      outcomes += evaluate('statistics', regularization, theta)
+    # Now, since a factor takes 8 p^2 bytes: no two of them at a time.
+    outcomes += run(groups) if groups else []
+    groups = []
+  outcomes += run(groups) if groups else []
   return Trial(
     p=p,
     trial=trial,
@@ -272,7 +280,7 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
 
 def _settings(
   config: SimulationConfig, learning_rates: tuple[float, ...]
-) -> list[mirror_descent.Setting]:
+) -> list[algorithm_1.Setting]:
   """The grid of a method."""
   # The noise is proportional to the clip norm: the accountant is asked once.
   unit_noise = {
@@ -287,7 +295,7 @@ def _settings(
     for rounds in config.epochs
   }
   return [
-    mirror_descent.Setting(
+    algorithm_1.Setting(
       learning_rate=rate,
       clip_norm=clip_norm,
       num_steps=rounds,

@@ -93,27 +93,67 @@ def mirror_descent(
   Raises:
     ValueError: If there are no settings, or if a learning rate is not positive.
   """
-  if not settings:
+  (result,) = mirror_descent_side_by_side(
+    [(mirror_map, settings)], gradient_fn, rng, constraint=constraint
+  )
+  return result
+
+
+def mirror_descent_side_by_side(
+  groups: Sequence[tuple[mirror_maps.MirrorMap, Sequence[Setting]]],
+  gradient_fn: least_squares.GradientFn,
+  rng: np.random.Generator,
+  *,
+  constraint: Optional[constraints.ConstraintSet] = None,
+) -> list[Result]:
+  """Runs `mirror_descent` for several mirror maps in one loop.
+
+  Gradients of all runs are computed together, which takes one pass over the
+  samples instead of one for each map.
+
+  Args:
+    groups: Mirror maps and the settings to run with each.
+    gradient_fn: As for `mirror_descent`.
+    rng: As for `mirror_descent`; all runs share its draws.
+    constraint: As for `mirror_descent`.
+
+  Returns:
+    A `Result` for each mirror map.
+
+  Raises:
+    ValueError: As `mirror_descent` does.
+  """
+  if not groups or not all(settings for _, settings in groups):
     raise ValueError('settings must not be empty. Found [].')
-  # Longest first: the runs still under way are then the first columns.
-  order = sorted(range(len(settings)), key=lambda i: -settings[i].num_steps)
-  runs = [settings[i] for i in order]
+  runs = [run for _, settings in groups for run in settings]
+  num_steps = np.array([run.num_steps for run in runs])
   clip_norms = np.array([run.clip_norm for run in runs])
   stddevs = np.array([run.noise_stddev for run in runs])
-  theta_0 = mirror_map.minimizer(constraint)
-  thetas = np.repeat(theta_0[:, None], len(runs), axis=1)
+  owners = np.repeat(
+    np.arange(len(groups)), [len(settings) for _, settings in groups]
+  )
+  starts = [psi.minimizer(constraint) for psi, _ in groups]
+  thetas = np.stack([starts[owner] for owner in owners], axis=1)
   sums = np.zeros_like(thetas)
-  for t in range(runs[0].num_steps):
-    active = sum(run.num_steps > t for run in runs)
-    current = np.ascontiguousarray(thetas[:, :active])
-    noisy = gradient_fn(current, t, clip_norms[:active])
-    noisy = noisy + rng.standard_normal((theta_0.size, 1)) * stddevs[:active]
-    rates = np.array([_rate(run.learning_rate, t) for run in runs[:active]])
-    thetas[:, :active] = mirror_map.step(current, noisy, rates, constraint)
-    sums[:, :active] += thetas[:, :active]
-  averages = sums / np.array([run.num_steps for run in runs])
-  back = np.argsort(order)
-  return Result(average=averages[:, back], last=thetas[:, back])
+  for t in range(num_steps.max()):
+    (active,) = np.nonzero(num_steps > t)
+    current = np.ascontiguousarray(thetas[:, active])
+    noisy = gradient_fn(current, t, clip_norms[active])
+    noisy = noisy + rng.standard_normal((len(thetas), 1)) * stddevs[active]
+    rates = np.array([_rate(runs[i].learning_rate, t) for i in active])
+    for owner, (psi, _) in enumerate(groups):
+      mine = owners[active] == owner
+      if mine.any():
+        current[:, mine] = psi.step(
+          current[:, mine], noisy[:, mine], rates[mine], constraint, t
+        )
+    thetas[:, active] = current
+    sums[:, active] += current
+  averages = sums / num_steps
+  return [
+    Result(average=averages[:, owners == i], last=thetas[:, owners == i])
+    for i in range(len(groups))
+  ]
 
 
 def _rate(learning_rate: LearningRate, t: int) -> float:

@@ -1,4 +1,4 @@
-"""Tests for pda_fed.linear_regression.mirror_descent."""
+"""Tests for pda_fed.linear_regression.algorithm_1."""
 
 import math
 
@@ -63,6 +63,21 @@ def test_side_by_side_equals_one_by_one():
     alone = _run(_public(), [setting])
     np.testing.assert_allclose(together.average[:, i], alone.average[:, 0])
     np.testing.assert_allclose(together.last[:, i], alone.last[:, 0])
+
+
+def test_several_maps_side_by_side():
+  warm = linear_regression.EuclideanMirrorMap(_public().minimizer())
+  groups = [
+    (_public(), [_setting(num_steps=3), _setting(num_steps=6)]),
+    (warm, [_setting(num_steps=8)]),
+  ]
+  together = linear_regression.mirror_descent_side_by_side(
+    groups, _private().full_batch(), np.random.default_rng(0)
+  )
+  for (psi, settings), result in zip(groups, together, strict=True):
+    alone = _run(psi, settings)
+    np.testing.assert_allclose(result.average, alone.average)
+    np.testing.assert_allclose(result.last, alone.last)
 
 
 def test_pda_is_warm_dp_sgd_where_the_hessian_is_a_multiple_of_the_identity():
