@@ -92,6 +92,9 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _SYNTHETIC_USERS = flags.DEFINE_integer(
   'synthetic_users', 2000, 'Users of the synthetic source.'
 )
+_SYNTHETIC_WORDS = flags.DEFINE_integer(
+  'synthetic_words', 12_000, 'Different words of the synthetic source.'
+)
 _SYNTHETIC_SEED = flags.DEFINE_integer(
   'synthetic_seed', 0, 'Writes the text of the synthetic source.'
 )
@@ -207,7 +210,9 @@ def main() -> None:
   source = sources.open_source(
     _SOURCE.value,
     synthetic=sources.SyntheticConfig(
-      num_users=_SYNTHETIC_USERS.value, seed=_SYNTHETIC_SEED.value
+      num_users=_SYNTHETIC_USERS.value,
+      num_words=_SYNTHETIC_WORDS.value,
+      seed=_SYNTHETIC_SEED.value,
     ),
     tff_cache_dir=_TFF_CACHE_DIR.value,
   )

@@ -23,6 +23,7 @@ from pda_fed.learning import public_update as public_update_lib
 import tensorflow_federated as tff
 
 _Finalizer = tff.learning.templates.FinalizerProcess
+_UNIFORM = tff.learning.ClientWeighting.UNIFORM
 
 
 def _initial_weights_fn(
@@ -35,16 +36,42 @@ def _initial_weights_fn(
   return initial_weights
 
 
+def _check_clients(
+  plan: privacy.PrivacyPlan,
+  clients_per_round: Optional[float],
+  client_weighting: tff.learning.ClientWeighting,
+) -> None:
+  """Raises if the caller means to run other rounds than the plan accounts."""
+  if clients_per_round is not None and clients_per_round != (
+    plan.expected_cohort
+  ):
+    raise ValueError(
+      "clients_per_round must be the plan's expected_cohort,"
+      f' {plan.expected_cohort}: the sum is divided by it, and epsilon counts'
+      f' with it. Found {clients_per_round}.'
+    )
+  if client_weighting is not _UNIFORM:
+    raise ValueError(
+      'client_weighting must be ClientWeighting.UNIFORM: with other weights a'
+      ' user could move the sum by more than the clip. Found'
+      f' {client_weighting}.'
+    )
+
+
 def _compose(
   model_fn: local_training.ModelFn,
   plan: privacy.PrivacyPlan,
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
+  *,
   noise_seed: Optional[int],
   mean_clip_norm: Optional[float],
-  wrap_finalizer: Callable[[_Finalizer], _Finalizer],
+  clients_per_round: Optional[float],
+  client_weighting: tff.learning.ClientWeighting,
+  wrap_finalizer: Callable[[_Finalizer], _Finalizer] = lambda f: f,
 ) -> tff.learning.templates.LearningProcess:
   """The process that both algorithms are; they differ in the finalizer."""
+  _check_clients(plan, clients_per_round, client_weighting)
   for name, optimizer in (
     ('client_optimizer', client_optimizer),
     ('server_optimizer', server_optimizer),
@@ -81,6 +108,8 @@ def build_dp_fedavg(
   *,
   noise_seed: Optional[int] = None,
   mean_clip_norm: Optional[float] = None,
+  clients_per_round: Optional[float] = None,
+  client_weighting: tff.learning.ClientWeighting = _UNIFORM,
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with the clipping and noise of a plan.
 
@@ -91,22 +120,27 @@ def build_dp_fedavg(
     server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
     noise_seed: See `build_dp_aggregator`.
     mean_clip_norm: See `build_dp_aggregator`.
+    clients_per_round: If given, checked against the plan's expected cohort.
+    client_weighting: For callers that pass what stock TFF takes: anything but
+      UNIFORM is refused.
 
   Returns:
     A learning process to run with `initialize` and `next`.
 
   Raises:
     TypeError: If an optimizer is not one of TFF's.
-    ValueError: If `noise_seed` is out of range.
+    ValueError: If `noise_seed` is out of range, or the rounds would not be
+      those that the plan accounts for.
   """
   return _compose(
     model_fn,
     plan,
     client_optimizer,
     server_optimizer,
-    noise_seed,
-    mean_clip_norm,
-    lambda f: f,
+    noise_seed=noise_seed,
+    mean_clip_norm=mean_clip_norm,
+    clients_per_round=clients_per_round,
+    client_weighting=client_weighting,
   )
 
 
@@ -125,6 +159,8 @@ def build_pda_dpmd(
   public_seed: int = 0,
   noise_seed: Optional[int] = None,
   mean_clip_norm: Optional[float] = None,
+  clients_per_round: Optional[float] = None,
+  client_weighting: tff.learning.ClientWeighting = _UNIFORM,
 ) -> tff.learning.templates.LearningProcess:
   """Builds PDA-DPMD: DP-FedAvg with a public update mixed in at the server.
 
@@ -154,6 +190,9 @@ def build_pda_dpmd(
     public_seed: Of the sampling of public users.
     noise_seed: See `build_dp_aggregator`.
     mean_clip_norm: See `build_dp_aggregator`.
+    clients_per_round: If given, checked against the plan's expected cohort.
+    client_weighting: For callers that pass what stock TFF takes: anything but
+      UNIFORM is refused.
 
   Returns:
     A learning process of the type of a stock one.
@@ -182,7 +221,9 @@ def build_pda_dpmd(
     plan,
     client_optimizer,
     server_optimizer,
-    noise_seed,
-    mean_clip_norm,
-    lambda finalizer: mirror.build_mirror_finalizer(finalizer, update, alpha),
+    noise_seed=noise_seed,
+    mean_clip_norm=mean_clip_norm,
+    clients_per_round=clients_per_round,
+    client_weighting=client_weighting,
+    wrap_finalizer=lambda f: mirror.build_mirror_finalizer(f, update, alpha),
   )

@@ -320,11 +320,22 @@ def test_runs_and_resumes_in_tffs_training_loop(tff_worker, tmp_path):
     (dict(public_batch_size=0), 'batch_size must be at least 1'),
     (dict(public_clip_norm=0.0), 'public_clip_norm must be positive'),
     (dict(noise_seed=-1), 'noise_seed must be at least 0'),
+    (dict(clients_per_round=5), r"must be the plan's expected_cohort, 4.*5"),
+    (
+      dict(client_weighting=tff.learning.ClientWeighting.NUM_EXAMPLES),
+      'client_weighting must be .*NUM_EXAMPLES',
+    ),
   ],
 )
 def test_bad_arguments_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     _pda_dpmd(**options)
+
+
+def test_the_cohort_of_the_plan_is_taken():
+  _dp_fedavg(clients_per_round=4)
+  with pytest.raises(ValueError, match='clients_per_round must be'):
+    _dp_fedavg(clients_per_round=3)
 
 
 def test_keras_optimizers_are_refused():

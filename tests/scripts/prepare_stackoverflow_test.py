@@ -111,6 +111,7 @@ def test_people_who_opted_in(tmp_path):
     (['--seed=-1'], 'seed must be at least 0. Found -1'),
     (['--test_fraction=2'], 'test_fraction must be in'),
     (['--synthetic_users=0'], 'num_users must be at least 1'),
+    (['--synthetic_words=999'], 'num_words must be at least 1000'),
     (['--nonsense'], 'nonsense'),
   ],
 )
