@@ -6,7 +6,8 @@
 
 Figure 1 of the paper, its table as CSV, and the condition number of the public
 Hessian. Each trial is written when it is done; the same command goes on where
-it stopped, and more --trials or --dimensions extend what is there.
+it stopped, and more --trials or --dimensions extend what is there; --report
+shows what there is so far.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -36,6 +37,9 @@ def _list_flag(name: str, help_text: str) -> flags.FlagHolder:
 
 _QUICK = flags.DEFINE_bool(
   'quick', False, 'Three dimensions, three trials, a small grid: a minute.'
+)
+_REPORT = flags.DEFINE_bool(
+  'report', False, 'Run nothing: table and figure of the trials there are.'
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   'output_dir', 'out/linear_regression', 'Where trials, table and figure go.'
@@ -156,6 +160,7 @@ def _run(
 def _simulate(
   config: linear_regression.SimulationConfig,
   store: linear_regression.TrialStore,
+  folder: pathlib.Path,
 ) -> list[linear_regression.Trial]:
   # A trial of every p, then the next: whatever was done is a whole figure.
   places = list(itertools.product(range(config.num_trials), config.dimensions))
@@ -166,6 +171,10 @@ def _simulate(
       todo.append((p, trial))
     else:
       trials.append(found)
+  if _REPORT.value:
+    if not trials:
+      raise ValueError(f'--report needs trials. Found none in {folder}.')
+    return trials
   with tqdm.tqdm(
     total=len(places), initial=len(trials), unit='trial', disable=None
   ) as bar:
@@ -198,6 +207,7 @@ def _print_table(
     (
       s.p,
       s.method,
+      s.num_trials,
       f'{s.loss:.4f}',
       f'{s.half_width:.4f}',
       f'{s.population_loss:.4f}',
@@ -208,7 +218,7 @@ def _print_table(
     )
     for s in summaries
   ]
-  header = ['p', 'method', 'loss', '+-', 'population']
+  header = ['p', 'method', 'trials', 'loss', '+-', 'population']
   header += ['ridge', 'rate', 'clip', 'epochs']
   print(tables.format_table(header, rows))
   by_name = {(s.p, s.method): s for s in summaries}
@@ -239,7 +249,7 @@ def main() -> None:
       f'{config.num_public(smallest)} public samples for p = {smallest}: the'
       ' public Hessian has no inverse but for --regularizations.\n'
     )
-  trials = _simulate(config, store)
+  trials = _simulate(config, store, folder)
   summaries = linear_regression.summarize(trials)
   condition_numbers = _condition_numbers(trials)
   store.write_tables(summaries)
@@ -248,7 +258,7 @@ def main() -> None:
   )
   print(
     f'Mean squared error on {config.num_private:,} private samples, best of the'
-    f' grid; mean and 95 % interval of {config.num_trials} trials; epsilon ='
+    f' grid; mean and 95 % interval over trials; epsilon ='
     f' {config.epsilon:g}, delta = {config.delta:g} (noise: {config.noise}).\n'
   )
   _print_table(summaries, condition_numbers)

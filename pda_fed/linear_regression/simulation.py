@@ -371,7 +371,7 @@ def summarize(trials: list[Trial]) -> list[Summary]:
     trials: Finished ones, in any order; all of a p with the same settings.
 
   Returns:
-    A summary for each p and method, by p.
+    A summary for each p and method, by p and in the order of `METHODS`.
   """
   groups = {}
   for trial in sorted(trials, key=lambda t: (t.p, t.trial)):
@@ -383,7 +383,9 @@ def summarize(trials: list[Trial]) -> list[Summary]:
     _summarize_setting(
       min(settings.values(), key=lambda o: np.mean([x.loss for x in o]))
     )
-    for settings in groups.values()
+    for _, settings in sorted(
+      groups.items(), key=lambda item: (item[0][0], METHODS.index(item[0][1]))
+    )
   ]
 
 

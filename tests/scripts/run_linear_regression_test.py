@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -73,6 +74,19 @@ def test_goes_on_where_it_stopped_with_two_processes(finished):
   assert _table(again) == _table(done)
   assert all(t.exists() for t in trials)
   assert {t: t.stat().st_mtime_ns for t in kept} == kept
+
+
+def test_report_of_unfinished_trials(finished, tmp_path):
+  folder, _ = finished
+  copy = shutil.copytree(folder, tmp_path / 'copy')
+  (copy / 'trials' / 'p00250_trial001.json').unlink()
+  table = _table(_run(copy, '--report', '--trials=5'))
+  assert [line.split()[2] for line in table.splitlines()[4:12]] == (
+    ['2'] * 4 + ['1'] * 4
+  )
+  done = _run(tmp_path / 'empty', '--report')
+  assert done.returncode == 2
+  assert '--report needs trials. Found none in' in done.stderr
 
 
 def test_folder_of_another_simulation(finished):
