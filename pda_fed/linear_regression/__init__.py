@@ -30,14 +30,14 @@ from pda_fed.linear_regression.quadratic import quadratic_mirror_maps
 from pda_fed.linear_regression.quadratic import QuadraticMirrorMap
 from pda_fed.linear_regression.simulation import METHODS
 from pda_fed.linear_regression.simulation import Outcome
-from pda_fed.linear_regression.simulation import paired_difference
 from pda_fed.linear_regression.simulation import run_trial
 from pda_fed.linear_regression.simulation import SimulationConfig
-from pda_fed.linear_regression.simulation import summarize
-from pda_fed.linear_regression.simulation import Summary
 from pda_fed.linear_regression.simulation import Trial
 from pda_fed.linear_regression.storage import OtherSimulationError
 from pda_fed.linear_regression.storage import TrialStore
+from pda_fed.linear_regression.summary import paired_difference
+from pda_fed.linear_regression.summary import summarize
+from pda_fed.linear_regression.summary import Summary
 
 __all__ = [
   'METHODS',

@@ -13,7 +13,7 @@ from pda_fed.linear_regression import bounds
 from pda_fed.linear_regression import gaussian_width
 from pda_fed.linear_regression import noise_stability
 from pda_fed.linear_regression import quadratic
-from pda_fed.linear_regression import simulation
+from pda_fed.linear_regression import summary as summary_lib
 
 # Colours that people who do not see red or green tell apart.
 _STYLES = {
@@ -58,14 +58,14 @@ def save_figure(figure, path: os.PathLike) -> list[pathlib.Path]:
 
 
 def plot_simulation(
-  summaries: Sequence[simulation.Summary],
+  summaries: Sequence[summary_lib.Summary],
   condition_numbers: dict[int, float],
   path: os.PathLike,
 ) -> list[pathlib.Path]:
   """Draws figure 1 of the paper, and the condition number against p.
 
   Args:
-    summaries: Of `simulation.summarize`.
+    summaries: Of `summary.summarize`.
     condition_numbers: Of the public Hessian, by p.
     path: Its suffix is replaced by .png and .svg.
 
@@ -220,7 +220,7 @@ def _plot_stability(panel, rng: np.random.Generator) -> None:
   panel.legend(fontsize=8)
 
 
-def _plot_method(panel, summaries: Sequence[simulation.Summary]) -> None:
+def _plot_method(panel, summaries: Sequence[summary_lib.Summary]) -> None:
   label, color, marker = _STYLES[summaries[0].method]
   panel.errorbar(
     [s.p for s in summaries],

@@ -11,11 +11,12 @@ private data without noise: the figure compares methods at their best, it is not
 what a private search would find.
 """
 
+from collections.abc import Iterator
 import dataclasses
 import itertools
 import math
 import time
-from typing import Literal
+from typing import Literal, Optional
 
 import numpy as np
 from pda_fed import _validate
@@ -25,7 +26,6 @@ from pda_fed.linear_regression import least_squares
 from pda_fed.linear_regression import mirror_maps
 from pda_fed.linear_regression import problem as problem_lib
 from pda_fed.linear_regression import quadratic
-from scipy import stats
 
 Method = Literal['cold', 'warm', 'pda', 'public', 'statistics']
 METHODS = ('cold', 'warm', 'pda', 'public', 'statistics')
@@ -181,94 +181,26 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
   """
   started = time.monotonic()
   _validate.integers(0, trial=trial)
-  seeds = np.random.SeedSequence(config.seed, spawn_key=(p, trial))
-  problem_seed, cold_seed, noise_seed, statistics_seed = (
-    int(word) for word in seeds.generate_state(4, np.uint64)
-  )
-  num_public = config.num_public(p)
-  data = problem_lib.simulate(p, config.num_private, num_public, problem_seed)
-  private = least_squares.LeastSquares(
-    data.private_features, data.private_responses, dtype=np.float32
-  )
-
-  def run(groups):
-    """Runs methods, given as (name, map, regularisation, rates), together."""
-    settings = [_settings(config, rates) for *_, rates in groups]
-    results = algorithm_1.mirror_descent_side_by_side(
-      [(group[1], s) for group, s in zip(groups, settings, strict=True)],
-      private.full_batch(),
-      # The same noise for every method: they differ by what they do with it.
-      np.random.default_rng(noise_seed),
-    )
-    found = []
-    for group, grid, result in zip(groups, settings, results, strict=True):
-      found += _outcomes(
-        p,
-        trial,
-        group[0],
-        group[2],
-        grid,
-        losses=private.mean_squared_error(result.average),
-        population_losses=problem_lib.population_mse(
-          result.average, data.theta_star
-        ),
-        last_losses=private.mean_squared_error(result.last),
-      )
-    return found
-
-  def evaluate(method, regularization, theta):
-    theta = theta[:, None]
-    loss = private.mean_squared_error(theta)
-    population = problem_lib.population_mse(theta, data.theta_star)
-    return _outcomes(
-      p, trial, method, regularization, [None], loss, population, loss
-    )
-
-  outcomes = []
-  groups = []  # That wait for their gradients.
-  if 'cold' in config.methods:
-    start = np.random.default_rng(cold_seed).standard_normal(p)
-    cold = mirror_maps.EuclideanMirrorMap(config.cold_stddev * start)
-    groups.append(('cold', cold, math.nan, config.learning_rates))
+  runner = _Runner(config, p, trial)
+  # Those of a regularisation run side by side, the cold start with the first.
+  groups = [runner.cold()] if 'cold' in config.methods else []
   condition_number = math.nan
-  maps = quadratic.quadratic_mirror_maps(
-    data.public_features,
-    data.public_responses,
-    [r / num_public for r in config.regularizations],
-  )
-  if not set(config.methods) - {'cold'}:
-    maps = []
-  for regularization, psi in zip(config.regularizations, maps, strict=False):
-    theta_0 = psi.minimizer()
+  outcomes = []
+  for regularization, psi in runner.public_maps():
     if trial < config.num_condition_numbers and math.isnan(condition_number):
       condition_number = psi.condition_number()
-    if 'public' in config.methods:
-      outcomes += evaluate('public', regularization, theta_0)
-    if 'warm' in config.methods:
-      warm = mirror_maps.EuclideanMirrorMap(theta_0)
-      groups.append(('warm', warm, regularization, config.learning_rates))
-    if 'pda' in config.methods:
-      rates = config.mirror_learning_rates
-      groups.append(('pda', psi, regularization, rates))
-    if 'statistics' in config.methods:
-      theta = baselines.dp_sufficient_statistics(
-        data.private_features,
-        data.private_responses,
-        np.random.default_rng(statistics_seed),
-        epsilon=config.epsilon,
-        delta=config.delta,
-        noise=config.noise,
-        # Known of the simulation without its samples: |x|^2 is 0.3, and y is
-        # N(0, 0.31) over problems.
-        feature_norm=math.sqrt(0.3),
-        response_bound=2.0,
-        center=theta_0,
-      )
-      outcomes += evaluate('statistics', regularization, theta)
+    outcomes += runner.run_without_steps(regularization, psi)
+    theta_0 = psi.minimizer()
+    for method, mirror_map, rates in (
+      ('warm', mirror_maps.EuclideanMirrorMap(theta_0), config.learning_rates),
+      ('pda', psi, config.mirror_learning_rates),
+    ):
+      if method in config.methods:
+        groups.append((method, mirror_map, regularization, rates))
     # Now, since a factor takes 8 p^2 bytes: no two of them at a time.
-    outcomes += run(groups) if groups else []
+    outcomes += runner.run(groups)
     groups = []
-  outcomes += run(groups) if groups else []
+  outcomes += runner.run(groups)
   return Trial(
     p=p,
     trial=trial,
@@ -276,6 +208,125 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     seconds=time.monotonic() - started,
     outcomes=tuple(outcomes),
   )
+
+
+# A method's name, its mirror map, regularisation and learning rates.
+_Group = tuple[str, mirror_maps.MirrorMap, float, tuple[float, ...]]
+
+
+class _Runner:
+  """The problem of a trial, and the runs on it."""
+
+  def __init__(self, config: SimulationConfig, p: int, trial: int):
+    self._config, self._p, self._trial = config, p, trial
+    seeds = np.random.SeedSequence(config.seed, spawn_key=(p, trial))
+    problem_seed, *self._seeds = seeds.generate_state(4, np.uint64).tolist()
+    self._data = problem_lib.simulate(
+      p, config.num_private, config.num_public(p), problem_seed
+    )
+    self._private = least_squares.LeastSquares(
+      self._data.private_features,
+      self._data.private_responses,
+      dtype=np.float32,
+    )
+
+  def cold(self) -> _Group:
+    """DP-SGD from a random start."""
+    rng = np.random.default_rng(self._seeds[0])
+    start = self._config.cold_stddev * rng.standard_normal(self._p)
+    mirror_map = mirror_maps.EuclideanMirrorMap(start)
+    return 'cold', mirror_map, math.nan, self._config.learning_rates
+
+  def public_maps(
+    self,
+  ) -> Iterator[tuple[float, quadratic.QuadraticMirrorMap]]:
+    """Yields what public data give for each regularisation, where needed."""
+    if not set(self._config.methods) - {'cold'}:
+      return
+    num_public = self._config.num_public(self._p)
+    maps = quadratic.quadratic_mirror_maps(
+      self._data.public_features,
+      self._data.public_responses,
+      [r / num_public for r in self._config.regularizations],
+    )
+    yield from zip(self._config.regularizations, maps, strict=True)
+
+  def run(self, groups: list[_Group]) -> list[Outcome]:
+    """Runs the grids of methods side by side."""
+    if not groups:
+      return []
+    grids = [_settings(self._config, rates) for *_, rates in groups]
+    results = algorithm_1.mirror_descent_side_by_side(
+      [(group[1], grid) for group, grid in zip(groups, grids, strict=True)],
+      self._private.full_batch(),
+      # The same noise for every method: they differ by what they do with it.
+      np.random.default_rng(self._seeds[1]),
+    )
+    outcomes = []
+    for group, grid, result in zip(groups, grids, results, strict=True):
+      method, _, regularization, _ = group
+      outcomes += self._outcomes(
+        method, regularization, grid, result.average, result.last
+      )
+    return outcomes
+
+  def run_without_steps(
+    self, regularization: float, psi: quadratic.QuadraticMirrorMap
+  ) -> list[Outcome]:
+    """Runs the baselines that take no steps."""
+    config = self._config
+    thetas = {}
+    if 'public' in config.methods:
+      thetas['public'] = psi.minimizer()
+    if 'statistics' in config.methods:
+      thetas['statistics'] = baselines.dp_sufficient_statistics(
+        self._data.private_features,
+        self._data.private_responses,
+        np.random.default_rng(self._seeds[2]),
+        epsilon=config.epsilon,
+        delta=config.delta,
+        noise=config.noise,
+        # Known of the simulation without its samples: |x|^2 is 0.3, and y is
+        # N(0, 0.31) over problems.
+        feature_norm=math.sqrt(0.3),
+        response_bound=2.0,
+        center=psi.minimizer(),
+      )
+    outcomes = []
+    for method, theta in thetas.items():
+      theta = theta[:, None]
+      outcomes += self._outcomes(method, regularization, [None], theta, theta)
+    return outcomes
+
+  def _outcomes(
+    self,
+    method: str,
+    regularization: float,
+    grid: list[Optional[algorithm_1.Setting]],
+    averages: np.ndarray,
+    lasts: np.ndarray,
+  ) -> list[Outcome]:
+    """One outcome for each setting; None is a method without steps."""
+    losses = self._private.mean_squared_error(averages).tolist()
+    last_losses = self._private.mean_squared_error(lasts).tolist()
+    population_losses = problem_lib.population_mse(
+      averages, self._data.theta_star
+    ).tolist()
+    return [
+      Outcome(
+        p=self._p,
+        trial=self._trial,
+        method=method,
+        regularization=regularization,
+        learning_rate=math.nan if setting is None else setting.learning_rate,
+        clip_norm=math.nan if setting is None else setting.clip_norm,
+        epochs=0 if setting is None else setting.num_steps,
+        loss=losses[i],
+        population_loss=population_losses[i],
+        last_loss=last_losses[i],
+      )
+      for i, setting in enumerate(grid)
+    ]
 
 
 def _settings(
@@ -305,125 +356,3 @@ def _settings(
       learning_rates, config.clip_norms, config.epochs
     )
   ]
-
-
-def _outcomes(
-  p,
-  trial,
-  method,
-  regularization,
-  settings,
-  losses,
-  population_losses,
-  last_losses,
-) -> list[Outcome]:
-  """One outcome for each setting; None is a method without steps."""
-  return [
-    Outcome(
-      p=p,
-      trial=trial,
-      method=method,
-      regularization=regularization,
-      learning_rate=math.nan if setting is None else setting.learning_rate,
-      clip_norm=math.nan if setting is None else setting.clip_norm,
-      epochs=0 if setting is None else setting.num_steps,
-      loss=float(loss),
-      population_loss=float(population_loss),
-      last_loss=float(last_loss),
-    )
-    for setting, loss, population_loss, last_loss in zip(
-      settings, losses, population_losses, last_losses, strict=True
-    )
-  ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-  """The best setting of a method for one p.
-
-  Attributes:
-    p: The number of coefficients.
-    method: One of `METHODS`.
-    num_trials: Trials the means are over.
-    loss: The mean over trials of the mean squared error on the private samples.
-    half_width: Half of the 95 % interval of that mean, by Student's t.
-    population_loss: The mean over trials on samples that were never seen.
-    last_loss: The mean for the last iterate of the same setting.
-    best: The setting; its losses are those of the first trial.
-    losses: Those of the trials, in their order.
-  """
-
-  p: int
-  method: str
-  num_trials: int
-  loss: float
-  half_width: float
-  population_loss: float
-  last_loss: float
-  best: Outcome
-  losses: tuple[float, ...]
-
-
-def summarize(trials: list[Trial]) -> list[Summary]:
-  """Picks, for each p and method, the setting with the least mean loss.
-
-  Args:
-    trials: Finished ones, in any order; all of a p with the same settings.
-
-  Returns:
-    A summary for each p and method, by p and in the order of `METHODS`.
-  """
-  groups = {}
-  for trial in sorted(trials, key=lambda t: (t.p, t.trial)):
-    for outcome in trial.outcomes:
-      key = outcome.p, outcome.method
-      settings = groups.setdefault(key, {})
-      settings.setdefault(outcome.setting, []).append(outcome)
-  return [
-    _summarize_setting(
-      min(settings.values(), key=lambda o: np.mean([x.loss for x in o]))
-    )
-    for _, settings in sorted(
-      groups.items(), key=lambda item: (item[0][0], METHODS.index(item[0][1]))
-    )
-  ]
-
-
-def _summarize_setting(outcomes: list[Outcome]) -> Summary:
-  losses = [outcome.loss for outcome in outcomes]
-  half_width = math.nan
-  if len(losses) > 1:
-    quantile = stats.t.ppf(0.975, len(losses) - 1)
-    half_width = float(quantile * stats.sem(losses))
-  return Summary(
-    p=outcomes[0].p,
-    method=outcomes[0].method,
-    num_trials=len(losses),
-    loss=float(np.mean(losses)),
-    half_width=half_width,
-    population_loss=float(np.mean([o.population_loss for o in outcomes])),
-    last_loss=float(np.mean([o.last_loss for o in outcomes])),
-    best=outcomes[0],
-    losses=tuple(losses),
-  )
-
-
-def paired_difference(first: Summary, second: Summary) -> tuple[float, float]:
-  """The mean of first - second over trials, and half of its 95 % interval.
-
-  Methods of a trial share the problem and the noise, so that their difference
-  is known far better than either loss.
-
-  Raises:
-    ValueError: If they have not the same number of trials.
-  """
-  if first.num_trials != second.num_trials:
-    raise ValueError(
-      f'second must have {first.num_trials} trials, as first. Found'
-      f' {second.num_trials}.'
-    )
-  differences = np.subtract(first.losses, second.losses)
-  if differences.size < 2:
-    return float(differences.mean()), math.nan
-  quantile = stats.t.ppf(0.975, differences.size - 1)
-  return float(differences.mean()), float(quantile * stats.sem(differences))

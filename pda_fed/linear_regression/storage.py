@@ -10,6 +10,7 @@ from typing import Optional
 
 from pda_fed import errors
 from pda_fed.linear_regression import simulation
+from pda_fed.linear_regression import summary as summary_lib
 
 # Attributes that decide which trials there are, not what is in one.
 _EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
@@ -69,7 +70,7 @@ class TrialStore:
     fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
     _write(self._path(trial.p, trial.trial), json.dumps(fields) + '\n')
 
-  def write_tables(self, summaries: list[simulation.Summary]) -> None:
+  def write_tables(self, summaries: list[summary_lib.Summary]) -> None:
     """Writes summary.csv: the best setting of each method and p."""
     rows = []
     for summary in summaries:
