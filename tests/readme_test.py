@@ -33,6 +33,22 @@ def test_library_example_runs_as_written():
   assert all('alpha' in line and 'cosine' in line for line in lines[1:])
 
 
+def test_linear_regression_example_runs_as_written():
+  programs = re.findall(r'```python\n(.*?)```', _README, re.DOTALL)
+  (program,) = [p for p in programs if 'linear_regression.simulate' in p]
+  done = subprocess.run(
+    [sys.executable, '-c', program],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  # The noise is fresh; over problems and noise the loss varies by 0.0005.
+  assert abs(float(done.stdout.strip('[]\n')) - 0.016) < 0.003
+
+
 @pytest.mark.parametrize(
   'page',
   ['README.md', 'bench/README.md', *(f'docs/{p.name}' for p in _DOCS)],

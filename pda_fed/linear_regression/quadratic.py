@@ -13,13 +13,18 @@ Study: Linear Regression") the Hessian H of Psi is the same everywhere. Without
 constraints both lines then have closed forms; the second one is
 
   theta_{t+1} = theta_t - eta H^{-1} (g_t + b_t).
+
+With a constraint set C, what is above is projected onto C by `constraints`.
 """
 
-from typing import Union
+from collections.abc import Iterator, Sequence
+import functools
+from typing import Optional, Union
 
 import numpy as np
 from numpy import typing as npt
 from pda_fed import _validate
+from pda_fed.linear_regression import constraints
 from scipy import linalg
 from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
@@ -41,7 +46,8 @@ class QuadraticMirrorMap:
   for the same learning rate, where X^T X is a multiple of the identity.
 
   The constructor takes O(n p^2 + p^3) time for dense features, a step O(p^2).
-  Everything is computed in float64.
+  A step with a constraint needs all eigenvectors, which are computed when the
+  first one is asked for. Everything is computed in float64.
 
   Attributes:
     num_coefficients: p, the length of theta.
@@ -54,6 +60,7 @@ class QuadraticMirrorMap:
     responses: npt.ArrayLike,
     *,
     regularization: float = 0.0,
+    gram: Optional[np.ndarray] = None,
   ):
     """Factorises the Hessian.
 
@@ -62,6 +69,7 @@ class QuadraticMirrorMap:
       responses: The n public responses y.
       regularization: r, what is added to the diagonal of X^T X / n; at least 0.
         The paper calls it "a small constant", without a value.
+      gram: X^T X / n, where the caller has it; `gram_matrix` computes it.
 
     Raises:
       TypeError: If the features or the responses are not real numbers.
@@ -74,15 +82,22 @@ class QuadraticMirrorMap:
     self._responses = _check_vector('responses', responses, num_samples).copy()
     self._regularization = float(regularization)
 
-    hessian = self._unscaled_hessian()
+    hessian = self._unscaled_hessian(gram)
     # Its largest eigenvalue is at most this, and nearly this where no entry is
     # negative, as in the paper's simulation.
     largest = np.abs(hessian).sum(axis=0).max()
+    self._factor = None
+    smallest = 0.0
     try:
-      self._factor = linalg.cho_factor(hessian, lower=True, check_finite=False)
-      smallest = _smallest_eigenvalue(hessian, self._factor)
+      # Symmetric, so its transpose is the same in the order that LAPACK wants:
+      # nothing is copied.
+      self._factor = linalg.cho_factor(
+        hessian.T, lower=True, overwrite_a=True, check_finite=False
+      )
     except linalg.LinAlgError:
-      smallest = 0.0
+      pass
+    if self._factor is not None:
+      smallest = self._smallest_eigenvalue()
     # Rounding may let the factorisation of a singular matrix pass.
     threshold = self.num_coefficients * np.finfo(np.float64).eps * largest
     if not smallest > threshold:
@@ -103,7 +118,7 @@ class QuadraticMirrorMap:
     Raises:
       ValueError: If `theta` has another shape or is not finite.
     """
-    theta = self._check('theta', theta)
+    theta = _check_vector('theta', theta, self.num_coefficients)
     residuals = self._features @ theta - self._responses
     loss = residuals @ residuals / (2 * residuals.size)
     penalty = self._regularization * (theta @ theta) / 2
@@ -118,7 +133,7 @@ class QuadraticMirrorMap:
     Raises:
       ValueError: If `theta` has another shape or is not finite.
     """
-    theta = self._check('theta', theta)
+    theta = _check_vector('theta', theta, self.num_coefficients)
     residuals = self._features @ theta - self._responses
     loss_gradient = self._features.T @ residuals / residuals.size
     return self.scale * (loss_gradient + self._regularization * theta)
@@ -127,16 +142,25 @@ class QuadraticMirrorMap:
     """Returns H, computed anew: steps need only its factors."""
     return self.scale * self._unscaled_hessian()
 
-  def minimizer(self) -> np.ndarray:
-    """Returns argmin Psi: exact pre-training on the public samples."""
-    moments = self._features.T @ self._responses / self._responses.size
-    return self._solve(moments)
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    """Returns argmin Psi over C: exact pre-training on the public samples.
+
+    Args:
+      constraint: C; by default there is none.
+
+    Raises:
+      ValueError: If C is empty.
+    """
+    # Psi(theta) is B_Psi(theta, m) up to a constant, m its minimizer.
+    return self._project(self._minimizer, constraint)
 
   def precondition(self, vector: npt.ArrayLike) -> np.ndarray:
     """Returns H^{-1} times the vector, which is never longer than the vector.
 
     Args:
-      vector: A vector of p numbers.
+      vector: A vector of p numbers, or a block of shape (p, columns).
 
     Raises:
       ValueError: If `vector` has another shape or is not finite.
@@ -147,72 +171,186 @@ class QuadraticMirrorMap:
     self,
     theta: npt.ArrayLike,
     noisy_gradient: npt.ArrayLike,
-    learning_rate: float,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
   ) -> np.ndarray:
-    """Returns argmin eta <g + b, .> + B_Psi(., theta), without constraints.
+    """Returns argmin over C of eta <g + b, .> + B_Psi(., theta).
 
     Args:
-      theta: The coefficients theta_t.
+      theta: The coefficients theta_t, or a block of shape (p, columns).
       noisy_gradient: g_t + b_t, the private gradient, clipped and noised.
-      learning_rate: eta, positive.
+      learning_rate: eta, positive; for a block also one for each column.
+      constraint: C; by default there is none.
+      t: Not used: the map is the same at every step.
 
     Returns:
       theta_{t+1}.
 
     Raises:
-      ValueError: If a vector does not have p finite numbers, or if
-        `learning_rate` is not positive and finite.
+      ValueError: If a vector does not have p finite numbers, if `learning_rate`
+        is not positive and finite, or if C is empty.
     """
-    _validate.positive(learning_rate=learning_rate)
+    del t
+    for rate in np.ravel(learning_rate).tolist():
+      _validate.positive(learning_rate=rate)
     theta = self._check('theta', theta)
     noisy_gradient = self._check('noisy_gradient', noisy_gradient)
-    return theta - learning_rate * self.precondition(noisy_gradient)
+    if theta.shape != noisy_gradient.shape:
+      raise ValueError(
+        f'noisy_gradient must have the shape {theta.shape} of theta. Found '
+        f'{noisy_gradient.shape}.'
+      )
+    moved = theta - learning_rate * self.precondition(noisy_gradient)
+    return self._project(moved, constraint)
+
+  def condition_number(self) -> float:
+    """Returns the ratio of the extreme eigenvalues of X^T X that are not 0.
+
+    In the paper's simulation one eigenvalue is 0 for every p (see `problem`);
+    no sample depends on its direction, so that it says nothing about the loss.
+    """
+    hessian = sparse_linalg.LinearOperator(
+      (self.num_coefficients, self.num_coefficients),
+      matvec=lambda v: self._features.T @ (self._features @ v),
+      dtype=np.float64,
+    )
+    (largest,) = sparse_linalg.eigsh(
+      hessian,
+      k=1,
+      tol=1e-6,
+      v0=np.ones(self.num_coefficients),
+      return_eigenvectors=False,
+    )
+    largest /= self._responses.size
+    threshold = 1e-9 * largest
+    # A few at the lower end are enough, unless most of them are 0.
+    for k in (2, 8, 32):
+      if k >= self.num_coefficients:
+        break
+      try:
+        inverse = self._lanczos(k, tol=1e-4)
+      except sparse_linalg.ArpackError:
+        break
+      eigenvalues = np.sort(1.0 / inverse) - self._regularization
+      nonzero = eigenvalues[eigenvalues > threshold]
+      if nonzero.size:
+        return float(largest / nonzero[0])
+    eigenvalues = linalg.eigvalsh(gram_matrix(self._features))
+    return float(largest / eigenvalues[eigenvalues > threshold].min())
 
   def _check(self, name: str, vector: npt.ArrayLike) -> np.ndarray:
-    return _check_vector(name, vector, self.num_coefficients)
+    return _check_vector(name, vector, self.num_coefficients, blocks=True)
 
-  def _unscaled_hessian(self) -> np.ndarray:
-    gram = self._features.T @ self._features
-    if sparse.issparse(gram):
-      gram = gram.toarray()
-    gram /= self._responses.size
-    gram[np.diag_indices_from(gram)] += self._regularization
-    return gram
+  def _unscaled_hessian(self, gram: Optional[np.ndarray] = None) -> np.ndarray:
+    if gram is None:
+      hessian = gram_matrix(self._features)
+    else:
+      size = self.num_coefficients
+      if gram.shape != (size, size):
+        raise ValueError(
+          f'gram must have the shape {(size, size)}. Found {gram.shape}.'
+        )
+      hessian = gram.copy()
+    hessian[np.diag_indices_from(hessian)] += self._regularization
+    return hessian
+
+  @functools.cached_property
+  def _minimizer(self) -> np.ndarray:
+    moments = self._features.T @ self._responses / self._responses.size
+    return self._solve(moments)
+
+  @functools.cached_property
+  def _eigenbasis(self) -> tuple[np.ndarray, np.ndarray]:
+    return linalg.eigh(self._unscaled_hessian(), check_finite=False)
+
+  def _project(
+    self, theta: np.ndarray, constraint: Optional[constraints.ConstraintSet]
+  ) -> np.ndarray:
+    if constraint is None:
+      return theta.copy()
+    if theta.ndim == 2:
+      return np.stack([self._project(t, constraint) for t in theta.T], axis=1)
+    eigenvalues, basis = self._eigenbasis
+    projected = constraints.project_quadratic(
+      basis.T @ theta, basis.T @ self._minimizer, eigenvalues, constraint
+    )
+    return basis @ projected
 
   def _solve(self, vector: np.ndarray) -> np.ndarray:
     # The check would read the whole factor at every step.
     return linalg.cho_solve(self._factor, vector, check_finite=False)
 
-
-def _smallest_eigenvalue(hessian: np.ndarray, factor: tuple) -> float:
-  """Returns the smallest eigenvalue of a factorised positive matrix."""
-  size = hessian.shape[0]
-  if size >= _MIN_SIZE_FOR_LANCZOS:
-    # Lanczos on the inverse takes a second for p = 6000, a dense solver twenty.
-    inverse = sparse_linalg.LinearOperator(
-      (size, size),
-      matvec=lambda v: linalg.cho_solve(factor, v, check_finite=False),
-      dtype=np.float64,
+  def _lanczos(self, k: int, tol: float) -> np.ndarray:
+    """The k largest eigenvalues of the inverse of the unscaled Hessian."""
+    size = self.num_coefficients
+    return sparse_linalg.eigsh(
+      sparse_linalg.LinearOperator(
+        (size, size), matvec=self._solve, dtype=np.float64
+      ),
+      k=k,
+      which='LA',
+      v0=np.random.default_rng(0).standard_normal(size),
+      tol=tol,
+      maxiter=100,
+      return_eigenvectors=False,
     )
-    try:
-      (largest,) = sparse_linalg.eigsh(
-        inverse,
-        k=1,
-        which='LA',
-        v0=np.random.default_rng(0).standard_normal(size),
-        # Bounds the relative error. With 0, an eigenvalue of multiplicity
-        # 2 or more, as duplicated features make them, never converges.
-        tol=1e-10,
-        maxiter=100,
-        return_eigenvectors=False,
-      )
-      return 1.0 / largest
-    except sparse_linalg.ArpackError:
-      pass  # The dense solver below always converges.
-  (smallest,) = linalg.eigh(
-    hessian, eigvals_only=True, subset_by_index=[0, 0], check_finite=False
-  )
-  return smallest
+
+  def _smallest_eigenvalue(self) -> float:
+    """The smallest eigenvalue of the unscaled Hessian, once factorised."""
+    if self.num_coefficients >= _MIN_SIZE_FOR_LANCZOS:
+      # Lanczos on the inverse takes a second for p = 6000, a dense solver
+      # twenty. `tol` bounds the relative error; with 0, an eigenvalue of
+      # multiplicity 2 or more, as duplicated features make them, never
+      # converges.
+      try:
+        return float(1.0 / self._lanczos(1, tol=1e-10)[0])
+      except sparse_linalg.ArpackError:
+        pass  # The dense solver below always converges.
+    (smallest,) = linalg.eigh(
+      self._unscaled_hessian(),
+      eigvals_only=True,
+      subset_by_index=[0, 0],
+      check_finite=False,
+    )
+    return float(smallest)
+
+
+def gram_matrix(
+  features: Union[np.ndarray, sparse.spmatrix],
+) -> np.ndarray:
+  """Returns X^T X / n as a dense array."""
+  gram = features.T @ features
+  if sparse.issparse(gram):
+    gram = gram.toarray()
+  gram /= features.shape[0]
+  return gram
+
+
+def quadratic_mirror_maps(
+  features: Union[npt.ArrayLike, sparse.spmatrix],
+  responses: npt.ArrayLike,
+  regularizations: Sequence[float],
+) -> Iterator[QuadraticMirrorMap]:
+  """Yields a mirror map for each regularisation; X^T X is computed once.
+
+  Args:
+    features: As for `QuadraticMirrorMap`.
+    responses: As for `QuadraticMirrorMap`.
+    regularizations: One for each map.
+
+  Yields:
+    The maps, each when it is asked for: a factor takes 8 p^2 bytes.
+
+  Raises:
+    ValueError: As `QuadraticMirrorMap` does.
+  """
+  features = _check_features(features)
+  gram = gram_matrix(features)
+  for regularization in regularizations:
+    yield QuadraticMirrorMap(
+      features, responses, regularization=regularization, gram=gram
+    )
 
 
 def _check_features(
@@ -238,16 +376,21 @@ def _check_features(
   return checked.astype(np.float64)
 
 
-def _check_vector(name: str, vector: npt.ArrayLike, size: int) -> np.ndarray:
-  """Returns the vector as float64, or raises."""
+def _check_vector(
+  name: str, vector: npt.ArrayLike, size: int, blocks: bool = False
+) -> np.ndarray:
+  """Returns the vector, or the block if they may be, as float64, or raises."""
   vector = np.asarray(vector)
   if vector.dtype.kind not in 'iuf':
     raise TypeError(
       f'{name} must be real numbers. Found the dtype {vector.dtype}.'
     )
-  if vector.shape != (size,):
+  if vector.shape != (size,) and not (
+    blocks and vector.ndim == 2 and vector.shape[0] == size
+  ):
+    allowed = f'({size},) or ({size}, columns)' if blocks else f'({size},)'
     raise ValueError(
-      f'{name} must have the shape ({size},). Found {vector.shape}.'
+      f'{name} must have the shape {allowed}. Found {vector.shape}.'
     )
   if not np.isfinite(vector).all():
     raise ValueError(f'{name} must be finite. Found NaN or infinity.')

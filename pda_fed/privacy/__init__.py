@@ -1,13 +1,14 @@
 """One frozen plan for sampling, clipping, noise and the epsilon they cost.
 
-`PrivacyPlan` and `SeedStreams` need numpy alone. Everything that accounts
-needs dp_accounting, which is imported when it is first used, so that an engine
-can hold a plan on a machine without it.
+`PrivacyPlan`, `SeedStreams` and `algorithm_1_noise_stddev` need numpy alone.
+Everything that accounts needs dp_accounting, which is imported when it is first
+used, so that an engine can hold a plan on a machine without it.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
+from pda_fed.privacy.closed_form import algorithm_1_noise_stddev
 from pda_fed.privacy.plan import AdaptiveClipping
 from pda_fed.privacy.plan import PrivacyPlan
 from pda_fed.privacy.plan import round_up
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
   from pda_fed.privacy.accounting import epsilon
   from pda_fed.privacy.accounting import epsilon_curve
   from pda_fed.privacy.accounting import tightest_accountant
-  from pda_fed.privacy.calibration import algorithm_1_noise_stddev
   from pda_fed.privacy.calibration import calibrate
   from pda_fed.privacy.calibration import max_rounds
   from pda_fed.privacy.calibration import tight_noise_stddev
 
 # Names that need dp_accounting, and the modules they come from.
 _LAZY = {
-  'algorithm_1_noise_stddev': 'calibration',
   'calibrate': 'calibration',
   'dp_event': 'accounting',
   'epsilon': 'accounting',

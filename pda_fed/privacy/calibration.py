@@ -145,36 +145,6 @@ def max_rounds(
   return good
 
 
-def algorithm_1_noise_stddev(
-  *,
-  lipschitz: float,
-  rounds: int,
-  epsilon: float,
-  delta: float,
-  population: int,
-) -> float:
-  """The noise that Algorithm 1 of the paper adds to the mean gradient.
-
-  sigma^2 = 8 L^2 T log(1/delta) / (epsilon n)^2, for T full-batch steps on n
-  examples with gradients of norm at most L. Compare `tight_noise_stddev`.
-
-  Args:
-    lipschitz: L.
-    rounds: T.
-    epsilon: The target.
-    delta: The target.
-    population: n, the number of private examples.
-
-  Raises:
-    ValueError: If an argument is out of its range.
-  """
-  _validate.positive(lipschitz=lipschitz, epsilon=epsilon)
-  _validate.integers(1, rounds=rounds, population=population)
-  _validate.between(0, 1, delta=delta)
-  variance = 8 * lipschitz**2 * rounds * math.log(1 / delta)
-  return math.sqrt(variance) / (epsilon * population)
-
-
 def tight_noise_stddev(
   *,
   lipschitz: float,

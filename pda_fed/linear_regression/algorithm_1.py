@@ -1,0 +1,164 @@
+"""Algorithm 1: public data-assisted differentially private mirror descent.
+
+"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
+ICML 2022, arXiv:2112.00193), Algorithm 1, as written:
+
+  theta_0     = argmin Psi(theta),
+  theta_{t+1} = argmin eta_t <g_t + b_t, theta> + B_Psi(theta, theta_t)
+
+over C for t = 0, ..., T-1, where g_t is the clipped mean gradient and b_t ~
+N(0, sigma^2 I); the result is the mean of theta_1, ..., theta_T. What is known
+from public data enters by Psi and C alone: after b_t everything is
+post-processing.
+
+With `EuclideanMirrorMap` this is DP-SGD, from wherever the map's minimizer is.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+from typing import Optional, Union
+
+import numpy as np
+from pda_fed import _validate
+from pda_fed.linear_regression import constraints
+from pda_fed.linear_regression import least_squares
+from pda_fed.linear_regression import mirror_maps
+
+LearningRate = Union[float, Callable[[int], float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+  """The numbers of one run of Algorithm 1.
+
+  Attributes:
+    learning_rate: eta, or a function of t.
+    clip_norm: L.
+    num_steps: T.
+    noise_stddev: sigma, of the noise on each coordinate of the mean gradient;
+      from `privacy.algorithm_1_noise_stddev` or `privacy.tight_noise_stddev`.
+  """
+
+  learning_rate: LearningRate
+  clip_norm: float
+  num_steps: int
+  noise_stddev: float
+
+  def __post_init__(self):
+    if not callable(self.learning_rate):
+      _validate.positive(learning_rate=self.learning_rate)
+    _validate.positive(clip_norm=self.clip_norm)
+    _validate.integers(1, num_steps=self.num_steps)
+    _validate.non_negative(noise_stddev=self.noise_stddev)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+  """What `mirror_descent` returns, a column for each setting.
+
+  Attributes:
+    average: The mean of theta_1, ..., theta_T: what Algorithm 1 returns.
+    last: theta_T.
+  """
+
+  average: np.ndarray
+  last: np.ndarray
+
+
+def mirror_descent(
+  mirror_map: mirror_maps.MirrorMap,
+  gradient_fn: least_squares.GradientFn,
+  settings: Sequence[Setting],
+  rng: np.random.Generator,
+  *,
+  constraint: Optional[constraints.ConstraintSet] = None,
+) -> Result:
+  """Runs Algorithm 1 for all settings side by side.
+
+  The settings share the draws of the noise, each with its own sigma. So each of
+  them alone is private as its sigma says, and they compare with less noise; the
+  release of more than one is not what a setting's epsilon is about.
+
+  Args:
+    mirror_map: Psi.
+    gradient_fn: Of thetas (p, columns), the step t and clip norms (columns,);
+      returns the clipped mean gradients, without noise.
+    settings: The runs.
+    rng: Of the noise. A run that is to be private needs a fresh secret one.
+    constraint: C; by default there is none.
+
+  Returns:
+    The `Result`, with columns in the order of `settings`.
+
+  Raises:
+    ValueError: If there are no settings, or if a learning rate is not positive.
+  """
+  (result,) = mirror_descent_side_by_side(
+    [(mirror_map, settings)], gradient_fn, rng, constraint=constraint
+  )
+  return result
+
+
+def mirror_descent_side_by_side(
+  groups: Sequence[tuple[mirror_maps.MirrorMap, Sequence[Setting]]],
+  gradient_fn: least_squares.GradientFn,
+  rng: np.random.Generator,
+  *,
+  constraint: Optional[constraints.ConstraintSet] = None,
+) -> list[Result]:
+  """Runs `mirror_descent` for several mirror maps in one loop.
+
+  Gradients of all runs are computed together, which takes one pass over the
+  samples instead of one for each map.
+
+  Args:
+    groups: Mirror maps and the settings to run with each.
+    gradient_fn: As for `mirror_descent`.
+    rng: As for `mirror_descent`; all runs share its draws.
+    constraint: As for `mirror_descent`.
+
+  Returns:
+    A `Result` for each mirror map.
+
+  Raises:
+    ValueError: As `mirror_descent` does.
+  """
+  if not groups or not all(settings for _, settings in groups):
+    raise ValueError('settings must not be empty. Found [].')
+  runs = [run for _, settings in groups for run in settings]
+  num_steps = np.array([run.num_steps for run in runs])
+  clip_norms = np.array([run.clip_norm for run in runs])
+  stddevs = np.array([run.noise_stddev for run in runs])
+  owners = np.repeat(
+    np.arange(len(groups)), [len(settings) for _, settings in groups]
+  )
+  starts = [psi.minimizer(constraint) for psi, _ in groups]
+  thetas = np.stack([starts[owner] for owner in owners], axis=1)
+  sums = np.zeros_like(thetas)
+  for t in range(num_steps.max()):
+    (active,) = np.nonzero(num_steps > t)
+    current = np.ascontiguousarray(thetas[:, active])
+    noisy = gradient_fn(current, t, clip_norms[active])
+    noisy = noisy + rng.standard_normal((len(thetas), 1)) * stddevs[active]
+    rates = np.array([_rate(runs[i].learning_rate, t) for i in active])
+    for owner, (psi, _) in enumerate(groups):
+      mine = owners[active] == owner
+      if mine.any():
+        current[:, mine] = psi.step(
+          current[:, mine], noisy[:, mine], rates[mine], constraint, t
+        )
+    thetas[:, active] = current
+    sums[:, active] += current
+  averages = sums / num_steps
+  return [
+    Result(average=averages[:, owners == i], last=thetas[:, owners == i])
+    for i in range(len(groups))
+  ]
+
+
+def _rate(learning_rate: LearningRate, t: int) -> float:
+  if not callable(learning_rate):
+    return learning_rate
+  rate = learning_rate(t)
+  _validate.positive(**{f'learning_rate({t})': rate})
+  return rate

@@ -1,0 +1,121 @@
+"""What users compare mirror descent with: no private data, or no iterations."""
+
+from typing import Literal, Optional, Union
+
+import numpy as np
+from pda_fed import _validate
+from pda_fed import privacy
+from scipy import linalg
+from scipy import sparse
+
+Noise = Literal['algorithm_1', 'tight']
+
+
+def noise_stddev(
+  noise: Noise,
+  *,
+  clip_norm: float,
+  rounds: int,
+  epsilon: float,
+  delta: float,
+  population: int,
+) -> float:
+  """The noise on a mean of clipped gradients, by formula or by accountant.
+
+  Args:
+    noise: 'algorithm_1', the formula of Algorithm 1, or 'tight', the least that
+      PLD allows (needs dp_accounting).
+    clip_norm: L.
+    rounds: T, full-batch steps.
+    epsilon: The target.
+    delta: The target.
+    population: n.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  _validate.one_of(('algorithm_1', 'tight'), noise=noise)
+  function = (
+    privacy.algorithm_1_noise_stddev
+    if noise == 'algorithm_1'
+    else privacy.tight_noise_stddev
+  )
+  return function(
+    lipschitz=clip_norm,
+    rounds=rounds,
+    epsilon=epsilon,
+    delta=delta,
+    population=population,
+  )
+
+
+def dp_sufficient_statistics(
+  features: Union[np.ndarray, sparse.spmatrix],
+  responses: np.ndarray,
+  rng: np.random.Generator,
+  *,
+  epsilon: float,
+  delta: float,
+  feature_norm: float,
+  response_bound: float,
+  noise: Noise = 'algorithm_1',
+  center: Optional[np.ndarray] = None,
+) -> np.ndarray:
+  """Least squares from a noised X^T X and a noised X^T y.
+
+  Rows are scaled to a norm of at most `feature_norm`, responses clipped to
+  `response_bound`. A sample then changes the upper triangle of X^T X and X^T y,
+  together, by at most B sqrt(B^2 + R^2) in norm, and one Gaussian release of
+  both is private. The noised X^T X is seldom positive definite; a ridge of
+  twice the spectral norm of the noise, which is near 2 s sqrt(p), mends that.
+
+  Args:
+    features: X, an (n, p) array or SciPy sparse matrix.
+    responses: The n responses.
+    rng: Of the noise.
+    epsilon: Of the release.
+    delta: Of the release.
+    feature_norm: B.
+    response_bound: R.
+    noise: As for `noise_stddev`.
+    center: Where the ridge pulls to, public coefficients for example; by
+      default 0.
+
+  Returns:
+    The coefficients.
+
+  Raises:
+    ValueError: If a number is out of its range.
+  """
+  _validate.positive(feature_norm=feature_norm, response_bound=response_bound)
+  features = sparse.csr_matrix(features, dtype=np.float64)
+  p = features.shape[1]
+  norms = np.sqrt(np.asarray(features.multiply(features).sum(axis=1)).ravel())
+  shrink = np.minimum(1.0, feature_norm / np.maximum(norms, feature_norm))
+  features = sparse.diags(shrink) @ features
+  responses = np.clip(responses, -response_bound, response_bound)
+  stddev = noise_stddev(
+    noise,
+    clip_norm=feature_norm * np.hypot(feature_norm, response_bound),
+    rounds=1,
+    epsilon=epsilon,
+    delta=delta,
+    population=1,  # The statistics are sums, not means.
+  )
+  gram = (features.T @ features).toarray()
+  upper = np.triu(rng.standard_normal((p, p)))
+  gram += stddev * (upper + np.triu(upper, 1).T)
+  moments = features.T @ responses + stddev * rng.standard_normal(p)
+  # From here on everything is post-processing.
+  center = np.zeros(p) if center is None else np.asarray(center, np.float64)
+  target = moments - gram @ center
+  ridge = 2 * (2 * stddev * np.sqrt(p))
+  while True:
+    shifted = gram.copy()
+    shifted[np.diag_indices(p)] += ridge
+    try:
+      factor = linalg.cho_factor(shifted, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+      ridge *= 1.5
+      continue
+    return center + linalg.cho_solve(factor, target, check_finite=False)

@@ -1,0 +1,170 @@
+"""The excess-risk bounds of the linear-regression theorem, as functions.
+
+Section "Case Study: Linear Regression" of "Public Data-Assisted Mirror Descent
+for Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). For
+features of norm at most 1, whose second moments have the eigenvalues lambda_i,
+
+  chi = max{1 / lambda_min, lambda_max n_pub}
+        * sum_i min{1, log(1/delta) / (lambda_i^2 n_pub)},
+
+and the excess population risk is at most, without constants and logarithms,
+
+  PDA-DPMD: chi log(1/delta) / (epsilon n)^2 + 1 / (lambda_min n),
+  DP-SGD:   p / lambda_min log(1/delta) / (epsilon n)^2 + 1 / (lambda_min n).
+
+What the O() of the theorem hides is taken as 1: numbers compare with each
+other, they are no error of any model.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import math
+
+import numpy as np
+from numpy import typing as npt
+from pda_fed import _validate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bound:
+  """A bound on the excess population risk.
+
+  Attributes:
+    privacy: The term that privacy costs.
+    sampling: The term of a finite number of private samples.
+  """
+
+  privacy: float
+  sampling: float
+
+  @property
+  def total(self) -> float:
+    """Both terms."""
+    return self.privacy + self.sampling
+
+
+def chi(eigenvalues: npt.ArrayLike, num_public: float, delta: float) -> float:
+  """Returns chi of the theorem.
+
+  Args:
+    eigenvalues: lambda_i, in (0, 1].
+    num_public: n_pub; a power of p need not be an integer.
+    delta: As in (epsilon, delta).
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  eigenvalues = _check_eigenvalues(eigenvalues)
+  _validate.positive(num_public=num_public)
+  _validate.between(0, 1, delta=delta)
+  convexity = max(1 / eigenvalues.min(), eigenvalues.max() * num_public)
+  axes = math.log(1 / delta) / (eigenvalues**2 * num_public)
+  return float(convexity * np.minimum(1.0, axes).sum())
+
+
+def pda_dpmd_bound(
+  eigenvalues: npt.ArrayLike,
+  *,
+  num_public: float,
+  num_private: float,
+  epsilon: float,
+  delta: float,
+) -> Bound:
+  """Returns the theorem's bound for PDA-DPMD.
+
+  Args:
+    eigenvalues: lambda_i, in (0, 1].
+    num_public: n_pub, at most n_priv.
+    num_private: n_priv.
+    epsilon: Of the run.
+    delta: Of the run.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  if num_public > num_private:
+    raise ValueError(
+      f'num_public must be at most num_private, {num_private!r}. Found'
+      f' {num_public!r}.'
+    )
+  size = chi(eigenvalues, num_public, delta)
+  return _bound(size, eigenvalues, num_private, epsilon, delta)
+
+
+def dp_sgd_bound(
+  eigenvalues: npt.ArrayLike,
+  *,
+  num_private: float,
+  epsilon: float,
+  delta: float,
+) -> Bound:
+  """Returns the bound of DP-SGD, for losses that are lambda_min-convex.
+
+  Args:
+    eigenvalues: lambda_i, in (0, 1].
+    num_private: n_priv.
+    epsilon: Of the run.
+    delta: Of the run.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  eigenvalues = _check_eigenvalues(eigenvalues)
+  size = eigenvalues.size / eigenvalues.min()
+  return _bound(size, eigenvalues, num_private, epsilon, delta)
+
+
+def isotropic(p: int) -> np.ndarray:
+  """The text's first example: all eigenvalues are 1/p."""
+  _validate.integers(1, p=p)
+  return np.full(p, 1 / p)
+
+
+def one_flat_direction(p: int) -> np.ndarray:
+  """The text's second example: one eigenvalue is p^-1.5, the others are 1/p."""
+  eigenvalues = isotropic(p)
+  eigenvalues[0] = p**-1.5
+  return eigenvalues
+
+
+def growth_exponent(
+  function: Callable[[int], float], low: int = 10_000, high: int = 1_000_000
+) -> float:
+  """Returns e where a function of p grows like p^e between two values of p.
+
+  Example:
+
+    >>> round(growth_exponent(lambda p: 3 * p**2), 6)
+    2.0
+  """
+  return math.log(function(high) / function(low)) / math.log(high / low)
+
+
+def _bound(
+  size: float,
+  eigenvalues: npt.ArrayLike,
+  num_private: float,
+  epsilon: float,
+  delta: float,
+) -> Bound:
+  _validate.positive(num_private=num_private, epsilon=epsilon)
+  _validate.between(0, 1, delta=delta)
+  return Bound(
+    privacy=size * math.log(1 / delta) / (epsilon * num_private) ** 2,
+    sampling=float(1 / (np.min(eigenvalues) * num_private)),
+  )
+
+
+def _check_eigenvalues(eigenvalues: npt.ArrayLike) -> np.ndarray:
+  eigenvalues = np.asarray(eigenvalues, np.float64)
+  if eigenvalues.ndim != 1 or not eigenvalues.size:
+    raise ValueError(
+      f'eigenvalues must be a vector. Found the shape {eigenvalues.shape}.'
+    )
+  low, high = float(eigenvalues.min()), float(eigenvalues.max())
+  if not 0 < low <= high <= 1:
+    raise ValueError(
+      'eigenvalues must be in (0, 1], as those of features of norm at most 1'
+      f' are. Found values from {low!r} to {high!r}.'
+    )
+  return eigenvalues

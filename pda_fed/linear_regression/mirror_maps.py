@@ -1,0 +1,378 @@
+"""Mirror maps: what Algorithm 1 asks of Psi.
+
+A mirror map of "Public Data-Assisted Mirror Descent for Private Model Training"
+(Amid et al., ICML 2022, arXiv:2112.00193) is smooth and strictly convex.
+Algorithm 1 needs its minimizer over C and the step
+
+  argmin over C of eta <g, theta> + B_Psi(theta, theta_t).
+
+`QuadraticMirrorMap` has it in closed form; `EuclideanMirrorMap` makes Algorithm
+1 DP-SGD; `SmoothMirrorMap` takes any Psi and its gradient, and solves for the
+step; `FirstOrderMirrorMap` is the paper's approximation of it, equation (3).
+"""
+
+from collections.abc import Callable
+from typing import Optional, Protocol
+
+import numpy as np
+from numpy import typing as npt
+from pda_fed import _validate
+from pda_fed import schedules
+from pda_fed.linear_regression import constraints
+from scipy import optimize
+
+
+class MirrorMap(Protocol):
+  """What `mirror_descent` uses of a mirror map.
+
+  Thetas and gradients are vectors of p numbers, or blocks of shape (p, columns)
+  whose columns are runs side by side.
+  """
+
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    """Returns argmin Psi over C: where Algorithm 1 starts."""
+
+  def step(
+    self,
+    theta: npt.ArrayLike,
+    noisy_gradient: npt.ArrayLike,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
+  ) -> np.ndarray:
+    """Returns argmin over C of eta <g + b, .> + B_Psi(., theta).
+
+    Args:
+      theta: theta_t.
+      noisy_gradient: g_t + b_t.
+      learning_rate: eta_t, for a block also one for each column.
+      constraint: C; by default there is none.
+      t: Counts steps from 0, for maps that change with it.
+    """
+
+
+class EuclideanMirrorMap:
+  """Psi(theta) = |theta - start|^2 / 2, with which Algorithm 1 is DP-SGD.
+
+  A random start makes it DP-SGD from a cold start, the public minimizer from a
+  warm one.
+  """
+
+  def __init__(self, start: npt.ArrayLike):
+    """Takes the minimizer of Psi.
+
+    Args:
+      start: A vector; where runs start.
+
+    Raises:
+      ValueError: If `start` is not a vector of finite numbers.
+    """
+    self._start = np.array(start, dtype=np.float64)
+    if self._start.ndim != 1 or not np.isfinite(self._start).all():
+      raise ValueError(
+        f'start must be a vector of finite numbers. Found {start!r}.'
+      )
+
+  def value(self, theta: npt.ArrayLike) -> float:
+    """Returns Psi(theta)."""
+    return float(np.sum((np.asarray(theta) - self._start) ** 2)) / 2
+
+  def gradient(self, theta: npt.ArrayLike) -> np.ndarray:
+    """Returns the gradient of Psi at theta."""
+    return np.asarray(theta) - self._start
+
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    return _project_euclidean(self._start.copy(), constraint)
+
+  def step(
+    self,
+    theta: npt.ArrayLike,
+    noisy_gradient: npt.ArrayLike,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
+  ) -> np.ndarray:
+    del t
+    moved = np.asarray(theta) - learning_rate * np.asarray(noisy_gradient)
+    return _project_euclidean(moved, constraint)
+
+
+class SmoothMirrorMap:
+  """A mirror map from callables; its step is solved by inner iterations.
+
+  Example:
+
+    >>> psi = SmoothMirrorMap(
+    ...   lambda theta: np.exp(theta).sum() - theta.sum(),
+    ...   lambda theta: np.exp(theta) - 1,
+    ...   num_coefficients=1,
+    ... )
+    >>> # exp(theta_1) - 1 = exp(0) - 1 + 0.5
+    >>> psi.step(np.zeros(1), [-1.0], 0.5).round(4)
+    array([0.4055])
+
+  Attributes:
+    num_evaluations: How often Psi and its gradient were evaluated by steps.
+  """
+
+  def __init__(
+    self,
+    value: Callable[[np.ndarray], float],
+    gradient: Callable[[np.ndarray], np.ndarray],
+    *,
+    num_coefficients: int,
+    bregman_step: Optional[
+      Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+    ] = None,
+    tolerance: float = 1e-9,
+    max_iterations: int = 1000,
+    debug: bool = False,
+  ):
+    """Takes the callables.
+
+    Args:
+      value: Psi, of a vector.
+      gradient: Its gradient, of a vector.
+      num_coefficients: p.
+      bregman_step: Of theta_t, g and eta; theta_{t+1} without constraints,
+        where it has a closed form. By default L-BFGS finds it.
+      tolerance: Of the largest component of the gradient of the step's
+        objective.
+      max_iterations: Of L-BFGS at a step; it warns of nothing when they end, so
+        that a few of them make an inexact step of known cost.
+      debug: Check the gradient against finite differences at each step.
+
+    Raises:
+      ValueError: If a number is out of range.
+    """
+    _validate.integers(1, num_coefficients=num_coefficients)
+    _validate.integers(1, max_iterations=max_iterations)
+    _validate.positive(tolerance=tolerance)
+    self._value = value
+    self._gradient = gradient
+    self._bregman_step = bregman_step
+    self._num_coefficients = num_coefficients
+    self._tolerance = tolerance
+    self._max_iterations = max_iterations
+    self._debug = debug
+    self.num_evaluations = 0
+
+  def value(self, theta: npt.ArrayLike) -> float:
+    """Returns Psi(theta)."""
+    return float(self._value(np.asarray(theta, np.float64)))
+
+  def gradient(self, theta: npt.ArrayLike) -> np.ndarray:
+    """Returns the gradient of Psi at theta."""
+    return np.asarray(self._gradient(np.asarray(theta, np.float64)))
+
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    start = np.zeros(self._num_coefficients)
+    if self._debug:
+      check_gradient(self.value, self.gradient, start)
+    # argmin Psi is the step that cancels the gradient of Psi.
+    target = np.zeros(self._num_coefficients)
+    return self._solve(start, target, constraint, self._max_iterations * 10)
+
+  def step(
+    self,
+    theta: npt.ArrayLike,
+    noisy_gradient: npt.ArrayLike,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
+  ) -> np.ndarray:
+    del t
+    theta = np.asarray(theta, np.float64)
+    noisy_gradient = np.asarray(noisy_gradient, np.float64)
+    if theta.ndim == 2:
+      rates = np.broadcast_to(learning_rate, theta.shape[1])
+      columns = zip(theta.T, noisy_gradient.T, rates, strict=True)
+      return np.stack([self.step(*c, constraint) for c in columns], axis=1)
+    learning_rate = float(learning_rate)
+    _validate.positive(learning_rate=learning_rate)
+    if self._debug:
+      check_gradient(self.value, self.gradient, theta)
+    if self._bregman_step is not None and constraint is None:
+      return self._bregman_step(theta, noisy_gradient, learning_rate)
+    target = self.gradient(theta) - learning_rate * noisy_gradient
+    self.num_evaluations += 1
+    return self._solve(theta, target, constraint, self._max_iterations)
+
+  def _solve(
+    self,
+    start: np.ndarray,
+    target: np.ndarray,
+    constraint: Optional[constraints.ConstraintSet],
+    max_iterations: int,
+  ) -> np.ndarray:
+    """Returns the theta of C that minimizes Psi(theta) - <target, theta>."""
+    if constraint is None:
+      return self._minimize(start, target, 0.0, max_iterations)
+    _check_ball(constraint)
+    theta = self._minimize(start, target, 0.0, max_iterations)
+    radius = constraint.radius
+    if np.linalg.norm(theta) <= radius:
+      return theta
+
+    def excess(multiplier: float) -> float:
+      solution = self._minimize(theta, target, multiplier, max_iterations)
+      return float(np.linalg.norm(solution)) - radius
+
+    high = 1.0
+    while excess(high) > 0:
+      high *= 4.0
+    multiplier = optimize.brentq(excess, 0.0, high, xtol=1e-14)
+    theta = self._minimize(theta, target, multiplier, max_iterations)
+    return constraints.project_onto_ball(theta, radius)
+
+  def _minimize(
+    self,
+    start: np.ndarray,
+    target: np.ndarray,
+    multiplier: float,
+    max_iterations: int,
+  ) -> np.ndarray:
+    """Minimizes Psi(theta) - <target, theta> + multiplier |theta|^2 / 2."""
+
+    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+      self.num_evaluations += 1
+      value = self.value(theta) - target @ theta
+      gradient = self.gradient(theta) - target
+      if multiplier:
+        value += multiplier * (theta @ theta) / 2
+        gradient = gradient + multiplier * theta
+      return value, gradient
+
+    found = optimize.minimize(
+      objective,
+      start,
+      jac=True,
+      method='L-BFGS-B',
+      options={
+        'gtol': self._tolerance,
+        'ftol': 0.0,
+        'maxiter': max_iterations,
+        'maxfun': 20 * max_iterations,
+      },
+    )
+    return found.x
+
+
+class FirstOrderMirrorMap:
+  """Equation (3) of the paper instead of the exact step.
+
+  theta_{t+1} = theta_t - eta (alpha_t (g_t + b_t) + (1 - alpha_t) grad Psi):
+  one public gradient a step, where the exact one takes many.
+
+  Attributes:
+    num_evaluations: How often the gradient of Psi was evaluated by steps.
+  """
+
+  def __init__(
+    self,
+    mirror_map: SmoothMirrorMap,
+    start: npt.ArrayLike,
+    alpha: schedules.Schedule,
+  ):
+    """Takes Psi.
+
+    Args:
+      mirror_map: Whose gradient is mixed in.
+      start: Where runs start; `mirror_map.minimizer()`, computed once.
+      alpha: How much the private gradient counts at step t.
+    """
+    self._mirror_map = mirror_map
+    self._start = np.asarray(start, np.float64)
+    self._alpha = alpha
+    self.num_evaluations = 0
+
+  def minimizer(
+    self, constraint: Optional[constraints.ConstraintSet] = None
+  ) -> np.ndarray:
+    return _project_euclidean(self._start.copy(), constraint)
+
+  def step(
+    self,
+    theta: npt.ArrayLike,
+    noisy_gradient: npt.ArrayLike,
+    learning_rate: npt.ArrayLike,
+    constraint: Optional[constraints.ConstraintSet] = None,
+    t: int = 0,
+  ) -> np.ndarray:
+    theta = np.asarray(theta, np.float64)
+    columns = theta.reshape(theta.shape[0], -1).T
+    public = np.stack([self._mirror_map.gradient(c) for c in columns], axis=1)
+    self.num_evaluations += len(columns)
+    alpha = self._alpha(t)
+    mixed = alpha * np.asarray(noisy_gradient)
+    mixed = mixed + (1 - alpha) * public.reshape(theta.shape)
+    return _project_euclidean(theta - learning_rate * mixed, constraint)
+
+
+def check_gradient(
+  value: Callable[[np.ndarray], float],
+  gradient: Callable[[np.ndarray], np.ndarray],
+  theta: npt.ArrayLike,
+  *,
+  tolerance: float = 1e-4,
+) -> None:
+  """Raises unless `gradient` is the gradient of `value` at theta.
+
+  Compares with central differences along up to 20 coordinates and 5 random
+  directions.
+
+  Args:
+    value: Psi.
+    gradient: What is said to be its gradient.
+    theta: Where to check.
+    tolerance: Of the difference, relative to the gradient's norm (or to 1,
+      where that is less).
+
+  Raises:
+    ValueError: If they differ.
+  """
+  theta = np.asarray(theta, np.float64)
+  rng = np.random.default_rng(0)
+  directions = rng.standard_normal((5, theta.size))
+  directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+  chosen = rng.permutation(theta.size)[:20]
+  directions = np.concatenate([np.eye(theta.size)[chosen], directions])
+  claimed = np.asarray(gradient(theta))
+  if claimed.shape != theta.shape:
+    raise ValueError(
+      f'gradient must return the shape {theta.shape}. Found {claimed.shape}.'
+    )
+  size = 1e-5 * max(1.0, float(np.abs(theta).max()))
+  for direction in directions:
+    rise = value(theta + size * direction) - value(theta - size * direction)
+    found = rise / (2 * size)
+    error = abs(found - claimed @ direction)
+    if not error <= tolerance * max(1.0, float(np.linalg.norm(claimed))):
+      raise ValueError(
+        'gradient must be the gradient of value: along a direction finite '
+        f'differences give {found:.6g}. Found {claimed @ direction:.6g}.'
+      )
+
+
+def _check_ball(constraint: constraints.ConstraintSet) -> None:
+  if constraint.public_gradient_norm is not None:
+    raise ValueError(
+      'public_gradient_norm must be None for a mirror map that is no quadratic'
+      ' of public data: the set need not be convex. Found'
+      f' {constraint.public_gradient_norm!r}.'
+    )
+
+
+def _project_euclidean(
+  theta: np.ndarray, constraint: Optional[constraints.ConstraintSet]
+) -> np.ndarray:
+  if constraint is None:
+    return theta
+  _check_ball(constraint)
+  return constraints.project_onto_ball(theta, constraint.radius)

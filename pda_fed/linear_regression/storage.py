@@ -1,0 +1,110 @@
+"""Trials on disk, a file each: a simulation goes on where it stopped."""
+
+import csv
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from typing import Optional
+
+from pda_fed import errors
+from pda_fed.linear_regression import simulation
+from pda_fed.linear_regression import summary as summary_lib
+
+# Attributes that decide which trials there are, not what is in one.
+_EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
+
+
+class OtherSimulationError(errors.PdaFedError):
+  """The folder holds trials of another simulation."""
+
+
+class TrialStore:
+  """A folder with the finished trials of one simulation."""
+
+  def __init__(self, folder: os.PathLike, config: simulation.SimulationConfig):
+    """Opens the folder, or creates it.
+
+    Args:
+      folder: Where trials are.
+      config: What is simulated. More dimensions and trials than those of the
+        folder are welcome.
+
+    Raises:
+      OtherSimulationError: If the folder's trials have other settings.
+    """
+    self._folder = pathlib.Path(folder)
+    self._trials = self._folder / 'trials'
+    self._trials.mkdir(parents=True, exist_ok=True)
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    path = self._folder / 'config.json'
+    if path.exists():
+      found = json.loads(path.read_text())
+      different = [
+        f'{name}: {found.get(name)!r} there, {value!r} now'
+        for name, value in settings.items()
+        if name not in _EXTENDABLE and found.get(name) != value
+      ]
+      if different:
+        raise OtherSimulationError(
+          f'{self._folder} holds trials of another simulation'
+          f' ({"; ".join(different)}). Use another output folder.'
+        )
+    _write(path, json.dumps(settings, indent=2) + '\n')
+
+  def load(self, p: int, trial: int) -> Optional[simulation.Trial]:
+    """Returns a finished trial, or None."""
+    path = self._path(p, trial)
+    if not path.exists():
+      return None
+    fields = _from_json(json.loads(path.read_text()))
+    outcomes = [_from_json(o) for o in fields.pop('outcomes')]
+    return simulation.Trial(
+      outcomes=tuple(simulation.Outcome(**o) for o in outcomes), **fields
+    )
+
+  def save(self, trial: simulation.Trial) -> None:
+    """Writes a trial; a run that is killed meanwhile leaves none."""
+    fields = _to_json(dataclasses.asdict(trial))
+    fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
+    _write(self._path(trial.p, trial.trial), json.dumps(fields) + '\n')
+
+  def write_tables(self, summaries: list[summary_lib.Summary]) -> None:
+    """Writes summary.csv: the best setting of each method and p."""
+    rows = []
+    for summary in summaries:
+      row = dataclasses.asdict(summary)
+      best = row.pop('best')
+      del row['losses']
+      names = 'regularization', 'learning_rate', 'clip_norm', 'epochs'
+      rows.append({**row, **{name: best[name] for name in names}})
+    path = self._folder / 'summary.csv'
+    with path.open('w', newline='') as file:
+      writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')
+      writer.writeheader()
+      writer.writerows(rows)
+
+  def _path(self, p: int, trial: int) -> pathlib.Path:
+    return self._trials / f'p{p:05d}_trial{trial:03d}.json'
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+  """Writes a whole file or nothing; two processes may write it at a time."""
+  temporary = path.with_name(f'.{path.name}.{os.getpid()}')
+  temporary.write_text(text)
+  temporary.replace(path)
+
+
+def _to_json(fields: dict) -> dict:
+  """NaN becomes None: JSON has none."""
+  return {
+    name: None if isinstance(value, float) and math.isnan(value) else value
+    for name, value in fields.items()
+  }
+
+
+def _from_json(fields: dict) -> dict:
+  return {
+    name: math.nan if value is None else value for name, value in fields.items()
+  }

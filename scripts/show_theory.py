@@ -1,0 +1,97 @@
+"""The paper's theory of linear regression in numbers and a figure.
+
+    python -m scripts.show_theory --plot=theory.png
+    bazel run //scripts:show_theory
+
+The bounds of the linear-regression theorem for the two examples of the text:
+how they grow with p, and what they are for one p.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+import math
+
+from absl import flags
+from pda_fed import linear_regression
+from pda_fed import tables
+from pda_fed.linear_regression import bounds
+
+_DIMENSION = flags.DEFINE_integer(
+  'dimension', 1000, 'p of the bounds.', lower_bound=2
+)
+_NUM_PRIVATE = flags.DEFINE_float(
+  'num_private', 1e8, 'Private samples; at least as many as public ones.'
+)
+_EPSILON = flags.DEFINE_float('epsilon', 1.0, 'Of the bounds.')
+_DELTA = flags.DEFINE_float('delta', 1e-5, 'Of the bounds.')
+_PLOT = flags.DEFINE_string(
+  'plot', None, 'Draw the theory into this PNG file, and an SVG beside it.'
+)
+
+# Public samples are p^c.
+_POWERS = (1.5, 2.0, 2.25, 2.5)
+# Powers of p show where log(1/delta) is 1, as the text's O~() has it.
+_NO_LOGARITHM = math.exp(-1)
+
+
+def _dp_sgd(spectrum, p: int, delta: float) -> bounds.Bound:
+  return bounds.dp_sgd_bound(
+    spectrum(p),
+    num_private=_NUM_PRIVATE.value,
+    epsilon=_EPSILON.value,
+    delta=delta,
+  )
+
+
+def _pda_dpmd(spectrum, power: float, p: int, delta: float) -> bounds.Bound:
+  return bounds.pda_dpmd_bound(
+    spectrum(p),
+    num_public=p**power,
+    num_private=_NUM_PRIVATE.value,
+    epsilon=_EPSILON.value,
+    delta=delta,
+  )
+
+
+def main() -> None:
+  """Runs with the flags' settings."""
+  p = _DIMENSION.value
+  rows = []
+  for name, spectrum, powers in (
+    ('isotropic', bounds.isotropic, (1.0,)),
+    ('one flat direction', bounds.one_flat_direction, _POWERS),
+  ):
+    found = _dp_sgd(spectrum, p, _DELTA.value)
+    size = lambda p, s=spectrum: p / s(p).min()  # noqa: E731
+    rows.append((name, 'DP-SGD', size, found))
+    for power in powers:
+      found = _pda_dpmd(spectrum, power, p, _DELTA.value)
+      size = lambda p, s=spectrum, c=power: bounds.chi(  # noqa: E731
+        s(p), p**c, _NO_LOGARITHM
+      )
+      rows.append((name, f'PDA-DPMD, n_pub = p^{power:g}', size, found))
+  rows = [
+    (
+      name,
+      method,
+      f'{bounds.growth_exponent(size):.2f}',
+      f'{found.privacy:.3g}',
+      f'{found.sampling:.3g}',
+    )
+    for name, method, size, found in rows
+  ]
+  print(
+    f'Excess risk without constants for p = {p:,}, n_priv ='
+    f' {_NUM_PRIVATE.value:g}, epsilon = {_EPSILON.value:g}, delta ='
+    f' {_DELTA.value:g}; privacy grows like p^exponent.\n'
+  )
+  header = ['eigenvalues', 'method', 'exponent', 'privacy', 'sampling']
+  print(tables.format_table(header, rows))
+  if _PLOT.value is not None:
+    paths = linear_regression.plot_theory(_PLOT.value)
+    print(f'\nWritten: {", ".join(str(path) for path in paths)}')
+
+
+if __name__ == '__main__':
+  cli.run(main)

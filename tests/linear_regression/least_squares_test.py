@@ -1,0 +1,107 @@
+"""Tests for pda_fed.linear_regression.least_squares."""
+
+import numpy as np
+from pda_fed import privacy
+from pda_fed import vectorized
+from pda_fed.linear_regression import least_squares
+import pytest
+from scipy import sparse
+
+
+def _samples(num_samples=20, p=4, density=1.0):
+  rng = np.random.default_rng(0)
+  features = rng.standard_normal((num_samples, p))
+  features *= rng.random((num_samples, p)) < density
+  features[3] = 0.0  # Has no gradient.
+  return features, rng.standard_normal(num_samples), rng
+
+
+# One in twenty non-zeros keeps the matrix sparse inside, all make it dense.
+@pytest.mark.parametrize(('p', 'density'), [(4, 1.0), (200, 0.05)])
+@pytest.mark.parametrize('as_sparse', [False, True])
+def test_equals_clipped_gradients_of_single_samples(p, density, as_sparse):
+  features, responses, rng = _samples(p=p, density=density)
+  thetas = rng.standard_normal((p, 3))
+  clip_norms = np.array([0.1, 1.0, 100.0])
+  samples = least_squares.LeastSquares(
+    sparse.csc_matrix(features) if as_sparse else features, responses
+  )
+  found = samples.clipped_gradient(thetas, clip_norms)
+  for i, clip_norm in enumerate(clip_norms):
+    residuals = features @ thetas[:, i] - responses
+    gradients = residuals[:, None] * features
+    # The one clipping of the project, on gradients that exist.
+    clipped = vectorized.clip_by_norm({'theta': gradients}, clip_norm)
+    expected = np.asarray(clipped.updates['theta']).sum(axis=0)
+    np.testing.assert_allclose(found[:, i], expected, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    samples.full_batch()(thetas, 7, clip_norms), found / 20
+  )
+
+
+@pytest.mark.parametrize('clip_norm', [0.01, 1.0])
+def test_a_sample_changes_the_sum_by_at_most_the_clip_norm(clip_norm):
+  features, responses, rng = _samples()
+  features[5] *= 1e4
+  theta = rng.standard_normal((4, 1))
+  whole = least_squares.LeastSquares(features, responses)
+  for i in range(20):
+    rest = least_squares.LeastSquares(
+      np.delete(features, i, axis=0), np.delete(responses, i)
+    )
+    change = whole.clipped_gradient(theta, clip_norm) - rest.clipped_gradient(
+      theta, clip_norm
+    )
+    assert np.linalg.norm(change) <= clip_norm * (1 + 1e-9)
+
+
+def test_stochastic_gradients_are_over_the_expected_cohort():
+  features, responses, rng = _samples()
+  samples = least_squares.LeastSquares(features, responses)
+  plan = privacy.PrivacyPlan(
+    population=20,
+    expected_cohort=5,
+    rounds=50,
+    delta=1e-5,
+    noise_multiplier=1.0,
+    clip_norm=1.0,
+    unit='example',
+  )
+  gradient_fn = samples.stochastic(plan, seed=3)
+  theta = rng.standard_normal((4, 1))
+  for step in range(50):
+    rows = plan.cohort(step, seed=3)
+    expected = samples.clipped_gradient(theta, 0.5, rows) / 5
+    np.testing.assert_array_equal(gradient_fn(theta, step, 0.5), expected)
+  # An empty cohort has the gradient 0; the caller still adds noise.
+  assert not samples.clipped_gradient(theta, 0.5, np.array([], int)).any()
+  with pytest.raises(ValueError, match='population must be .* 19'):
+    least_squares.LeastSquares(features[1:], responses[1:]).stochastic(plan, 0)
+
+
+def test_float32():
+  features, responses, rng = _samples()
+  thetas = rng.standard_normal((4, 2))
+  exact = least_squares.LeastSquares(features, responses)
+  rounded = least_squares.LeastSquares(features, responses, dtype=np.float32)
+  for function in (
+    lambda s: s.clipped_gradient(thetas, 1.0),
+    lambda s: s.mean_squared_error(thetas),
+  ):
+    assert function(rounded).dtype == np.float64
+    np.testing.assert_allclose(function(rounded), function(exact), rtol=1e-5)
+
+
+def test_mean_squared_error():
+  samples = least_squares.LeastSquares([[1.0, 0.0], [0.0, 2.0]], [1.0, 1.0])
+  thetas = np.array([[1.0, 0.0], [0.5, 0.0]])
+  np.testing.assert_allclose(samples.mean_squared_error(thetas), [0.0, 1.0])
+
+
+def test_bad_data():
+  with pytest.raises(ValueError, match=r'responses .*\(2,\).* Found \(3,\)'):
+    least_squares.LeastSquares(np.eye(2), np.ones(3))
+  with pytest.raises(ValueError, match='features must be finite'):
+    least_squares.LeastSquares([[np.nan]], [1.0])
+  with pytest.raises(ValueError, match='responses must be finite'):
+    least_squares.LeastSquares([[1.0]], [np.inf])

@@ -1,0 +1,120 @@
+"""The paper's simulation, as users run it."""
+
+import csv
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_SMALL = (
+  '--dimensions=200,250',
+  '--trials=2',
+  '--num_private=300',
+  '--learning_rates=1,10',
+  '--mirror_learning_rates=100',
+  '--clip_norms=0.1',
+  '--epochs=2',
+  '--num_processes=1',
+)
+
+
+def _run(folder, *arguments: str) -> subprocess.CompletedProcess:
+  return subprocess.run(
+    [
+      *(sys.executable, '-m', 'scripts.run_linear_regression'),
+      *(*_SMALL, f'--output_dir={folder}', *arguments),
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+def _table(done: subprocess.CompletedProcess) -> str:
+  assert done.returncode == 0, done.stderr
+  return done.stdout.split('Written')[0]
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('finished')
+  return folder, _run(folder)
+
+
+def test_table_csv_and_figures(finished):
+  folder, done = finished
+  assert 'warm - PDA, same trials' in _table(done)
+  assert done.stderr == ''
+  with (folder / 'summary.csv').open() as file:
+    rows = list(csv.DictReader(file))
+  assert {(int(r['p']), r['method']) for r in rows} == {
+    (p, m) for p in (200, 250) for m in ('cold', 'warm', 'pda', 'public')
+  }
+  assert all(float(r['loss']) > 0.005 for r in rows)
+  assert (folder / 'figure_1.png').stat().st_size > 10_000
+  assert (folder / 'figure_1.svg').read_text().startswith('<?xml')
+
+
+def test_goes_on_where_it_stopped_with_two_processes(finished):
+  folder, done = finished
+  trials = sorted((folder / 'trials').iterdir())
+  assert [t.name for t in trials] == [
+    f'p00{p}_trial00{trial}.json' for p in (200, 250) for trial in (0, 1)
+  ]
+  for lost in trials[1:3]:
+    lost.unlink()
+  kept = {t: t.stat().st_mtime_ns for t in (trials[0], trials[3])}
+  again = _run(folder, '--num_processes=2')
+  assert _table(again) == _table(done)
+  assert all(t.exists() for t in trials)
+  assert {t: t.stat().st_mtime_ns for t in kept} == kept
+
+
+def test_report_of_unfinished_trials(finished, tmp_path):
+  folder, _ = finished
+  copy = shutil.copytree(folder, tmp_path / 'copy')
+  (copy / 'trials' / 'p00250_trial001.json').unlink()
+  table = _table(_run(copy, '--report', '--trials=5'))
+  assert [line.split()[2] for line in table.splitlines()[4:12]] == (
+    ['2'] * 4 + ['1'] * 4
+  )
+  done = _run(tmp_path / 'empty', '--report')
+  assert done.returncode == 2
+  assert '--report needs trials. Found none in' in done.stderr
+
+
+def test_folder_of_another_simulation(finished):
+  folder, _ = finished
+  done = _run(folder, '--epsilon=2')
+  assert done.returncode == 2
+  assert 'epsilon: 1.0 there, 2.0 now' in done.stderr
+  assert json.loads((folder / 'config.json').read_text())['epsilon'] == 1.0
+
+
+def test_quick_and_few_public_samples(tmp_path):
+  # What the user says counts more than --quick.
+  done = _run(tmp_path, '--quick', '--public_factor=0.5')
+  assert '100 public samples for p = 200' in _table(done)
+  config = json.loads((tmp_path / 'config.json').read_text())
+  assert config['dimensions'] == [200, 250]
+
+
+@pytest.mark.parametrize(
+  ('argument', 'message'),
+  [
+    ('--dimensions=100', 'dimensions must be at least 200. Found 100'),
+    ('--epsilon=-1', 'epsilon must be positive and finite. Found -1.0'),
+    ('--learning_rates=1,x', '--learning_rates must be numbers with commas'),
+  ],
+)
+def test_bad_flags(argument, message, tmp_path):
+  done = _run(tmp_path, argument)
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert len(done.stderr.splitlines()) == 1

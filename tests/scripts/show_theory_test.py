@@ -1,0 +1,36 @@
+"""The theory's table and figure, as users see them."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess:
+  return subprocess.run(
+    [sys.executable, '-m', 'scripts.show_theory', *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+def test_table_and_figure(tmp_path):
+  done = _run(f'--plot={tmp_path / "theory.png"}')
+  assert done.returncode == 0, done.stderr
+  exponents = re.findall(r'(?:DP-SGD|p\^[\d.]+) +(\d\.\d\d) ', done.stdout)
+  # Isotropic: DP-SGD and PDA-DPMD; a flat direction: DP-SGD, then c = 1.5, 2,
+  # 2.25 and 2.5.
+  assert exponents == ['2.00'] * 2 + ['2.50', '2.50', '2.50', '2.25', '2.00']
+  assert (tmp_path / 'theory.png').stat().st_size > 10_000
+  assert (tmp_path / 'theory.svg').exists()
+
+
+def test_bad_flags():
+  done = _run('--num_private=10')
+  assert done.returncode == 2
+  assert 'num_public must be at most num_private, 10.0' in done.stderr
