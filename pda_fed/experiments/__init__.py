@@ -1,15 +1,31 @@
-"""Experiments: settings, loops, tables."""
+"""Experiments: settings, one training loop, comparison, sweep, report.
 
-from pda_fed.experiments.federated import Evaluation
-from pda_fed.experiments.federated import FederatedConfig
-from pda_fed.experiments.federated import FederatedResult
-from pda_fed.experiments.federated import run_federated
-from pda_fed.tables import format_table
+Nothing here imports TensorFlow, TFF, JAX or dp_accounting until an engine is
+opened or an epsilon is asked for.
+"""
+
+from pda_fed.experiments.config import FederatedConfig
+from pda_fed.experiments.config import Method
+from pda_fed.experiments.config import METHODS
+from pda_fed.experiments.config import Pretraining
+from pda_fed.experiments.config import RunConfig
+from pda_fed.experiments.engine import Engine
+from pda_fed.experiments.engines import open_engine
+from pda_fed.experiments.errors import CheckpointError
+from pda_fed.experiments.errors import EngineError
+from pda_fed.experiments.errors import OutputError
+from pda_fed.experiments.errors import Stopped
 
 __all__ = [
-  'Evaluation',
+  'METHODS',
+  'CheckpointError',
+  'Engine',
+  'EngineError',
   'FederatedConfig',
-  'FederatedResult',
-  'format_table',
-  'run_federated',
+  'Method',
+  'OutputError',
+  'Pretraining',
+  'RunConfig',
+  'Stopped',
+  'open_engine',
 ]

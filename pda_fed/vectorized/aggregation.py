@@ -115,6 +115,143 @@ def _clip_by_norm(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
   )
 
 
+class ClippedSum(NamedTuple):
+  """A sum of clipped updates, and what was clipped.
+
+  Sums of disjoint sets of clients add up leaf by leaf: how clients are split
+  does not matter. Nothing here is private before `noised_mean`.
+
+  Attributes:
+    total: The sum, a pytree without the client axis.
+    num_clients: How many clients it is of.
+    num_clipped: How many of them were scaled down.
+    num_non_finite: How many of them became zeros.
+  """
+
+  total: Any
+  num_clients: jax.Array
+  num_clipped: jax.Array
+  num_non_finite: jax.Array
+
+
+def clipped_sum(
+  updates: Any, mask: jax.Array, clip_norm: _Scalar
+) -> ClippedSum:
+  """Clips each client's update and sums them.
+
+  One client more or less changes the total by at most `clip_norm`.
+
+  Args:
+    updates: A pytree of floating-point arrays of shape (clients, ...).
+    mask: A vector, non-zero for clients and 0 for padding, which contributes
+      nothing whatever it holds.
+    clip_norm: S, positive; infinity clips nothing but non-finite updates.
+
+  Returns:
+    The `ClippedSum`.
+
+  Raises:
+    TypeError: If a leaf is not made of floating-point numbers.
+    ValueError: If the shapes do not match, or `clip_norm` is not positive.
+  """
+  num_clients = _num_clients(updates)
+  mask = jnp.asarray(mask)
+  if mask.shape != (num_clients,):
+    raise ValueError(
+      f'mask must have the shape ({num_clients},), one number per client. '
+      f'Found {mask.shape}.'
+    )
+  _check_clip_norm(clip_norm)
+  return _clipped_sum(updates, mask, clip_norm)
+
+
+@jax.jit
+def _clipped_sum(updates: Any, mask: jax.Array, clip_norm) -> ClippedSum:
+  """Does what `clipped_sum` says, without checks."""
+  # Booleans: a weight above 1 would break the bound on the sensitivity.
+  present = mask != 0
+  clipped = _clip_by_norm(updates, clip_norm)
+  return ClippedSum(
+    # Sums of products, not matrix products: on GPUs these may round to TF32.
+    total=jax.tree_util.tree_map(
+      lambda leaf: jnp.where(_per_client(present, leaf), leaf, 0).sum(axis=0),
+      clipped.updates,
+    ),
+    num_clients=present.sum(),
+    num_clipped=(clipped.was_clipped & present).sum(),
+    num_non_finite=(clipped.was_non_finite & present).sum(),
+  )
+
+
+def noised_mean(
+  total: Any,
+  *,
+  clip_norm: _Scalar,
+  noise_multiplier: _Scalar,
+  expected_cohort: _Scalar,
+  key: jax.Array,
+) -> Any:
+  """Adds noise to a sum of clipped updates and divides by the expected cohort.
+
+  Args:
+    total: The sum, as `clipped_sum` gives it.
+    clip_norm: S, the bound that the updates were clipped to. It may be infinite
+      where `noise_multiplier` is 0.
+    noise_multiplier: sigma, at least 0.
+    expected_cohort: qN, the expected number of clients; positive. It must not
+      be computed from the cohort.
+    key: The key of the noise, of `jax.random.key` or `jax.random.PRNGKey`. It
+      must never be used for another round.
+
+  Returns:
+    The mean, of the structure of `total`.
+
+  Raises:
+    ValueError: If a number is out of range.
+  """
+  _check_clip_norm(clip_norm)
+  noise = _known_number(noise_multiplier)
+  if noise is not None:
+    _validate.non_negative(noise_multiplier=noise)
+    if noise > 0 and _known_number(clip_norm) == math.inf:
+      raise ValueError(
+        'clip_norm must be finite where noise_multiplier is positive. Found '
+        f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
+      )
+  cohort = _known_number(expected_cohort)
+  if cohort is not None:
+    _validate.positive(expected_cohort=cohort)
+  return _noised_mean(
+    total,
+    clip_norm,
+    noise_multiplier,
+    expected_cohort,
+    key,
+    # Random numbers are not free; only a known 0 saves them.
+    add_noise=noise != 0,
+  )
+
+
+@functools.partial(jax.jit, static_argnames='add_noise')
+def _noised_mean(
+  total: Any,
+  clip_norm: jax.Array,
+  noise_multiplier: jax.Array,
+  expected_cohort: jax.Array,
+  key: jax.Array,
+  *,
+  add_noise: bool,
+) -> Any:
+  """Does what `noised_mean` says, without checks."""
+  if add_noise:
+    # Written so that a traced 0 may meet an infinite norm, as a known one may.
+    stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
+    total = _add_noise(total, stddev, key)
+  return jax.tree_util.tree_map(
+    lambda leaf: leaf / jnp.asarray(expected_cohort, leaf.dtype), total
+  )
+
+
 def private_mean(
   updates: Any,
   mask: jax.Array,
@@ -131,15 +268,12 @@ def private_mean(
   standard deviation. An empty cohort returns the noise alone.
 
   Args:
-    updates: A pytree of floating-point arrays of shape (clients, ...).
-    mask: A vector, non-zero for clients and 0 for padding, which contributes
-      nothing whatever it holds.
-    clip_norm: S, positive. It may be infinite where `noise_multiplier` is 0.
-    noise_multiplier: sigma, at least 0.
-    expected_cohort: qN, the expected number of clients; positive. It must not
-      be computed from the cohort.
-    key: The key of the noise, of `jax.random.key` or `jax.random.PRNGKey`. It
-      must never be used for another round.
+    updates: See `clipped_sum`.
+    mask: See `clipped_sum`.
+    clip_norm: See `noised_mean`.
+    noise_multiplier: See `noised_mean`.
+    expected_cohort: See `noised_mean`.
+    key: See `noised_mean`.
 
   Returns:
     The mean, a pytree of arrays without the client axis, and metrics:
@@ -152,75 +286,56 @@ def private_mean(
     TypeError: If a leaf is not made of floating-point numbers.
     ValueError: If the shapes do not match, or if a number is out of range.
   """
-  num_clients = _num_clients(updates)
-  mask = jnp.asarray(mask)
-  if mask.shape != (num_clients,):
-    raise ValueError(
-      f'mask must have the shape ({num_clients},), one number per client. '
-      f'Found {mask.shape}.'
-    )
-  _check_clip_norm(clip_norm)
-  noise = _known_number(noise_multiplier)
-  if noise is not None:
-    _validate.non_negative(noise_multiplier=noise)
-    if noise > 0 and _known_number(clip_norm) == math.inf:
-      raise ValueError(
-        'clip_norm must be finite where noise_multiplier is positive. Found '
-        f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
-      )
-  cohort = _known_number(expected_cohort)
-  if cohort is not None:
-    _validate.positive(expected_cohort=cohort)
-
-  return _private_mean(
-    updates,
-    mask,
-    clip_norm,
-    noise_multiplier,
-    expected_cohort,
-    key,
-    # Random numbers are not free; only a known 0 saves them.
-    add_noise=noise != 0,
+  clipped = clipped_sum(updates, mask, clip_norm)
+  mean = noised_mean(
+    clipped.total,
+    clip_norm=clip_norm,
+    noise_multiplier=noise_multiplier,
+    expected_cohort=expected_cohort,
+    key=key,
   )
-
-
-@functools.partial(jax.jit, static_argnames='add_noise')
-def _private_mean(
-  updates: Any,
-  mask: jax.Array,
-  clip_norm: jax.Array,
-  noise_multiplier: jax.Array,
-  expected_cohort: jax.Array,
-  key: jax.Array,
-  *,
-  add_noise: bool,
-) -> tuple[Any, dict[str, jax.Array]]:
-  """Does what `private_mean` says, without checks."""
-  # Booleans: a weight above 1 would break the bound on the sensitivity.
-  present = mask != 0
-  clipped = _clip_by_norm(updates, clip_norm)
-  # Sums of products, not matrix products: on GPUs these may round to TF32.
-  sums = jax.tree_util.tree_map(
-    lambda leaf: jnp.where(_per_client(present, leaf), leaf, 0).sum(axis=0),
-    clipped.updates,
-  )
-  if add_noise:
-    # Written so that a traced 0 may meet an infinite norm, as a known one may.
-    stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
-    sums = _add_noise(sums, stddev, key)
-  mean = jax.tree_util.tree_map(
-    lambda leaf: leaf / jnp.asarray(expected_cohort, leaf.dtype), sums
-  )
-
-  cohort_size = present.sum()
-  metrics = {
+  return mean, {
     'clipped_fraction': (
-      (clipped.was_clipped & present).sum() / jnp.maximum(cohort_size, 1)
+      clipped.num_clipped / jnp.maximum(clipped.num_clients, 1)
     ),
-    'num_non_finite': (clipped.was_non_finite & present).sum(),
-    'num_clients': cohort_size,
+    'num_non_finite': clipped.num_non_finite,
+    'num_clients': clipped.num_clients,
   }
-  return mean, metrics
+
+
+def adapted_clip_norm(
+  clip_norm: jax.Array,
+  sums: ClippedSum,
+  *,
+  target_quantile: float,
+  learning_rate: float,
+  count_stddev: float,
+  expected_cohort: float,
+  key: jax.Array,
+) -> jax.Array:
+  """Moves the clip towards a quantile of the updates' norms.
+
+  "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
+  NeurIPS 2021, arXiv:1905.03871), Algorithm 1: the noised share of clients that
+  were not clipped moves the clip geometrically.
+
+  Args:
+    clip_norm: That the updates were clipped to.
+    sums: What was clipped.
+    target_quantile: The share of updates that should not be clipped.
+    learning_rate: How fast the clip follows.
+    count_stddev: The standard deviation of the noise of the count.
+    expected_cohort: qN; it must not be computed from the cohort.
+    key: Of the noise; never that of another round, nor of the updates' noise.
+
+  Returns:
+    The clip of the next round.
+  """
+  # A client counts a half, up or down: the sensitivity is a half.
+  count = sums.num_clients / 2 - sums.num_clipped
+  count = count + count_stddev * jax.random.normal(key, (), clip_norm.dtype)
+  share = count / expected_cohort + 0.5
+  return clip_norm * jnp.exp(-learning_rate * (share - target_quantile))
 
 
 def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:

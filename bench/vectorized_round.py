@@ -1,0 +1,239 @@
+"""A federated round in JAX: seconds, memory, and how they grow.
+
+    python -m bench.vectorized_round --work=small,paper
+    python -m bench.vectorized_round --work=full --compute_dtype=bfloat16
+    python -m bench.vectorized_round --data_dir=data/stackexchange --rounds=20
+    python -m bench.vectorized_round --work=small --scale=1,2,4
+
+Needs no TensorFlow. On a CPU, every core is a device of its own that trains a
+part of the clients.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+import dataclasses
+import resource
+import statistics
+import time
+from typing import Optional
+
+from absl import flags
+import data_prep
+import numpy as np
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import tables
+from pda_fed.models import jax_recurrent
+from pda_fed.vectorized import chunks
+from pda_fed.vectorized import devices as devices_lib
+
+_WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper, full.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir',
+  None,
+  'A token store: its users, not made-up ones.',
+)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 5, 'Measured rounds of each.', lower_bound=1
+)
+_ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
+  'rounds_per_dispatch', 1, 'Rounds in one call.', lower_bound=1
+)
+_COMPUTE_DTYPE = flags.DEFINE_list(
+  'compute_dtype', ['float32'], 'float32, bfloat16 or both.'
+)
+_CLIENTS_PER_CHUNK = flags.DEFINE_list(
+  'clients_per_chunk', ['0'], 'Clients side by side; 0 lets the engine choose.'
+)
+_SCALE = flags.DEFINE_list('scale', ['1'], 'Multiples of the cohort.')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+  """A cohort and a model."""
+
+  clients: int
+  sentences: int
+  spec: models.RecurrentSpec
+
+
+_WORKS = {
+  'small': _Work(50, 32, models.RecurrentSpec(num_words=1000, lstm_size=64)),
+  'paper': _Work(8, 64, models.RecurrentSpec()),
+  'full': _Work(100, 256, models.RecurrentSpec()),
+}
+_BATCH = 16
+
+
+def _settings(spec: models.RecurrentSpec, clients: int, dtype: str):
+  from pda_fed.vectorized import federated
+
+  return federated.FederatedSettings(
+    spec=spec,
+    plan=privacy.PrivacyPlan(
+      population=100 * clients,
+      expected_cohort=clients,
+      rounds=100,
+      delta=1e-5,
+      noise_multiplier=0.4,
+      clip_norm=0.3,
+    ),
+    client_learning_rate=0.5,
+    server_learning_rate=1.0,
+    server_momentum=0.9,
+    compute_dtype=dtype,
+  )
+
+
+def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
+  """Clients of full batches of random words."""
+  rng = np.random.default_rng(0)
+  steps = -(-work.sentences // _BATCH)
+  shape = steps, _BATCH, 21
+
+  def load(places, num_clients):
+    tokens = np.zeros((num_clients, *shape), np.uint16)
+    tokens[: len(places)] = rng.integers(
+      1, work.spec.num_words + 1, (len(places), *shape)
+    )
+    weights = np.zeros((num_clients, *shape[:2]), np.float32)
+    weights[: len(places)] = 1
+    return tokens, weights
+
+  return chunks.chunk_clients(
+    np.full(clients, work.sentences),
+    load,
+    batch_size=_BATCH,
+    clients_per_chunk=per_chunk,
+    num_devices=num_devices,
+  )
+
+
+def _real_round(store, clients: int, seed: int, per_chunk, num_devices):
+  """Users of a store, drawn at random."""
+  rng = np.random.default_rng(seed)
+  sizes = store.num_sentences('private')
+  users = rng.choice(len(sizes), clients, replace=False)
+  steps = -(-int(sizes.max()) // _BATCH)
+
+  def load(places, num_clients):
+    cohort = data_prep.load_cohort(
+      store,
+      'private',
+      users[places],
+      batch_size=_BATCH,
+      steps=steps,
+      num_clients=num_clients,
+    )
+    return cohort.tokens, cohort.weights
+
+  return chunks.chunk_clients(
+    sizes[users],
+    load,
+    batch_size=_BATCH,
+    clients_per_chunk=per_chunk,
+    num_devices=num_devices,
+  )
+
+
+def _measure(
+  work: _Work,
+  clients: int,
+  dtype: str,
+  per_chunk: int,
+  store: Optional[data_prep.TokenStore],
+) -> tuple[float, float, int]:
+  """Median seconds of a round, seconds of compilation, clients in a chunk."""
+  import jax
+  from pda_fed.vectorized import federated
+
+  used = devices_lib.choose_devices()
+  per_chunk = per_chunk or devices_lib.choose_clients_per_chunk(
+    work.spec, used[0]
+  )
+  per_chunk = min(per_chunk, clients)
+  settings = _settings(work.spec, clients, dtype)
+  run = federated.build_rounds(settings, used)
+  state = federated.initial_state(
+    settings, jax_recurrent.initial_params(work.spec)
+  )
+  key = federated.noise_key(0)
+  room = _ROUNDS_PER_DISPATCH.value
+
+  def make(seed):
+    args = per_chunk, len(used)
+    private = (
+      _made_up_round(work, clients, *args)
+      if store is None
+      else _real_round(store, clients, seed, *args)
+    )
+    return federated.RoundInputs(round_num=np.int32(seed), private=private)
+
+  seconds = []
+  for i in range(_ROUNDS.value + 1):
+    inputs = federated.stack_rounds(
+      [make(i * room + j) for j in range(room)], room
+    )
+    started = time.perf_counter()
+    state, metrics = jax.block_until_ready(run(state, inputs, room, key))
+    seconds.append((time.perf_counter() - started) / room)
+  if not np.isfinite(metrics['train_loss']).all():
+    raise ValueError(f'The loss is not finite: {metrics}.')
+  median = statistics.median(seconds[1:])
+  return median, seconds[0] - median, per_chunk
+
+
+def _memory() -> str:
+  """The most memory used so far, on an accelerator if there is one."""
+  import jax
+
+  stats = jax.devices()[0].memory_stats()
+  peak = stats and stats.get('peak_bytes_in_use')
+  if peak is None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  return f'{peak / 2**30:.2f}'
+
+
+def main() -> None:
+  """Measures what the flags name and prints a table."""
+  devices_lib.use_all_cores()
+  store = data_prep.open_store(_DATA_DIR.value) if _DATA_DIR.value else None
+  if store is None:
+    unknown = set(_WORK.value) - set(_WORKS)
+    if unknown:
+      raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
+    works = {name: _WORKS[name] for name in _WORK.value}
+  else:
+    works = {'store': _Work(100, 0, store.spec)}
+  rows = []
+  for name, work in works.items():
+    for scale in map(float, _SCALE.value):
+      for dtype in _COMPUTE_DTYPE.value:
+        for per_chunk in map(int, _CLIENTS_PER_CHUNK.value):
+          clients = round(work.clients * scale)
+          median, compilation, used = _measure(
+            work, clients, dtype, per_chunk, store
+          )
+          rows.append(
+            (
+              f'{name}: {clients} x {work.sentences or "all"}',
+              dtype,
+              used,
+              f'{median:.4f}',
+              f'{median / clients * 1000:.2f}',
+              f'{compilation:.1f}',
+              _memory(),
+            )
+          )
+          print(*rows[-1], flush=True)
+  header = ['clients x sentences', 'products', 'chunk', 's/round']
+  print(
+    tables.format_table(
+      [*header, 'ms/client', 'compile s', 'peak GiB so far'], rows
+    )
+  )
+
+
+if __name__ == '__main__':
+  cli.run(main)

@@ -1,0 +1,262 @@
+"""Settings of a run, as data.
+
+`RunConfig` is what the loop reads; a task adds its own settings by a subclass,
+as `FederatedConfig` does for next-word prediction on StackOverflow. A method is
+data too: whether it starts warm, and whether it has an alpha.
+"""
+
+import dataclasses
+from typing import Any, Literal, Optional
+
+from pda_fed import _validate
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import schedules
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """A method of the paper.
+
+  Attributes:
+    title: In a table.
+    warm_start: Whether training starts at a model pre-trained on public data.
+    mirror: Whether public data take part in each round, by alpha.
+  """
+
+  title: str
+  warm_start: bool
+  mirror: bool
+
+
+# From the weakest on: tables and figures keep this order.
+METHODS = {
+  'cold': Method('cold start', warm_start=False, mirror=False),
+  'warm': Method('warm start', warm_start=True, mirror=False),
+  'pda': Method('PDA-DPMD', warm_start=True, mirror=True),
+}
+
+
+def _no_setting(**options) -> Any:
+  """A field that changes no number of a run, or not what it means."""
+  return dataclasses.field(metadata={'setting': False}, **options)
+
+
+def as_settings(config: Any) -> Any:
+  """Returns a config as JSON values, without fields that change no number."""
+  if dataclasses.is_dataclass(config):
+    values = {
+      f.name: as_settings(getattr(config, f.name))
+      for f in dataclasses.fields(config)
+      if f.metadata.get('setting', True)
+    }
+    if isinstance(config, schedules.Schedule):
+      values['kind'] = type(config).__name__.strip('_').lower()
+    return values
+  return config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining:
+  """Settings of a warm start.
+
+  Attributes:
+    learning_rate: Of Adam.
+    batch_size: Examples in a step.
+    held_out: The share of public examples that judge convergence.
+    patience: Epochs without a better held-out loss after which it stops.
+    max_epochs: After which it stops in any case.
+    seed: Of initial weights and order; by default the run's, or 0 if that has
+      none: public data need no secret.
+  """
+
+  learning_rate: float = 1e-2
+  batch_size: int = 16
+  held_out: float = 0.1
+  patience: int = 3
+  max_epochs: int = 100
+  seed: Optional[int] = None
+
+  def __post_init__(self):
+    _validate.positive(pretraining_learning_rate=self.learning_rate)
+    _validate.integers(
+      1,
+      pretraining_batch_size=self.batch_size,
+      pretraining_patience=self.patience,
+      pretraining_max_epochs=self.max_epochs,
+    )
+    _validate.between(0, 1, pretraining_held_out=self.held_out)
+    if self.seed is not None:
+      _validate.integers(0, pretraining_seed=self.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+  """What the loop reads of any run.
+
+  Attributes:
+    method: A name of `METHODS`.
+    dataset: What the data are called in results.
+    data_hash: sha256 of the data's manifest: the data are a setting, the folder
+      where they lie is not.
+    engine: The engine's name.
+    plan: Population, cohort, rounds, clip and noise.
+    alpha: alpha_t for a method with a mirror step, None for others.
+    pretraining: Of methods that start warm.
+    seed: Of everything random. None draws all from the system's entropy, which
+      a run that is meant to be private wants.
+    rounds_per_evaluation: Rounds between evaluations on validation data.
+    max_validation_users: The most users, or examples, of such an evaluation;
+      None takes all.
+    max_test_users: Likewise of the final test.
+    final_test: Whether the test is done at all.
+    rounds_per_checkpoint: Rounds between checkpoints; None saves at each
+      evaluation.
+    checkpoints_kept: Older ones are removed.
+    rounds_per_dispatch: The most rounds that an engine runs at a time.
+  """
+
+  method: str
+  dataset: str
+  data_hash: str
+  engine: str
+  plan: privacy.PrivacyPlan
+  alpha: Optional[schedules.Schedule] = None
+  pretraining: Pretraining = Pretraining()
+  seed: Optional[int] = None
+  rounds_per_evaluation: int = 20
+  max_validation_users: Optional[int] = None
+  max_test_users: Optional[int] = None
+  final_test: bool = _no_setting(default=True)
+  rounds_per_checkpoint: Optional[int] = _no_setting(default=None)
+  checkpoints_kept: int = _no_setting(default=3)
+  rounds_per_dispatch: int = _no_setting(default=1)
+
+  def __post_init__(self):
+    _validate.one_of(tuple(METHODS), method=self.method)
+    if METHODS[self.method].mirror != (self.alpha is not None):
+      raise ValueError(
+        'alpha must be given exactly for methods with a mirror step. Found'
+        f' method={self.method!r}, alpha={self.alpha!r}.'
+      )
+    if self.seed is not None:
+      _validate.integers(0, seed=self.seed)
+    _validate.integers(
+      1,
+      rounds_per_evaluation=self.rounds_per_evaluation,
+      checkpoints_kept=self.checkpoints_kept,
+      rounds_per_dispatch=self.rounds_per_dispatch,
+    )
+    for name in (
+      'max_validation_users',
+      'max_test_users',
+      'rounds_per_checkpoint',
+    ):
+      if getattr(self, name) is not None:
+        _validate.integers(1, **{name: getattr(self, name)})
+
+  @property
+  def warm_start(self) -> bool:
+    """Whether the method starts at a pre-trained model."""
+    return METHODS[self.method].warm_start
+
+  @property
+  def pretraining_seed(self) -> int:
+    """The seed of the warm start."""
+    if self.pretraining.seed is not None:
+      return self.pretraining.seed
+    return self.seed or 0
+
+  def settings(self) -> dict[str, Any]:
+    """Returns every setting that decides the run's numbers, as JSON values."""
+    return as_settings(self)
+
+  def pretraining_settings(self) -> dict[str, Any]:
+    """Returns what decides the warm start: runs that share it share a model.
+
+    A task adds what decides its model.
+    """
+    return {
+      **as_settings(self.pretraining),
+      'seed': self.pretraining_seed,
+      'data_hash': self.data_hash,
+      'engine': self.engine,
+    }
+
+
+PublicUpdateMode = Literal['local_training', 'gradient']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FederatedConfig(RunConfig):
+  """Settings of a next-word prediction run over users of a token store.
+
+  The defaults are the paper's (section 5.3 and the appendix).
+
+  Attributes:
+    data_dir: The token store.
+    spec: The model's sizes; its vocabulary must be the store's.
+    client_learning_rate: Of a user's local SGD, one epoch.
+    server_learning_rate: Of the server's SGD on the noised (mixed) mean.
+    server_momentum: Of the server's SGD.
+    batch_size: Sentences in a batch of local training.
+    public_update: 'local_training' or 'gradient'; see `learning.PublicUpdate`.
+    public_users_per_round: How many public users a round samples.
+    public_clip_norm: An optional bound on the public update's norm.
+    mean_clip_norm: An optional bound on the noised mean's norm.
+    worker_isolation: Of TFF's worker: 'auto', 'required' or 'off'.
+    compute_dtype: Of the JAX engine's products: 'float32' or 'bfloat16'.
+    clients_per_chunk: How many clients the JAX engine trains side by side; None
+      lets it choose.
+    platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
+  """
+
+  data_dir: str = _no_setting()
+  spec: models.RecurrentSpec = models.RecurrentSpec()
+  client_learning_rate: float = 0.5
+  server_learning_rate: float = 1.0
+  server_momentum: float = 0.9
+  batch_size: int = 16
+  public_update: PublicUpdateMode = 'local_training'
+  public_users_per_round: int = 10
+  public_clip_norm: Optional[float] = None
+  mean_clip_norm: Optional[float] = None
+  worker_isolation: str = _no_setting(default='auto')
+  compute_dtype: str = 'float32'
+  clients_per_chunk: Optional[int] = _no_setting(default=None)
+  platform: Optional[str] = _no_setting(default=None)
+
+  def __post_init__(self):
+    super().__post_init__()
+    _validate.positive(
+      client_learning_rate=self.client_learning_rate,
+      server_learning_rate=self.server_learning_rate,
+    )
+    _validate.non_negative(server_momentum=self.server_momentum)
+    if self.server_momentum >= 1:
+      raise ValueError(
+        f'server_momentum must be in [0, 1). Found {self.server_momentum}.'
+      )
+    _validate.integers(
+      1,
+      batch_size=self.batch_size,
+      public_users_per_round=self.public_users_per_round,
+    )
+    _validate.one_of(
+      ('local_training', 'gradient'), public_update=self.public_update
+    )
+    _validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
+    _validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
+    for name in ('public_clip_norm', 'mean_clip_norm'):
+      if getattr(self, name) is not None:
+        _validate.positive(**{name: getattr(self, name)})
+    if self.clients_per_chunk is not None:
+      _validate.integers(1, clients_per_chunk=self.clients_per_chunk)
+
+  def pretraining_settings(self) -> dict[str, Any]:
+    """See the base class."""
+    return {
+      **super().pretraining_settings(),
+      'spec': as_settings(self.spec),
+      'compute_dtype': self.compute_dtype,
+    }

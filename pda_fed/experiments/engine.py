@@ -1,0 +1,136 @@
+"""The door between the loop and what computes: engines and their states.
+
+An engine knows a task, its data and a way to compute rounds; the loop knows
+none of these. Both engines of the federated experiments (TFF, JAX) and those
+of the sample-level ones go through this door, so that there is one loop, one
+checkpoint and one comparison for all.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Optional, Protocol
+
+import numpy as np
+
+# Opaque to the loop.
+State = Any
+# Called with the number of epochs and the loss on held-out public data.
+EpochFn = Callable[[int, float], None]
+
+# Training metrics of a round of which a row of metrics.csv shows the last
+# value; of all others it shows the mean since the row before.
+LAST_VALUES = ('alpha', 'clip_norm')
+
+# Names of a checkpoint's arrays that all engines of a task share. What only one
+# engine has is named `<engine>/...`.
+WEIGHTS = 'weights'
+MOMENTUM = 'momentum'
+CLIP_NORM = 'clip_norm'
+
+
+class Engine(Protocol):
+  """Computes rounds, evaluations and warm starts of one run.
+
+  Everything random depends on the run's seeds and the round alone: a round
+  that is run again, after a resume, is the same round.
+
+  Attributes:
+    name: 'tff', 'jax'.
+  """
+
+  name: str
+
+  def initialize(self) -> State:
+    """Returns the state before round 0, with random weights by the seed."""
+
+  def run_rounds(
+    self, state: State, first_round: int, num_rounds: int
+  ) -> tuple[State, list[dict[str, float]]]:
+    """Runs rounds `first_round` to `first_round + num_rounds - 1`.
+
+    Args:
+      state: After `first_round` rounds.
+      first_round: From 0.
+      num_rounds: At least 1.
+
+    Returns:
+      The new state, and for each round its metrics: `train_loss`, `alpha`,
+      `clients`, `clip_norm`, `private_norm`, `public_norm`, `mixed_norm`,
+      `cosine`, `public_loss`; those that an engine or method has not are left
+      out. They are of the training data, for the simulation: epsilon does not
+      cover them.
+    """
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """Returns the model's metrics on held-out data.
+
+    Args:
+      weights: As `get_weights` gives them.
+      group: 'validation' or 'test'.
+      max_users: The most users (or examples) taken, always the same ones; None
+        takes all.
+
+    Returns:
+      `loss` and what the task has: `accuracy`, `perplexity`, ...
+    """
+
+  def pretrain(
+    self, on_epoch: Optional[EpochFn] = None
+  ) -> tuple[list[np.ndarray], dict[str, float]]:
+    """Trains on the public data alone; the loop keeps the result by settings.
+
+    Args:
+      on_epoch: May raise, to stop.
+
+    Returns:
+      The weights, and figures of the training such as `epochs`.
+    """
+
+  def get_weights(self, state: State) -> list[np.ndarray]:
+    """Returns the model's weights as float32, in the Keras model's order."""
+
+  def set_weights(self, state: State, weights: list[np.ndarray]) -> State:
+    """Returns the state with other weights."""
+
+  def to_arrays(self, state: State) -> dict[str, np.ndarray]:
+    """Returns what a checkpoint keeps.
+
+    Args:
+      state: Any state.
+
+    Returns:
+      `weights/0`, `weights/1`, ...; `momentum/0`, ... (the server's SGD, none
+      without momentum); `clip_norm`; and what only this engine has under
+      `<engine>/`. Never a seed.
+    """
+
+  def from_arrays(
+    self, arrays: Mapping[str, np.ndarray], round_num: int
+  ) -> State:
+    """Returns the state that `to_arrays` was given.
+
+    Args:
+      arrays: Of a checkpoint.
+      round_num: How many rounds were done.
+
+    Raises:
+      CheckpointError: If they are not of this model, or of an engine whose
+        state this one cannot go on with.
+    """
+
+
+def numbered(prefix: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+  """Returns `{prefix/0: ..., prefix/1: ...}`."""
+  return {f'{prefix}/{i}': np.asarray(a) for i, a in enumerate(arrays)}
+
+
+def from_numbered(
+  prefix: str, arrays: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+  """Returns the arrays that `numbered` named, in their order."""
+  count = sum(name.startswith(f'{prefix}/') for name in arrays)
+  return [arrays[f'{prefix}/{i}'] for i in range(count)]

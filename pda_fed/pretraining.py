@@ -1,0 +1,123 @@
+"""Warm start: when to stop training on the public data alone.
+
+In "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et
+al., ICML 2022, arXiv:2112.00193) warm-start DP-FedAvg and PDA-DPMD both begin
+at a model that was pre-trained on the public data to convergence. What that is
+gets judged on a part of the public data that is held out. The judging is the
+same for all engines; how an epoch is computed is theirs.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any, Optional, Protocol
+
+import numpy as np
+from pda_fed import _validate
+from pda_fed.privacy import seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+  """A model that public data gave.
+
+  Attributes:
+    weights: As the trainer gives them.
+    epochs: After how many epochs they were best.
+    held_out_losses: The loss on held-out examples before the first epoch and
+      after each.
+  """
+
+  weights: Any
+  epochs: int
+  held_out_losses: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig:
+  """Settings of pre-training.
+
+  Attributes:
+    batch_size: Examples in a step.
+    held_out: The share of examples that judge convergence.
+    patience: Epochs without a better held-out loss after which it stops.
+    max_epochs: After which it stops in any case.
+    seed: Of the held-out part and of the order of examples.
+  """
+
+  batch_size: int = 16
+  held_out: float = 0.1
+  patience: int = 3
+  max_epochs: int = 100
+  seed: int = 0
+
+  def __post_init__(self):
+    _validate.integers(
+      1,
+      batch_size=self.batch_size,
+      patience=self.patience,
+      max_epochs=self.max_epochs,
+    )
+    _validate.between(0, 1, held_out=self.held_out)
+    _validate.integers(0, seed=self.seed)
+
+
+class Trainer(Protocol):
+  """A model in training; rows are numbers of examples."""
+
+  def weights(self) -> Any:
+    """Returns a copy of the weights."""
+
+  def train(self, rows: np.ndarray) -> None:
+    """Trains on the rows, in their order, in batches."""
+
+  def loss(self, rows: np.ndarray) -> float:
+    """Returns the mean loss of the rows."""
+
+
+def train_to_convergence(
+  trainer: Trainer,
+  num_examples: int,
+  config: PretrainingConfig,
+  on_epoch: Optional[Callable[[int, float], None]] = None,
+) -> Pretrained:
+  """Trains until held-out examples say that it no longer helps.
+
+  Args:
+    trainer: Knows the model, the examples and the optimizer.
+    num_examples: How many examples there are.
+    config: See `PretrainingConfig`.
+    on_epoch: Called with the number of epochs and the held-out loss.
+
+  Returns:
+    The weights with the lowest held-out loss.
+
+  Raises:
+    ValueError: If the data are too few to hold some out, or the loss is not
+      finite.
+  """
+  order = seeds.generator('shuffling', config.seed, 0).permutation(num_examples)
+  num_held_out = round(config.held_out * num_examples)
+  if not 0 < num_held_out < num_examples:
+    raise ValueError(
+      f'held_out must leave examples on both sides of {num_examples}. Found'
+      f' {config.held_out}.'
+    )
+  held_out, training = order[:num_held_out], order[num_held_out:]
+  best, best_epoch = trainer.weights(), 0
+  losses = [float(trainer.loss(held_out))]
+  for epoch in range(1, config.max_epochs + 1):
+    rng = seeds.generator('shuffling', config.seed, epoch)
+    trainer.train(rng.permutation(training))
+    losses.append(float(trainer.loss(held_out)))
+    if not np.isfinite(losses[-1]):
+      raise ValueError(
+        f'optimizer must keep the loss finite. Found {losses[-1]} after epoch'
+        f' {epoch}: lower its learning rate.'
+      )
+    if losses[-1] < losses[best_epoch]:
+      best, best_epoch = trainer.weights(), epoch
+    if on_epoch is not None:
+      on_epoch(epoch, losses[-1])
+    if epoch - best_epoch >= config.patience:
+      break
+  return Pretrained(best, best_epoch, tuple(losses))

@@ -1,0 +1,129 @@
+"""Devices that share the clients of a round."""
+
+from collections.abc import Callable, Sequence
+import os
+from typing import Any, Optional
+
+import jax
+import numpy as np
+from pda_fed import models
+from pda_fed.vectorized import errors
+
+_AXIS = 'devices'
+_HOST_DEVICES = '--xla_force_host_platform_device_count'
+# What a step costs on a GPU before its first client, in clients: latency.
+_STEP_COST = 7
+_SMALL_GPU = 8 * 2**30
+# Copies of its weights that a client in training has at a time, and room for
+# its activations.
+_COPIES = 8
+
+
+def use_all_cores() -> None:
+  """Makes each core a device, if JAX has not started and a CPU is all it has.
+
+  One device of all cores would split small products among threads, which
+  costs more than it gains. Call it before anything of JAX runs.
+  """
+  flags = os.environ.get('XLA_FLAGS', '')
+  if _HOST_DEVICES not in flags:
+    cores = len(os.sched_getaffinity(0))
+    os.environ['XLA_FLAGS'] = f'{flags} {_HOST_DEVICES}={cores}'.strip()
+
+
+def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
+  """Returns the devices to compute on.
+
+  Args:
+    platform: 'cpu' or 'gpu'; None takes what JAX found.
+
+  Raises:
+    DeviceError: If there is none of the platform.
+  """
+  try:
+    return list(jax.devices(platform))
+  except RuntimeError as e:
+    raise errors.DeviceError(
+      f'platform must be one that JAX finds here, such as'
+      f' {jax.default_backend()!r}. Found {platform!r}: {e}'
+    ) from e
+
+
+def choose_clients_per_chunk(
+  spec: models.RecurrentSpec,
+  device: jax.Device,
+  num_steps: np.ndarray,
+  cohort_size: int,
+) -> int:
+  """Returns how many clients to train side by side.
+
+  A CPU trains one client at a time: a product with the weights of one client is
+  a plain one, and the weights stay in its cache. A GPU takes as long for a few
+  clients as for one, but the clients of a chunk wait for the largest of them.
+  So it depends on their sizes.
+
+  Args:
+    spec: The model's sizes.
+    device: A CPU or an accelerator.
+    num_steps: Local steps of each user of the population.
+    cohort_size: Clients of a round.
+  """
+  if device.platform == 'cpu':
+    return 1
+  stats = device.memory_stats() or {}
+  limit = stats.get('bytes_limit', _SMALL_GPU)
+  per_client = 4 * _COPIES * sum(spec.parameter_counts.values())
+  most = max(1, min(cohort_size, int(limit // 2 // per_client)))
+  # A typical cohort, largest first.
+  places = (np.arange(cohort_size)[::-1] + 0.5) / cohort_size
+  typical = np.quantile(num_steps, places, method='nearest')
+  costs = [
+    typical[::chunk].sum() * (_STEP_COST + chunk)
+    for chunk in range(1, most + 1)
+  ]
+  return int(np.argmin(costs)) + 1
+
+
+def map_over_devices(
+  function: Callable[..., Any], devices: Sequence[jax.Device]
+) -> Callable[..., Any]:
+  """Lets each device compute a part of a sum.
+
+  Args:
+    function: Of (replicated, split, replicated), which returns a pytree of
+      sums. It gets the split argument without its first axis, that of devices.
+    devices: The devices; one needs no communication.
+
+  Returns:
+    A function of the same arguments that returns the sums over all devices.
+  """
+  if len(devices) == 1:
+
+    def on_one(shared, split, parameter):
+      own = jax.tree_util.tree_map(lambda a: a[0], split)
+      return function(shared, own, parameter)
+
+    return on_one
+
+  spec = jax.sharding.PartitionSpec
+
+  def on_each(shared, split, parameter):
+    own = jax.tree_util.tree_map(lambda a: a[0], split)
+    sums = function(shared, own, parameter)
+    return jax.tree_util.tree_map(lambda s: jax.lax.psum(s, _AXIS), sums)
+
+  return _shard_map(
+    on_each,
+    mesh=jax.sharding.Mesh(np.asarray(devices), (_AXIS,)),
+    in_specs=(spec(), spec(_AXIS), spec()),
+    out_specs=spec(),
+  )
+
+
+def _shard_map(function, **options):
+  """`shard_map` of any version: it has moved, and renamed an argument."""
+  if hasattr(jax, 'shard_map'):
+    return jax.shard_map(function, check_vma=False, **options)
+  from jax.experimental import shard_map
+
+  return shard_map.shard_map(function, check_rep=False, **options)

@@ -1,0 +1,11 @@
+"""Errors of rounds in JAX that a user can mend."""
+
+from pda_fed import errors
+
+
+class DeviceError(errors.PdaFedError):
+  """A device that was asked for is not there."""
+
+
+class DivergenceError(errors.PdaFedError):
+  """Training has left the finite numbers."""

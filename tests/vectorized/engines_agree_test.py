@@ -1,0 +1,160 @@
+"""TFF's rounds and JAX's: the same weights from the same users."""
+
+import jax
+import numpy as np
+from pda_fed import learning
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import schedules
+from pda_fed.models import jax_recurrent
+from pda_fed.vectorized import federated
+from pda_fed.vectorized import public_update
+import pytest
+import tensorflow_federated as tff
+
+from tests.vectorized import small_users
+
+pytestmark = pytest.mark.usefixtures('tff_worker')
+
+_SPEC = models.RecurrentSpec(num_words=11, embedding_size=5, lstm_size=6)
+_BATCH = 3
+_RATES = dict(client=0.8, server=0.7, momentum=0.9)
+_PUBLIC_SEED = 77
+_USERS = small_users.make_users(_SPEC, [7, 1, 3, 12, 5, 2], seed=0)
+_PUBLIC = small_users.make_users(_SPEC, [4, 9, 2, 6], seed=1)
+_COHORTS = [[0, 1, 2], [3], [], [5, 0, 4, 2], [1, 3]]
+_ALPHA = schedules.cosine(7)
+
+
+def _plan(**changes) -> privacy.PrivacyPlan:
+  settings = dict(
+    population=6,
+    expected_cohort=2.5,
+    rounds=5,
+    delta=1e-2,
+    noise_multiplier=0.0,
+    clip_norm=0.05,
+  )
+  return privacy.PrivacyPlan(**(settings | changes))
+
+
+_ADAPTIVE = privacy.AdaptiveClipping(target_quantile=0.3, count_stddev=1e-9)
+# Each costs TFF some seconds to build, so a case has several settings.
+_CASES = {
+  'DP-FedAvg, fixed clip': {},
+  'gradient mode, no client clipped': dict(
+    plan=_plan(clip_norm=100.0), public='gradient'
+  ),
+  'local training, adaptive clip, all clips': dict(
+    plan=_plan(adaptive_clipping=_ADAPTIVE),
+    public='local_training',
+    public_clip_norm=0.1,
+    mean_clip_norm=0.04,
+  ),
+}
+
+
+def _tff_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
+  optimizers = tff.learning.optimizers
+  common = dict(
+    model_fn=learning.build_model_fn(_SPEC),
+    plan=plan,
+    client_optimizer=optimizers.build_sgdm(_RATES['client']),
+    server_optimizer=optimizers.build_sgdm(
+      _RATES['server'], _RATES['momentum']
+    ),
+    noise_seed=0,
+    mean_clip_norm=mean_clip_norm,
+  )
+  if public is None:
+    process = learning.build_dp_fedavg(**common)
+  else:
+    process = learning.build_pda_dpmd(
+      **common,
+      public_data=[
+        (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
+      ],
+      alpha=_ALPHA,
+      public_update=public,
+      public_users_per_round=2,
+      public_batch_size=_BATCH,
+      public_clip_norm=public_clip_norm,
+      public_seed=_PUBLIC_SEED,
+    )
+  state = process.set_model_weights(
+    process.initialize(),
+    tff.learning.models.ModelWeights(tuple(weights), ()),
+  )
+  for cohort in _COHORTS:
+    datasets = [learning.make_dataset(_USERS[i], _BATCH) for i in cohort]
+    state = process.next(state, datasets).state
+    yield list(process.get_model_weights(state).trainable)
+
+
+def _public_chunks(public, round_num):
+  if public is None:
+    return None
+  if public == 'gradient':
+    sentences = np.concatenate(_PUBLIC)
+    rows = public_update.draw_rows(
+      _PUBLIC_SEED, round_num, len(sentences), 2 * _BATCH
+    )
+    return small_users.chunk([sentences[rows]], 2 * _BATCH)
+  users = public_update.draw_users(_PUBLIC_SEED, round_num, len(_PUBLIC), 2)
+  return small_users.chunk([_PUBLIC[i] for i in users], _BATCH, min_chunks=2)
+
+
+def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
+  settings = federated.FederatedSettings(
+    spec=_SPEC,
+    plan=plan,
+    client_learning_rate=_RATES['client'],
+    server_learning_rate=_RATES['server'],
+    server_momentum=_RATES['momentum'],
+    public_clip_norm=public_clip_norm,
+    mean_clip_norm=mean_clip_norm,
+  )
+  rounds = [
+    federated.RoundInputs(
+      round_num=np.int32(t),
+      private=small_users.chunk(
+        [_USERS[i] for i in cohort], _BATCH, clients_per_chunk=2, min_chunks=2
+      ),
+      public=_public_chunks(public, t),
+      alpha=None if public is None else np.float32(_ALPHA(t)),
+    )
+    for t, cohort in enumerate(_COHORTS)
+  ]
+  run = federated.build_rounds(settings, jax.devices()[:1])
+  key = federated.noise_key(0)
+  state = federated.initial_state(settings, weights)
+  for inputs in rounds:
+    state, _ = run(state, federated.stack_rounds([inputs], 1), 1, key)
+    yield list(state.params)
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_weights_agree(case):
+  settings = (
+    dict(plan=_plan(), public=None, public_clip_norm=None, mean_clip_norm=None)
+    | _CASES[case]
+  )
+  weights = list(jax_recurrent.initial_params(_SPEC, 5))
+  both = zip(
+    _tff_rounds(weights, **settings),
+    _jax_rounds(weights, **settings),
+    strict=True,
+  )
+  before = weights
+  for t, (expected, actual) in enumerate(both):
+    tolerance = 1e-5 if t == 0 else 1e-4
+    moved = 0.0
+    for b, e, a in zip(before, expected, actual, strict=True):
+      moved += np.square(e - b).sum()
+      error = np.linalg.norm(a - e) / np.linalg.norm(e)
+      assert error <= tolerance
+    assert moved > 0 or not _COHORTS[t]
+    before = expected
+  # Not only weights, of which updates are a small part: the change too.
+  for w, e, a in zip(weights, expected, actual, strict=True):
+    assert np.linalg.norm(a - e) <= 1e-3 * np.linalg.norm(e - w)
