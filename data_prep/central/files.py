@@ -32,9 +32,7 @@ def find_folder(
   )
 
 
-def read_file(
-  path: pathlib.Path, expected_size: Optional[int] = None
-) -> bytes:
+def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
   """Reads a file, `.gz` unpacked.
 
   Args:

@@ -258,7 +258,9 @@ def _round(
       jax_recurrent.unpad_params(public.updates.total, spec),
     )
     if settings.public_clip_norm is not None:
-      public_update = aggregation.clip_one(public_update, settings.public_clip_norm)
+      public_update = aggregation.clip_one(
+        public_update, settings.public_clip_norm
+      )
     update, mixed = mirror.mirror_step(update, public_update, inputs.alpha)
     metrics |= mixed | {'public_loss': public.mean_loss / count}
   params, momentum = mirror.sgd_step(

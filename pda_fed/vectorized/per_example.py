@@ -23,7 +23,8 @@ that it gave, in float32 at full precision: the bound on an example's part of
 the sum holds for what is summed.
 """
 
-from typing import Callable, NamedTuple, Optional
+from collections.abc import Callable
+from typing import NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
