@@ -1,4 +1,6 @@
-"""The base of the project's own exceptions."""
+"""The base of the project's own exceptions, and one that every binary meets."""
+
+import signal
 
 
 class PdaFedError(Exception):
@@ -6,3 +8,15 @@ class PdaFedError(Exception):
 
   Arguments out of range are ValueError and TypeError, as everywhere in Python.
   """
+
+
+class StoppedError(PdaFedError):
+  """A signal ended a program, which has saved what it had.
+
+  Attributes:
+    exit_code: What a shell expects of a program that a signal ended.
+  """
+
+  def __init__(self, signum: int, message: str):
+    super().__init__(f'{signal.Signals(signum).name}: {message}')
+    self.exit_code = 128 + signum

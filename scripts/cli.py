@@ -15,6 +15,7 @@ Import this before anything that imports TensorFlow:
 from collections.abc import Callable, Sequence
 import logging
 import os
+import pathlib
 import sys
 from typing import NoReturn
 import warnings
@@ -58,33 +59,43 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
   print(f'warning: {message}', file=sys.stderr)
 
 
+def presets() -> list[str]:
+  """Returns the names of the flag files that come with the scripts."""
+  folder = pathlib.Path(__file__).parent / 'presets'
+  return sorted(path.name for path in folder.glob('*.flags'))
+
+
 def _parse_flags(argv: Sequence[str]) -> list[str]:
+  # Bazel starts programs in a folder of its own, and says where the user is.
+  # Before the flags: a --flagfile is looked for there.
+  os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
   try:
-    rest = flags.FLAGS(list(argv))
+    return flags.FLAGS(list(argv))
+  except flags.CantOpenFlagFileError as e:
+    fail(f'{e}. The presets in scripts/presets: {", ".join(presets())}')
   except flags.Error as e:
     fail(f'{e} (--help lists the flags)')
-  if len(rest) > 1:
-    fail(f'unexpected argument {rest[1]!r} (--help lists the flags)')
-  return rest
 
 
-def run(main: Callable[[], None]) -> NoReturn:
+def run(
+  main: Callable[..., None], *, takes_arguments: bool = False
+) -> NoReturn:
   """Parses the flags, runs `main`, and ends the program.
 
   Args:
     main: The program. A ValueError, an OSError or an error of ours that it
       lets through is printed as one line, with exit code 2 (the traceback with
-      --debug); Ctrl-C exits with 130.
+      --debug); Ctrl-C exits with 130, `errors.StoppedError` with its own code.
+    takes_arguments: Whether `main` is given what is no flag: all after `--`.
   """
 
   def guarded(argv: Sequence[str]) -> None:
-    del argv
-    # Bazel starts programs in a folder of its own, and says where the user is.
-    os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
+    if len(argv) > 1 and not takes_arguments:
+      fail(f'unexpected argument {argv[1]!r} (--help lists the flags)')
     absl_logging.set_verbosity(absl_logging.WARNING)  # TFF chats at INFO.
     warnings.showwarning = _show_warning
     try:
-      main()
+      main(*([argv[1:]] if takes_arguments else []))
       sys.stdout.flush()
     except BrokenPipeError:
       # The reader, `head` for example, has seen enough. Python would complain
@@ -94,10 +105,18 @@ def run(main: Callable[[], None]) -> NoReturn:
     except KeyboardInterrupt:
       print('interrupted', file=sys.stderr)
       sys.exit(130)
+    except errors.StoppedError as e:
+      print(e, file=sys.stderr)
+      sys.exit(e.exit_code)
     except _USER_ERRORS as e:
       if _DEBUG.value:
         raise
       fail(str(e))
 
-  app.run(guarded, flags_parser=_parse_flags)
+  # Not app.run: after it, TensorFlow's import would run a hook of its own for
+  # absl before TensorFlow is set up, and its control flow stays that of
+  # version 1. Engines are imported when they are chosen.
+  app.define_help_flags()
+  absl_logging.use_absl_handler()
+  guarded(_parse_flags(sys.argv))
   sys.exit(0)

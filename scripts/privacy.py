@@ -102,15 +102,13 @@ def _plan_from_flags() -> privacy.PrivacyPlan:
 
 def _epsilon(plan: privacy.PrivacyPlan, accountant: str) -> Optional[float]:
   """Epsilon, or None where the accountant cannot handle the plan."""
-  if accountant == 'pld' and plan.sampling in ('fixed_size', 'epochs'):
+  if accountant == 'pld' and privacy.tightest_accountant(plan) != 'pld':
     return None
   return privacy.epsilon(plan, accountant=accountant)
 
 
 def _tightest(plan: privacy.PrivacyPlan) -> str:
-  if _ACCOUNTANT.value is not None:
-    return _ACCOUNTANT.value
-  return 'rdp' if plan.sampling in ('fixed_size', 'epochs') else 'pld'
+  return _ACCOUNTANT.value or privacy.tightest_accountant(plan)
 
 
 def _solve(plan: privacy.PrivacyPlan) -> privacy.PrivacyPlan:

@@ -1,37 +1,42 @@
-"""Trains a next-word model with DP-FedAvg and prints what it learnt.
+"""Trains a next-word model on the users of a token store.
 
-The data are TFF's own synthetic StackOverflow sentences, dealt to
-`--population` users, so that this runs anywhere, offline, in half a minute:
+    python -m scripts.prepare_stackoverflow --output_dir=data/synthetic
+    python -m scripts.train_stackoverflow --data_dir=data/synthetic \
+        --flagfile=scripts/presets/laptop.flags --method=pda --seed=0 \
+        --output_dir=out/pda
 
-    python -m scripts.train_stackoverflow --rounds=20 --seed=0
-    bazel run //scripts:train_stackoverflow -- --rounds=20 --seed=0
+The defaults are the paper's. A run that was stopped, by Ctrl-C or by a crash,
+goes on when the same command is given again. What it writes: config.json,
+metrics.csv, result.json, checkpoints/ and tensorboard/ in --output_dir.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
-from absl import flags
-from pda_fed import experiments
-from pda_fed import privacy
-from pda_fed import runtime
-import tqdm
+import dataclasses
 
-_POPULATION = flags.DEFINE_integer(
-  'population', 200, 'Private users.', lower_bound=1
+from absl import flags
+import data_prep
+from pda_fed import experiments
+from pda_fed import schedules
+from pda_fed.experiments import stores
+from scripts import run_flags
+
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'The token store, as prepare_stackoverflow writes it.'
 )
+_ENGINE = flags.DEFINE_enum(
+  'engine', 'tff', list(experiments.ENGINES), 'What computes.'
+)
+_ROUNDS = flags.DEFINE_integer('rounds', 1600, 'T, rounds.', lower_bound=1)
 _CLIENTS_PER_ROUND = flags.DEFINE_float(
-  'clients_per_round', 20, 'Expected users in a round (Poisson sampling).'
-)
-_ROUNDS = flags.DEFINE_integer('rounds', 20, 'Rounds.', lower_bound=1)
-_NOISE_MULTIPLIER = flags.DEFINE_float(
-  'noise_multiplier', 0.6, 'Standard deviation of the noise over the clip.'
+  'clients_per_round', 100, 'Expected users in a round (Poisson sampling).'
 )
 _CLIP_NORM = flags.DEFINE_float(
-  'clip_norm', 0.5, "Bound on the norm of a user's model update."
+  'clip_norm', 0.3, "Bound on the norm of a user's model update."
 )
-_DELTA = flags.DEFINE_float('delta', 1e-3, 'Delta of (epsilon, delta).')
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
-  'client_learning_rate', 1.0, 'Of local training.'
+  'client_learning_rate', 0.5, 'Of local training.'
 )
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
   'server_learning_rate', 1.0, "Of the server's SGD."
@@ -39,88 +44,127 @@ _SERVER_LEARNING_RATE = flags.DEFINE_float(
 _SERVER_MOMENTUM = flags.DEFINE_float(
   'server_momentum', 0.9, "Of the server's SGD."
 )
-_ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
-  'rounds_per_evaluation', 5, 'Rounds between evaluations.'
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', 16, 'Sentences in a batch of local training.'
 )
-_SEED = flags.DEFINE_integer(
-  'seed',
+_EMBEDDING_SIZE = flags.DEFINE_integer('embedding_size', 96, 'Of the model.')
+_LSTM_SIZE = flags.DEFINE_integer('lstm_size', 670, 'Of the model.')
+_VOCABULARY_SIZE = flags.DEFINE_integer(
+  'vocabulary_size',
   None,
-  'Makes the run repeatable, its noise included, for whoever knows the seed. A'
-  ' run that is meant to be private takes none.',
-  lower_bound=0,
-  upper_bound=2**63 - 1,
+  "Words that the model expects; by default the data's.",
 )
-_ISOLATION = flags.DEFINE_enum_class(
+_ALPHA_I = flags.DEFINE_float(
+  'alpha_i',
+  None,
+  "alpha_t = cos(pi t / (i T)), the paper's schedule; by default i = 5.",
+)
+_PUBLIC_UPDATE = flags.DEFINE_enum(
+  'public_update',
+  'local_training',
+  ['local_training', 'gradient'],
+  'The mean model delta of sampled public users, or one gradient of theirs.',
+)
+_PUBLIC_USERS_PER_ROUND = flags.DEFINE_integer(
+  'public_users_per_round', 10, 'Public users that a round samples.'
+)
+_PUBLIC_CLIP_NORM = flags.DEFINE_float(
+  'public_clip_norm', None, "Bound on the public update's norm."
+)
+_MEAN_CLIP_NORM = flags.DEFINE_float(
+  'mean_clip_norm', None, "Bound on the noised mean's norm."
+)
+_ISOLATION = flags.DEFINE_enum(
   'worker_isolation',
-  runtime.Isolation.AUTO,
-  runtime.Isolation,
+  'auto',
+  ['auto', 'required', 'off'],
   "Whether TFF's worker must be out of the network's reach.",
 )
+_COMPUTE_DTYPE = flags.DEFINE_enum(
+  'compute_dtype',
+  'float32',
+  ['float32', 'bfloat16'],
+  "Of the JAX engine's products.",
+)
+_CLIENTS_PER_CHUNK = flags.DEFINE_integer(
+  'clients_per_chunk', None, 'Clients that the JAX engine trains side by side.'
+)
+# Of the paper's StackOverflow runs.
+_NOISE_MULTIPLIER = 0.4
+_ALPHA = 5.0
 
 
-def _config() -> experiments.FederatedConfig:
+def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
+  plan = run_flags.plan_with_noise(
+    _NOISE_MULTIPLIER,
+    population=len(store.users('private')),
+    expected_cohort=_CLIENTS_PER_ROUND.value,
+    rounds=_ROUNDS.value,
+    delta=run_flags.DELTA.value,
+    clip_norm=_CLIP_NORM.value,
+  )
+  by_i = None
+  if _ALPHA_I.value is not None:
+    by_i = schedules.for_stackoverflow(_ALPHA_I.value, plan.rounds)
   return experiments.FederatedConfig(
-    plan=privacy.PrivacyPlan(
-      population=_POPULATION.value,
-      expected_cohort=_CLIENTS_PER_ROUND.value,
-      rounds=_ROUNDS.value,
-      delta=_DELTA.value,
-      noise_multiplier=_NOISE_MULTIPLIER.value,
-      clip_norm=_CLIP_NORM.value,
+    **run_flags.loop_settings(),
+    dataset=f'stackoverflow/{store.manifest["source"]}',
+    data_dir=str(store.path),
+    data_hash=stores.data_hash(store),
+    engine=_ENGINE.value,
+    plan=plan,
+    spec=dataclasses.replace(
+      store.spec,
+      num_words=_VOCABULARY_SIZE.value or store.spec.num_words,
+      embedding_size=_EMBEDDING_SIZE.value,
+      lstm_size=_LSTM_SIZE.value,
+    ),
+    alpha=run_flags.alpha(
+      schedules.for_stackoverflow(_ALPHA, plan.rounds), alpha_i=by_i
     ),
     client_learning_rate=_CLIENT_LEARNING_RATE.value,
     server_learning_rate=_SERVER_LEARNING_RATE.value,
     server_momentum=_SERVER_MOMENTUM.value,
-    rounds_per_evaluation=_ROUNDS_PER_EVALUATION.value,
-    seed=_SEED.value,
+    batch_size=_BATCH_SIZE.value,
+    public_update=_PUBLIC_UPDATE.value,
+    public_users_per_round=_PUBLIC_USERS_PER_ROUND.value,
+    public_clip_norm=_PUBLIC_CLIP_NORM.value,
+    mean_clip_norm=_MEAN_CLIP_NORM.value,
+    worker_isolation=_ISOLATION.value,
+    compute_dtype=_COMPUTE_DTYPE.value,
+    clients_per_chunk=_CLIENTS_PER_CHUNK.value,
   )
 
 
-def _print_result(
-  plan: privacy.PrivacyPlan, result: experiments.FederatedResult
-) -> None:
-  rows = [
-    (
-      e.round_num,
-      privacy.round_up(e.epsilon),
-      f'{e.accuracy:.1%}',
-      f'{e.perplexity:.2f}',
+def _about(store: data_prep.TokenStore) -> dict[str, object]:
+  manifest = store.manifest
+  caveats = []
+  if not manifest['vocabulary']['covered_by_epsilon']:
+    caveats.append(f'Vocabulary: {manifest["vocabulary"]["statement"]}')
+  most = manifest['max_private_users_per_person']
+  if most > 1:
+    caveats.append(
+      f'One person may be {most} private users: for persons, the guarantee is'
+      f' that of a group of {most}.'
     )
-    for e in result.evaluations
-  ]
-  print(
-    experiments.format_table(
-      ['round', 'epsilon', 'accuracy', 'perplexity'], rows
-    )
-  )
-  print(f'\n{plan.describe(result.evaluations[-1].epsilon)}')
-  print(result.noise_statement)
+  about = ('source', 'settings', 'vocabulary', 'public_users_sha256')
+  return {
+    'data': {
+      'users': {g: len(store.users(g)) for g in store.groups},
+      **{name: manifest[name] for name in about},
+    },
+    'caveats': caveats,
+  }
 
 
 def main() -> None:
   """Runs with the flags' settings."""
-  config = _config()
-  print(
-    "DP-FedAvg on TFF's synthetic StackOverflow sentences, a next-word LSTM"
-    f' of {config.lstm_size} units.\n',
-    flush=True,
-  )
-  with (
-    runtime.local_workers(isolation=_ISOLATION.value),
-    tqdm.tqdm(
-      total=config.plan.rounds, unit='round', leave=False, disable=None
-    ) as bar,
-  ):
-
-    def on_round(rounds_done: int, newest: experiments.Evaluation) -> None:
-      bar.set_postfix(
-        accuracy=f'{newest.accuracy:.1%}',
-        epsilon=privacy.round_up(newest.epsilon),
-      )
-      bar.update(rounds_done - bar.n)
-
-    result = experiments.run_federated(config, on_round)
-  _print_result(config.plan, result)
+  run_flags.require(run_flags.OUTPUT_DIR)
+  store = data_prep.open_store(run_flags.require(_DATA_DIR))
+  config = _config(store)
+  stores.open_checked(config)  # Before anything is written.
+  folder = run_flags.train(config, experiments.open_engine, _about(store))
+  run_flags.print_result(folder)
 
 
 if __name__ == '__main__':

@@ -10,13 +10,17 @@ from pda_fed.experiments.config import METHODS
 from pda_fed.experiments.config import Pretraining
 from pda_fed.experiments.config import RunConfig
 from pda_fed.experiments.engine import Engine
+from pda_fed.experiments.engines import ENGINES
 from pda_fed.experiments.engines import open_engine
 from pda_fed.experiments.errors import CheckpointError
 from pda_fed.experiments.errors import EngineError
 from pda_fed.experiments.errors import OutputError
-from pda_fed.experiments.errors import Stopped
+from pda_fed.experiments.loop import train
+from pda_fed.experiments.outputs import RunFolder
+from pda_fed.experiments.progress import create_progress
 
 __all__ = [
+  'ENGINES',
   'METHODS',
   'CheckpointError',
   'Engine',
@@ -26,6 +30,8 @@ __all__ = [
   'OutputError',
   'Pretraining',
   'RunConfig',
-  'Stopped',
+  'RunFolder',
+  'create_progress',
   'open_engine',
+  'train',
 ]

@@ -1,7 +1,5 @@
 """Errors of experiments that a user can mend."""
 
-import signal
-
 from pda_fed import errors
 
 
@@ -15,15 +13,3 @@ class EngineError(errors.PdaFedError):
 
 class OutputError(errors.PdaFedError):
   """An output folder does not hold what it should."""
-
-
-class Stopped(errors.PdaFedError):
-  """A signal ended the run, which was saved.
-
-  Attributes:
-    exit_code: What a shell expects of a program that a signal ended.
-  """
-
-  def __init__(self, signum: int, message: str):
-    super().__init__(f'{signal.Signals(signum).name}: {message}')
-    self.exit_code = 128 + signum

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
   from pda_fed.privacy.accounting import dp_event
   from pda_fed.privacy.accounting import epsilon
   from pda_fed.privacy.accounting import epsilon_curve
+  from pda_fed.privacy.accounting import tightest_accountant
   from pda_fed.privacy.calibration import algorithm_1_noise_stddev
   from pda_fed.privacy.calibration import calibrate
   from pda_fed.privacy.calibration import max_rounds
@@ -31,6 +32,7 @@ _LAZY = {
   'epsilon_curve': 'accounting',
   'max_rounds': 'calibration',
   'tight_noise_stddev': 'calibration',
+  'tightest_accountant': 'accounting',
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
   'max_rounds',
   'round_up',
   'tight_noise_stddev',
+  'tightest_accountant',
 ]
 
 

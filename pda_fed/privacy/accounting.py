@@ -16,6 +16,8 @@ from pda_fed.privacy import plan as plan_lib
 
 Accountant = Literal['pld', 'rdp']
 _ACCOUNTANTS = ('pld', 'rdp')
+# Cohorts whose privacy loss distribution is not known.
+_NO_PLD = ('fixed_size', 'epochs')
 
 # The error of a PLD epsilon by its grid falls with the square of the interval
 # and is on the safe side. The interval is divided by 3 until epsilon changes by
@@ -178,6 +180,18 @@ def _pld_epsilon_and_interval(
   return epsilon, interval
 
 
+def tightest_accountant(plan: plan_lib.PrivacyPlan) -> Accountant:
+  """Returns the accountant that gives the smallest epsilon for a plan.
+
+  Args:
+    plan: The plan.
+
+  Returns:
+    'pld', or 'rdp' where no privacy loss distribution is known.
+  """
+  return 'rdp' if plan.sampling in _NO_PLD else 'pld'
+
+
 def check_accountant(
   plan: plan_lib.PrivacyPlan, accountant: str, delta: float
 ) -> None:
@@ -193,7 +207,7 @@ def check_accountant(
   """
   _validate.one_of(_ACCOUNTANTS, accountant=accountant)
   _validate.between(0, 1, delta=delta)
-  if accountant == 'pld' and plan.sampling in ('fixed_size', 'epochs'):
+  if accountant == 'pld' and plan.sampling in _NO_PLD:
     raise ValueError(
       f"accountant must be 'rdp' for sampling={plan.sampling!r}: its privacy"
       " loss distribution is not known. Found 'pld'."

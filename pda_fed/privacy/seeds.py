@@ -79,6 +79,34 @@ class SeedStreams:
         value = int(words[0]) >> 1  # 63 bits fit into TensorFlow's int64.
       setattr(self, name, value)
 
+  def as_dict(self) -> dict[str, int]:
+    """Returns the seed of each stream, to go on with a run that has no seed.
+
+    They are the key to the run's noise: keep them where nobody reads them.
+    """
+    return {name: getattr(self, name) for name in _STREAMS}
+
+  @classmethod
+  def from_dict(cls, seeds: dict[str, int]) -> 'SeedStreams':
+    """Returns the fresh secret seeds that `as_dict` gave.
+
+    Args:
+      seeds: The seed of each stream.
+
+    Raises:
+      ValueError: If a stream is missing, or a seed is negative.
+    """
+    streams = cls(None)
+    if sorted(seeds) != sorted(_STREAMS):
+      raise ValueError(
+        f'seeds must have the streams {", ".join(_STREAMS)}. Found'
+        f' {", ".join(sorted(seeds))}.'
+      )
+    _validate.integers(0, **seeds)
+    for name, value in seeds.items():
+      setattr(streams, name, value)
+    return streams
+
   def statement(self) -> str:
     """What `config.json` says about the noise of the run."""
     if self.reproducible:

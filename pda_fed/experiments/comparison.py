@@ -1,0 +1,281 @@
+"""Methods against each other: means over seeds, tables."""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+import os
+import pathlib
+import statistics
+from typing import Any, Optional
+
+from pda_fed import privacy
+from pda_fed import tables
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import epsilons
+from pda_fed.experiments import errors
+from pda_fed.experiments import outputs
+
+# Metrics that a table shows if runs have them, in this order.
+_USUAL_METRICS = ('accuracy', 'perplexity', 'loss')
+_MOST_METRICS = 2
+# A name that begins so is better when larger, and shown in percent.
+_ACCURACY = 'accuracy'
+_BASELINE = 'warm'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+  """A finished run.
+
+  Attributes:
+    path: Its folder.
+    config: Its config.json.
+    rows: Its metrics.csv.
+    result: Its result.json.
+  """
+
+  path: pathlib.Path
+  config: dict[str, Any]
+  rows: list[dict[str, Optional[float]]]
+  result: dict[str, Any]
+
+  @property
+  def method(self) -> str:
+    return self.result['method']
+
+  @property
+  def plan(self) -> privacy.PrivacyPlan:
+    return epsilons.plan_from_settings(self.config['settings'])
+
+  @property
+  def epsilon(self) -> Optional[float]:
+    """Epsilon at the end; None where it was not computed."""
+    if self.plan.noise_multiplier == 0:
+      return math.inf
+    return self.result['epsilon']
+
+
+def load_run(path: os.PathLike) -> Run:
+  """Reads a finished run.
+
+  Args:
+    path: Its folder.
+
+  Raises:
+    OutputError: If it is not finished, or not there.
+  """
+  folder = outputs.RunFolder(pathlib.Path(path))
+  config, result = folder.read_config(), folder.read_result()
+  if result is None:
+    raise errors.OutputError(f'{path} must hold a finished run. It is not.')
+  return Run(folder.path, config, folder.read_metrics(), result)
+
+
+def is_better(metric: str, a: float, b: float) -> bool:
+  """Returns whether a value of a metric is better than another."""
+  return a > b if metric.startswith(_ACCURACY) else a < b
+
+
+def format_value(metric: str, value: float) -> str:
+  """Formats a metric's value for people: accuracies in percent."""
+  if metric.startswith(_ACCURACY):
+    return f'{100 * value:.2f}'
+  return f'{value:.2f}' if value >= 10 else f'{value:.4f}'
+
+
+def title_of(metric: str) -> str:
+  """Returns what a metric is called at a column or an axis."""
+  unit = ' (%)' if metric.startswith(_ACCURACY) else ''
+  return metric.replace('_', ' ') + unit
+
+
+def check_metrics(
+  known: Sequence[str], metrics: Optional[Sequence[str]] = None
+) -> tuple[str, ...]:
+  """Returns the metrics to show.
+
+  Args:
+    known: Those that all runs have.
+    metrics: Those that are wanted; by default the usual ones.
+
+  Raises:
+    ValueError: If one is not known; the message lists those that are.
+  """
+  if not metrics:
+    usual = [name for name in _USUAL_METRICS if name in known]
+    return tuple(usual[:_MOST_METRICS])
+  for name in metrics:
+    if name not in known:
+      raise ValueError(
+        f'metrics must be among {", ".join(sorted(known))}. Found {name!r}.'
+      )
+  return tuple(metrics)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+  """A metric over the seeds of a method.
+
+  Attributes:
+    mean: Of the seeds.
+    std: The sample's standard deviation; None for one seed.
+    change: Of the mean, relative to the baseline's; None for the baseline.
+    best: Whether no method has a better mean.
+  """
+
+  mean: float
+  std: Optional[float]
+  change: Optional[float]
+  best: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+  """Methods against each other.
+
+  Attributes:
+    runs: By method, in the order of `METHODS`.
+    metrics: Of the final test.
+    scores: By method and metric.
+    baseline: The method that changes are relative to.
+  """
+
+  runs: dict[str, list[Run]]
+  metrics: tuple[str, ...]
+  scores: dict[str, dict[str, Score]]
+  baseline: str
+
+  @property
+  def epsilon(self) -> Optional[float]:
+    """The largest epsilon of a run; None if one is not known."""
+    found = [run.epsilon for runs in self.runs.values() for run in runs]
+    return None if None in found else max(found)
+
+
+def compare(
+  runs: Sequence[Run], metrics: Optional[Sequence[str]] = None
+) -> Comparison:
+  """Compares the final tests of runs.
+
+  Args:
+    runs: At least one, each with a test.
+    metrics: Names; by default accuracy and perplexity, or what there is.
+
+  Returns:
+    The comparison, against warm start if it is among the methods.
+
+  Raises:
+    ValueError: If a metric is not known, or there are no runs with a test.
+  """
+  tested = [run for run in runs if run.result['test'] is not None]
+  if not tested:
+    raise ValueError('runs must have a test. Found none that has.')
+  by_method: dict[str, list[Run]] = {}
+  for name in config_lib.METHODS:
+    of_method = [run for run in tested if run.method == name]
+    if of_method:
+      by_method[name] = of_method
+  known = set.intersection(*(set(run.result['test']) for run in tested))
+  metrics = check_metrics(sorted(known), metrics)
+  baseline = _BASELINE if _BASELINE in by_method else next(iter(by_method))
+  values = {
+    method: {m: [run.result['test'][m] for run in runs_] for m in metrics}
+    for method, runs_ in by_method.items()
+  }
+  means = {
+    method: {m: statistics.fmean(v) for m, v in of.items()}
+    for method, of in values.items()
+  }
+
+  def score(method: str, metric: str) -> Score:
+    mean, base = means[method][metric], means[baseline][metric]
+    seeds = values[method][metric]
+    rivals = [means[other][metric] for other in means]
+    return Score(
+      mean=mean,
+      std=statistics.stdev(seeds) if len(seeds) > 1 else None,
+      change=mean / base - 1 if method != baseline and base else None,
+      best=not any(is_better(metric, rival, mean) for rival in rivals),
+    )
+
+  scores = {m: {x: score(m, x) for x in metrics} for m in by_method}
+  return Comparison(by_method, metrics, scores, baseline)
+
+
+def _value(metric: str, score: Score, plus_minus: str) -> str:
+  text = format_value(metric, score.mean)
+  if score.std is not None:
+    decimals = len(text.partition('.')[2])
+    std = 100 * score.std if metric.startswith(_ACCURACY) else score.std
+    text += f' {plus_minus} {std:.{decimals}f}'
+  return text
+
+
+def _change(score: Score) -> str:
+  return '' if score.change is None else f'{score.change:+.1%}'
+
+
+def _epsilon(run: Run) -> str:
+  return '?' if run.epsilon is None else privacy.round_up(run.epsilon)
+
+
+def header(comparison: Comparison) -> list[str]:
+  """Returns the names of the columns of a comparison's table."""
+  against = config_lib.METHODS[comparison.baseline].title
+  columns = []
+  for metric in comparison.metrics:
+    columns += [title_of(metric), f'against {against}']
+  return ['method', *columns, 'epsilon', 'runs']
+
+
+def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
+  """Returns the cells of a comparison's table."""
+  table = []
+  for method, scores in comparison.scores.items():
+    cells = [config_lib.METHODS[method].title]
+    for metric, score in scores.items():
+      cells += [_value(metric, score, plus_minus), _change(score)]
+    runs = comparison.runs[method]
+    table.append([*cells, _epsilon(runs[0]), str(len(runs))])
+  return table
+
+
+def as_text(comparison: Comparison) -> str:
+  """Returns the table for a terminal."""
+  return tables.format_table(header(comparison), rows(comparison))
+
+
+def as_markdown(comparison: Comparison) -> str:
+  """Returns the table in Markdown, the best means in bold."""
+  lines = [
+    header(comparison),
+    ['---', *['---:'] * (len(header(comparison)) - 1)],
+  ]
+  for method, cells in zip(comparison.scores, rows(comparison), strict=True):
+    for i, score in enumerate(comparison.scores[method].values()):
+      if score.best:
+        cells[1 + 2 * i] = f'**{cells[1 + 2 * i]}**'
+    lines.append(cells)
+  return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines) + '\n'
+
+
+def as_latex(comparison: Comparison) -> str:
+  """Returns the table for LaTeX with the package booktabs."""
+
+  def escape(text: str) -> str:
+    return text.replace('%', r'\%').replace('_', r'\_')
+
+  titles = [escape(title_of(metric)) for metric in comparison.metrics]
+  lines = [
+    rf'\begin{{tabular}}{{l{"l" * len(titles)}}}',
+    r'\toprule',
+    ' & '.join(['Algorithm', *titles]) + r' \\',
+    r'\midrule',
+  ]
+  for method, scores in comparison.scores.items():
+    cells = [escape(config_lib.METHODS[method].title)]
+    for metric, score in scores.items():
+      value = _value(metric, score, r'$\pm$')
+      cells.append(rf'\textbf{{{value}}}' if score.best else value)
+    lines.append(' & '.join(cells) + r' \\')
+  return '\n'.join([*lines, r'\bottomrule', r'\end{tabular}']) + '\n'

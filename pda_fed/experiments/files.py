@@ -1,0 +1,117 @@
+"""Files that are whole or not there."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import time
+from typing import Any, Optional
+
+from pda_fed.experiments import errors
+
+_TEMPORARY = '.tmp-'
+_POLL_SECONDS = 0.2
+
+
+def write_atomically(
+  path: os.PathLike, content: bytes, *, mode: int = 0o666
+) -> None:
+  """Writes a file so that a reader, or a crash, never meets half of it.
+
+  Args:
+    path: Replaced if it exists.
+    content: All of it.
+    mode: Permissions of a new file, less the umask.
+
+  Raises:
+    OSError: If it cannot be written, for want of space for example; `path` is
+      then as it was.
+  """
+  path = pathlib.Path(path)
+  temporary = path.with_name(f'.{path.name}{_TEMPORARY}{os.getpid()}')
+  try:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, 'wb') as f:
+      f.write(content)
+      f.flush()
+      # Else a crash of the machine could leave the new name on no content.
+      os.fsync(f.fileno())
+    os.replace(temporary, path)
+  except OSError:
+    with contextlib.suppress(OSError):
+      temporary.unlink(missing_ok=True)
+    raise
+  folder = os.open(path.parent, os.O_RDONLY)
+  try:
+    os.fsync(folder)
+  finally:
+    os.close(folder)
+
+
+def write_json(path: os.PathLike, value: Any, *, mode: int = 0o666) -> None:
+  """Writes JSON for people: indented, with infinity and NaN as null."""
+  text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
+  write_atomically(path, f'{text}\n'.encode(), mode=mode)
+
+
+def _finite(value: Any) -> Any:
+  if isinstance(value, dict):
+    return {k: _finite(v) for k, v in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_finite(v) for v in value]
+  if isinstance(value, float) and value - value != 0:  # NaN or infinite.
+    return None
+  return value
+
+
+def read_json(path: os.PathLike) -> Any:
+  """Reads a file that `write_json` wrote.
+
+  Args:
+    path: The file.
+
+  Raises:
+    OutputError: If it is not there or no JSON.
+  """
+  try:
+    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+  except (OSError, ValueError) as e:
+    raise errors.OutputError(f'{path} cannot be read: {e}.') from e
+
+
+def remove_temporaries(folder: pathlib.Path) -> None:
+  """Removes what writers that were killed have left in a folder."""
+  for path in folder.glob(f'.*{_TEMPORARY}*'):
+    path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(
+  path: os.PathLike, *, while_waiting: Optional[Callable[[], None]] = None
+) -> Iterator[None]:
+  """Holds a lock of the file system, which ends with the process.
+
+  Args:
+    path: The lock's file, made if need be.
+    while_waiting: Called again and again while another process holds the lock;
+      it may raise to stop waiting. By default nobody waits.
+
+  Yields:
+    Nothing.
+
+  Raises:
+    BlockingIOError: If another process holds it and nobody waits.
+  """
+  with open(path, 'a') as f:
+    while True:
+      try:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+      except BlockingIOError:
+        if while_waiting is None:
+          raise
+        while_waiting()
+        time.sleep(_POLL_SECONDS)
+    yield

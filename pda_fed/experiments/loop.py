@@ -1,0 +1,305 @@
+"""The training loop: one for all methods, engines and tasks.
+
+    for round in rounds: engine.run_rounds; every n rounds: evaluate, save
+
+A run can be killed at any point and started again with the same command: it
+goes on from the newest whole checkpoint and ends with the rows that it would
+have had. Rounds depend on the seeds and their number alone, and rows live in
+the checkpoints; metrics.csv is written from them.
+"""
+
+from collections.abc import Callable, Mapping
+import contextlib
+import dataclasses
+import os
+import pathlib
+import time
+from typing import Any, Optional
+
+from pda_fed import privacy
+from pda_fed.experiments import checkpoints as checkpoints_lib
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import engine as engine_lib
+from pda_fed.experiments import epsilons
+from pda_fed.experiments import outputs
+from pda_fed.experiments import progress as progress_lib
+from pda_fed.experiments import signals
+from pda_fed.experiments import tensorboard
+from pda_fed.experiments import warm_start
+
+OpenEngine = Callable[
+  [Any, privacy.SeedStreams],
+  contextlib.AbstractContextManager[engine_lib.Engine],
+]
+_AGAIN = 'The same command goes on with the run.'
+
+
+def evaluated_rounds(config: config_lib.RunConfig) -> list[int]:
+  """Returns the numbers of rounds after which the model is evaluated."""
+  rounds = range(0, config.plan.rounds, config.rounds_per_evaluation)
+  return [*rounds, config.plan.rounds]
+
+
+@dataclasses.dataclass
+class _Record:
+  """The loop's own part of a checkpoint, in JSON values.
+
+  Attributes:
+    rows: Of metrics.csv, without epsilon.
+    pending: Metrics of the rounds since the last row.
+    seconds: Of training, evaluations aside.
+    warm_start: Figures of the pre-training.
+  """
+
+  rows: list[dict[str, float]] = dataclasses.field(default_factory=list)
+  pending: list[dict[str, float]] = dataclasses.field(default_factory=list)
+  seconds: float = 0.0
+  warm_start: Optional[dict[str, float]] = None
+
+  def take_pending(self) -> dict[str, float]:
+    """Returns the metrics of the rounds since the last row, and forgets them.
+
+    Of alpha and the clip it is the last one, of the others the mean.
+    """
+    names = {name: None for metrics in self.pending for name in metrics}
+    taken = {}
+    for name in names:
+      values = [m[name] for m in self.pending if name in m]
+      last = name in engine_lib.LAST_VALUES
+      taken[name] = values[-1] if last else sum(values) / len(values)
+    self.pending = []
+    return taken
+
+
+class _Run:
+  """A run in progress."""
+
+  def __init__(
+    self,
+    config: config_lib.RunConfig,
+    folder: outputs.RunFolder,
+    engine: engine_lib.Engine,
+    stop: signals.StopSignals,
+    progress: progress_lib.Progress,
+  ):
+    self._config = config
+    self._folder = folder
+    self._engine = engine
+    self._stop = stop
+    self._progress = progress
+    self._checkpoints = checkpoints_lib.Checkpoints(
+      folder.checkpoints_path, config.checkpoints_kept
+    )
+    self._evaluated = evaluated_rounds(config)
+    self._epsilons = epsilons.spent(config.plan, self._evaluated)
+    self._log = tensorboard.TensorBoardLog(folder.tensorboard_path)
+    self._record = _Record()
+    self._state = None
+    self._done = 0
+
+  def close(self) -> None:
+    self._log.close()
+
+  def run(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
+    """Goes on to the end, and returns the result."""
+    if not self._resume():
+      self._start(warm_start_dir)
+    total = self._config.plan.rounds
+    self._progress.start(self._done, total)
+    if not self._record.rows:
+      self._evaluate()
+      self._save()
+    while self._done < total:
+      self._stop_if_asked()
+      self._train()
+      if self._done in self._evaluated:
+        self._evaluate()
+      if self._is_saved(self._done):
+        self._save()
+    self._stop_if_asked()
+    return self._result()
+
+  def _start(self, warm_start_dir: pathlib.Path) -> None:
+    state = self._engine.initialize()
+    if self._config.warm_start:
+      weights, self._record.warm_start = warm_start.load_or_pretrain(
+        self._engine,
+        self._config.pretraining_settings(),
+        warm_start_dir,
+        on_epoch=self._on_epoch,
+        while_waiting=self._while_waiting,
+      )
+      state = self._engine.set_weights(state, weights)
+    self._state = state
+
+  def _on_epoch(self, epoch: int, loss: float) -> None:
+    self._progress.pretraining(epoch, loss)
+    self._stop.raise_if_stopped(f'stopped in pre-training. {_AGAIN}')
+
+  def _while_waiting(self) -> None:
+    self._progress.waiting()
+    self._stop.raise_if_stopped(f'stopped before the first round. {_AGAIN}')
+
+  def _resume(self) -> bool:
+    checkpoint = self._checkpoints.latest()
+    if checkpoint is None:
+      return False
+    self._record = _Record(**checkpoint.record)
+    self._done = checkpoint.round_num
+    self._state = self._engine.from_arrays(checkpoint.arrays, self._done)
+    # Rows of rounds after the checkpoint are gone, and come again.
+    self._release(self._record.rows)
+    return True
+
+  def _is_saved(self, done: int) -> bool:
+    if self._config.rounds_per_checkpoint is None:
+      return done in self._evaluated
+    is_last = done == self._config.plan.rounds
+    return is_last or done % self._config.rounds_per_checkpoint == 0
+
+  def _next_stop(self) -> int:
+    """The next round after which there is something to do."""
+    stop = self._done + 1
+    most = self._done + self._config.rounds_per_dispatch
+    while stop < most and not (stop in self._evaluated or self._is_saved(stop)):
+      stop += 1
+    return stop
+
+  def _train(self) -> None:
+    started = time.monotonic()
+    stop = self._next_stop()
+    self._state, metrics = self._engine.run_rounds(
+      self._state, self._done, stop - self._done
+    )
+    self._record.seconds += time.monotonic() - started
+    self._record.pending += metrics
+    self._done = stop
+    self._progress.rounds(self._done, metrics[-1])
+
+  def _evaluate(self) -> None:
+    metrics = self._engine.evaluate(
+      self._engine.get_weights(self._state),
+      'validation',
+      self._config.max_validation_users,
+    )
+    row = {
+      'round': self._done,
+      **self._record.take_pending(),
+      **metrics,
+      'seconds': self._record.seconds,
+    }
+    self._record.rows.append(row)
+    self._release([row])
+    self._progress.evaluated(self._with_epsilon(row))
+
+  def _with_epsilon(self, row: dict[str, Any]) -> dict[str, Any]:
+    known = self._epsilons
+    return {**row, 'epsilon': known and known[row['round']]}
+
+  def _release(self, new_rows: list[dict[str, Any]]) -> None:
+    rows = self._record.rows
+    self._folder.write_metrics([self._with_epsilon(row) for row in rows])
+    self._log.write([self._with_epsilon(row) for row in new_rows])
+
+  def _save(self) -> None:
+    self._checkpoints.save(
+      self._done,
+      self._engine.to_arrays(self._state),
+      dataclasses.asdict(self._record),
+    )
+
+  def _stop_if_asked(self) -> None:
+    if self._stop.signum is None:
+      return
+    if self._checkpoints.last_round() != self._done:
+      self._save()
+    self._stop.raise_if_stopped(f'saved after round {self._done}. {_AGAIN}')
+
+  def _result(self) -> dict[str, Any]:
+    config, plan = self._config, self._config.plan
+    test = None
+    if config.final_test:
+      test = self._engine.evaluate(
+        self._engine.get_weights(self._state), 'test', config.max_test_users
+      )
+    last = self._record.rows[-1]
+    return {
+      'method': config.method,
+      'dataset': config.dataset,
+      'engine': config.engine,
+      'rounds': plan.rounds,
+      'epsilon': self._epsilons and self._epsilons[plan.rounds],
+      'delta': plan.delta,
+      'noise_multiplier': plan.noise_multiplier,
+      'seed': config.seed,
+      'test': test,
+      'validation': {n: last[n] for n in test or last if n in last},
+      'seconds_per_round': self._record.seconds / plan.rounds,
+      'warm_start': self._record.warm_start,
+    }
+
+
+def _is_finished(
+  result: Optional[Mapping[str, Any]], config: config_lib.RunConfig
+) -> bool:
+  if result is None:
+    return False
+  return result['test'] is not None or not config.final_test
+
+
+def train(
+  config: config_lib.RunConfig,
+  open_engine: OpenEngine,
+  output_dir: os.PathLike,
+  *,
+  warm_start_dir: Optional[os.PathLike] = None,
+  about: Optional[dict[str, Any]] = None,
+  progress: Optional[progress_lib.Progress] = None,
+) -> outputs.RunFolder:
+  """Runs an experiment to its end, from its start or from where it was left.
+
+  Example:
+
+  ```
+  folder = train(config, experiments.open_engine, 'out/pda')
+  folder.read_result()['test']['accuracy']
+  ```
+
+  Args:
+    config: The settings.
+    open_engine: Opens the engine of (config, seeds).
+    output_dir: The run's folder: new, empty, or of this very run.
+    warm_start_dir: Where warm starts are kept, to be shared; by default
+      `warm_start` beside `output_dir`.
+    about: What else config.json should say; JSON values.
+    progress: What is shown; by default nothing.
+
+  Returns:
+    The folder, with its result.
+
+  Raises:
+    CheckpointError: If a checkpoint cannot be written, or none be used.
+    OutputError: If the folder holds something else.
+    StoppedError: If SIGINT or SIGTERM ended it; everything is saved.
+  """
+  output_dir = pathlib.Path(output_dir)
+  if warm_start_dir is None:
+    warm_start_dir = output_dir.parent / 'warm_start'
+  progress = progress or progress_lib.Progress()
+  with (
+    outputs.RunFolder.open(output_dir, config, about or {}) as folder,
+    signals.StopSignals() as stop,
+  ):
+    if _is_finished(folder.read_result(), config):
+      return folder
+    with open_engine(config, folder.seeds(config.seed)) as engine:
+      run = _Run(config, folder, engine, stop, progress)
+      try:
+        result = run.run(pathlib.Path(warm_start_dir))
+      finally:
+        progress.close()
+        run.close()
+    folder.write_result(result)
+    if result['test'] is not None:  # Else the test may still be asked for.
+      folder.forget_seeds()
+    return folder

@@ -1,0 +1,288 @@
+"""What a run leaves behind: one folder, one experiment.
+
+    config.json      every setting, seed, library versions, the data's hash
+    metrics.csv      a row for each evaluated round
+    result.json      the end: test metrics, epsilon
+    checkpoints/     see `checkpoints`
+    tensorboard/     the rows once more
+
+TFF has release managers for such files. They are not used: they need TFF, and
+this loop runs with the JAX engine where there is none; and their TensorBoard
+log would keep the rows that a resumed run writes anew. Here the rows live in
+the checkpoints, and both files are written from these.
+"""
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import csv
+import dataclasses
+import importlib.metadata
+import io
+import json
+import os
+import pathlib
+import platform
+import sys
+from typing import Any, Optional
+
+from pda_fed import privacy
+from pda_fed.experiments import checkpoints
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import errors
+from pda_fed.experiments import files
+
+_FORMAT = 'pda_fed run'
+_CONFIG = 'config.json'
+_METRICS = 'metrics.csv'
+_RESULT = 'result.json'
+_SEEDS = 'secret_seeds.json'
+_LOCK = '.lock'
+# What may lie in a folder that holds no run yet.
+_HARMLESS = frozenset({_LOCK})
+
+_LIBRARIES = (
+  'dp-accounting',
+  'jax',
+  'numpy',
+  'pda_fed',
+  'scipy',
+  'tensorflow',
+  'tensorflow-federated',
+  'tensorflow-privacy',
+)
+# Columns that come first, and in this order.
+_FIRST_COLUMNS = (
+  'round',
+  'epsilon',
+  'alpha',
+  'train_loss',
+  'loss',
+  'accuracy',
+  'accuracy_with_oov',
+  'perplexity',
+)
+
+
+def library_versions() -> dict[str, str]:
+  """Returns the versions of Python and of the libraries that matter."""
+  versions = {'python': platform.python_version()}
+  for name in _LIBRARIES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[name] = importlib.metadata.version(name)
+  return versions
+
+
+def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+  """Returns nested settings with dotted names."""
+  if not isinstance(value, dict):
+    return {prefix: value}
+  flat = {}
+  for name, inner in value.items():
+    flat |= flatten(inner, f'{prefix}.{name}' if prefix else name)
+  return flat
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+  """Returns 'name: old -> new' for each setting that differs."""
+  old, new = flatten(old), flatten(new)
+  missing = object()
+  lines = []
+  for name in sorted(old.keys() | new.keys()):
+    before, after = old.get(name, missing), new.get(name, missing)
+    if before != after:
+      shown = ['none' if v is missing else repr(v) for v in (before, after)]
+      lines.append(f'{name}: {shown[0]} -> {shown[1]}')
+  return lines
+
+
+def _show(name: str, value: Optional[float]) -> str:
+  if value is None:
+    return ''
+  if name == 'epsilon':
+    return privacy.round_up(value, 6)
+  if isinstance(value, int):
+    return str(value)
+  return f'{value:.9g}'  # A float32 is not changed by it.
+
+
+def format_csv(rows: Sequence[dict[str, Any]]) -> str:
+  """Returns rows as CSV; what a row has not is an empty cell."""
+  names = {name: None for row in rows for name in row}
+  first = [n for n in _FIRST_COLUMNS if n in names or n in ('round', 'epsilon')]
+  columns = [*first, *(n for n in names if n not in first)]
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator='\n')
+  writer.writerow(columns)
+  for row in rows:
+    writer.writerow([_show(n, row.get(n)) for n in columns])
+  return text.getvalue()
+
+
+def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
+  """Returns the rows that `format_csv` wrote, empty cells as None."""
+  rows = []
+  for row in csv.DictReader(io.StringIO(text)):
+    values = {n: float(v) if v else None for n, v in row.items()}
+    rows.append({**values, 'round': int(row['round'])})
+  return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+  """A run's folder.
+
+  Attributes:
+    path: The folder.
+  """
+
+  path: pathlib.Path
+
+  @classmethod
+  @contextlib.contextmanager
+  def open(
+    cls,
+    path: os.PathLike,
+    config: config_lib.RunConfig,
+    about: dict[str, Any],
+  ) -> Iterator['RunFolder']:
+    """Takes a folder for a run, or for going on with the run that it holds.
+
+    Args:
+      path: Made if need be.
+      config: The run's settings.
+      about: What else config.json should say; JSON values.
+
+    Yields:
+      The folder, which no other process can take meanwhile.
+
+    Raises:
+      OutputError: If it holds something else, or a run with other settings.
+    """
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_dir():
+      raise errors.OutputError(f'output_dir {path} is not a folder.')
+    path.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+      try:
+        stack.enter_context(files.locked(path / _LOCK))
+      except BlockingIOError as e:
+        raise errors.OutputError(
+          f'Another process is running the experiment in {path}.'
+        ) from e
+      folder = cls(path)
+      files.remove_temporaries(path)
+      folder._check(config)
+      if not (path / _CONFIG).exists():
+        folder._write_config(config, about)
+      yield folder
+
+  @property
+  def checkpoints_path(self) -> pathlib.Path:
+    return self.path / 'checkpoints'
+
+  @property
+  def tensorboard_path(self) -> pathlib.Path:
+    return self.path / 'tensorboard'
+
+  def _check(self, config: config_lib.RunConfig) -> None:
+    if not (self.path / _CONFIG).exists():
+      strangers = {p.name for p in self.path.iterdir()} - _HARMLESS
+      if strangers:
+        raise errors.OutputError(
+          f'output_dir {self.path} must be empty or hold this experiment. Found'
+          f' {", ".join(sorted(strangers)[:5])}.'
+        )
+      return
+    old = self.read_config()['settings']
+    new = json.loads(json.dumps(config.settings()))
+    done = checkpoints.Checkpoints(self.checkpoints_path).last_round() or 0
+    if config.plan.rounds < done:
+      raise errors.OutputError(
+        f'rounds must be at least {done}, which are done in {self.path}. Found'
+        f' {config.plan.rounds}.'
+      )
+    lines = differences(old, new)
+    if lines:
+      raise errors.OutputError(
+        f'{self.path} holds a run with other settings: {"; ".join(lines)}. Give'
+        ' these settings again, or another --output_dir.'
+      )
+
+  def _write_config(
+    self, config: config_lib.RunConfig, about: dict[str, Any]
+  ) -> None:
+    options = {
+      f.name: getattr(config, f.name)
+      for f in dataclasses.fields(config)
+      if not f.metadata.get('setting', True)
+    }
+    content = {
+      'format': _FORMAT,
+      'version': 1,
+      'settings': config.settings(),
+      'options': options,
+      'noise': privacy.SeedStreams(config.seed).statement(),
+      'libraries': library_versions(),
+      'command': ' '.join(sys.argv),
+      **about,
+    }
+    files.write_json(self.path / _CONFIG, content)
+
+  def read_config(self) -> dict[str, Any]:
+    """Returns config.json.
+
+    Raises:
+      OutputError: If it cannot be read, or is not a run's.
+    """
+    config = files.read_json(self.path / _CONFIG)
+    if not isinstance(config, dict) or config.get('format') != _FORMAT:
+      raise errors.OutputError(
+        f'{self.path / _CONFIG} is not of a run: it belongs to something else.'
+      )
+    return config
+
+  def seeds(self, seed: Optional[int]) -> privacy.SeedStreams:
+    """Returns the run's seeds; a run without a seed keeps its own to resume.
+
+    A round that is run again with fresh noise would be a second look at the
+    same users. The file is removed when the run ends.
+
+    Args:
+      seed: The run's, or None.
+    """
+    if seed is not None:
+      return privacy.SeedStreams(seed)
+    path = self.path / _SEEDS
+    if path.exists():
+      return privacy.SeedStreams.from_dict(files.read_json(path))
+    if checkpoints.Checkpoints(self.checkpoints_path).last_round() is not None:
+      raise errors.OutputError(
+        f'{path} is gone, and without it the run cannot go on with the noise'
+        ' that it had. Start a new one in another --output_dir.'
+      )
+    streams = privacy.SeedStreams(None)
+    files.write_json(path, streams.as_dict(), mode=0o600)
+    return streams
+
+  def forget_seeds(self) -> None:
+    """Removes the seeds of a run that has ended."""
+    (self.path / _SEEDS).unlink(missing_ok=True)
+
+  def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes metrics.csv anew."""
+    content = format_csv(rows).encode()
+    files.write_atomically(self.path / _METRICS, content)
+
+  def read_metrics(self) -> list[dict[str, Optional[float]]]:
+    """Returns the rows of metrics.csv, none if there is no such file."""
+    path = self.path / _METRICS
+    return parse_csv(path.read_text()) if path.exists() else []
+
+  def write_result(self, result: dict[str, Any]) -> None:
+    """Writes result.json: the run has ended."""
+    files.write_json(self.path / _RESULT, result)
+
+  def read_result(self) -> Optional[dict[str, Any]]:
+    """Returns result.json; None while the run has not ended."""
+    path = self.path / _RESULT
+    return files.read_json(path) if path.exists() else None

@@ -1,0 +1,200 @@
+"""What a run shows while it runs: a bar on a terminal, else plain lines."""
+
+import sys
+import time
+from typing import Any, Optional, TextIO
+
+# Plain lines come at most this often, the first and the last ones aside.
+_SECONDS_PER_LINE = 10.0
+
+_FORMATS = {
+  'train_loss': ('train loss', '{:.3f}'),
+  'loss': ('loss', '{:.3f}'),
+  'accuracy': ('accuracy', '{:.1%}'),
+  'epsilon': ('epsilon', '{:.3g}'),
+  'alpha': ('alpha', '{:.3f}'),
+}
+
+
+def _describe(values: dict[str, Any]) -> dict[str, str]:
+  return {
+    title: form.format(values[name])
+    for name, (title, form) in _FORMATS.items()
+    if values.get(name) is not None
+  }
+
+
+def _duration(seconds: float) -> str:
+  minutes, seconds = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours}:{minutes:02d}:{seconds:02d}'
+
+
+class Progress:
+  """Shows nothing: the base of those that do, and a choice for tests."""
+
+  def start(self, done: int, total: int) -> None:
+    """Called once, before the first round of this process."""
+
+  def pretraining(self, epoch: int, loss: float) -> None:
+    """Called after each epoch of a warm start."""
+
+  def waiting(self) -> None:
+    """Called while another process trains the same warm start."""
+
+  def rounds(self, done: int, metrics: dict[str, float]) -> None:
+    """Called after rounds, with metrics of the last."""
+
+  def evaluated(self, row: dict[str, Any]) -> None:
+    """Called with a row of metrics.csv."""
+
+  def close(self) -> None:
+    """Called at the end, also after an error."""
+
+
+class _Shown(Progress):
+  """Keeps the newest values and the pace."""
+
+  def __init__(self):
+    self._values: dict[str, Any] = {}
+    self._total = 0
+    self._done = 0
+    self._first = 0
+    self._started = 0.0
+
+  def start(self, done: int, total: int) -> None:
+    """See the base class."""
+    self._first = self._done = done
+    self._total = total
+    self._started = time.monotonic()
+
+  def rounds(self, done: int, metrics: dict[str, float]) -> None:
+    """See the base class."""
+    self._done = done
+    self._values |= metrics
+
+  def evaluated(self, row: dict[str, Any]) -> None:
+    """See the base class."""
+    self._values |= row
+
+  def _pace(self) -> Optional[float]:
+    """Seconds of a round of this process, evaluations included."""
+    if self._done <= self._first:
+      return None
+    return (time.monotonic() - self._started) / (self._done - self._first)
+
+
+class PlainProgress(_Shown):
+  """A line at each evaluation, and now and then between."""
+
+  def __init__(self, stream: Optional[TextIO] = None):
+    super().__init__()
+    self._stream = stream or sys.stderr
+    self._last_line = 0.0
+    self._waits = False
+
+  def _print(self, line: str) -> None:
+    self._last_line = time.monotonic()
+    print(line, file=self._stream, flush=True)
+
+  def start(self, done: int, total: int) -> None:
+    """See the base class."""
+    super().start(done, total)
+    if done:
+      self._print(f'goes on after round {done} of {total}')
+
+  def pretraining(self, epoch: int, loss: float) -> None:
+    """See the base class."""
+    self._print(f'pre-training, epoch {epoch}: held-out loss {loss:.4f}')
+
+  def waiting(self) -> None:
+    """See the base class."""
+    if not self._waits:
+      self._print('waits for the same warm start in another process')
+    self._waits = True
+
+  def rounds(self, done: int, metrics: dict[str, float]) -> None:
+    """See the base class."""
+    super().rounds(done, metrics)
+    if time.monotonic() - self._last_line >= _SECONDS_PER_LINE:
+      self._show()
+
+  def evaluated(self, row: dict[str, Any]) -> None:
+    """See the base class."""
+    super().evaluated(row)
+    self._show()
+
+  def _show(self) -> None:
+    parts = [f'{k} {v}' for k, v in _describe(self._values).items()]
+    pace = self._pace()
+    if pace is not None:
+      rest = _duration(pace * (self._total - self._done))
+      parts += [f'{pace:.2f} s/round', f'ETA {rest}']
+    self._print(f'round {self._done}/{self._total}: {", ".join(parts)}')
+
+
+class BarProgress(_Shown):
+  """A bar with the newest values."""
+
+  def __init__(self):
+    super().__init__()
+    import tqdm  # Where there is none, lines will do.
+
+    self._tqdm = tqdm.tqdm
+    self._bar = None
+
+  def _open(self, **options) -> None:
+    self.close()
+    self._bar = self._tqdm(leave=False, dynamic_ncols=True, **options)
+
+  def pretraining(self, epoch: int, loss: float) -> None:
+    """See the base class."""
+    if self._bar is None:
+      self._open(desc='pre-training', unit=' epochs')
+    self._bar.set_postfix_str(f'held-out loss {loss:.4f}', refresh=False)
+    self._bar.update(epoch - self._bar.n)
+
+  def waiting(self) -> None:
+    """See the base class."""
+    if self._bar is None:
+      self._open(desc='waits for the same warm start in another process')
+
+  def start(self, done: int, total: int) -> None:
+    """See the base class."""
+    super().start(done, total)
+    self._open(total=total, initial=done, unit=' rounds')
+
+  def rounds(self, done: int, metrics: dict[str, float]) -> None:
+    """See the base class."""
+    super().rounds(done, metrics)
+    self._refresh()
+    self._bar.update(done - self._bar.n)
+
+  def evaluated(self, row: dict[str, Any]) -> None:
+    """See the base class."""
+    super().evaluated(row)
+    self._refresh()
+    self._bar.refresh()
+
+  def _refresh(self) -> None:
+    parts = [f'{k} {v}' for k, v in _describe(self._values).items()]
+    pace = self._pace()
+    if pace is not None:
+      parts.append(f'{pace:.2f} s/round')
+    self._bar.set_postfix_str(', '.join(parts), refresh=False)
+
+  def close(self) -> None:
+    """See the base class."""
+    if self._bar is not None:
+      self._bar.close()
+      self._bar = None
+
+
+def create_progress() -> Progress:
+  """Returns a bar if stderr is a terminal, else lines."""
+  if sys.stderr.isatty():
+    try:
+      return BarProgress()
+    except ImportError:
+      pass
+  return PlainProgress()

@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM as a question that a loop asks when it suits it."""
+
+import signal
+import threading
+from typing import Optional
+
+from pda_fed import errors
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+  """Remembers the first SIGINT or SIGTERM of a `with` block.
+
+  The second one does what it did before, so that nobody has to wait. Outside
+  of the main thread, where Python takes no signals, nothing is remembered.
+  """
+
+  def __init__(self):
+    self.signum: Optional[int] = None
+    self._before = {}
+
+  def __enter__(self):
+    if threading.current_thread() is threading.main_thread():
+      self._before = {s: signal.signal(s, self._remember) for s in _SIGNALS}
+    return self
+
+  def __exit__(self, *exc_info):
+    self._restore()
+
+  def _restore(self) -> None:
+    while self._before:
+      signal.signal(*self._before.popitem())
+
+  def _remember(self, signum, frame) -> None:
+    del frame
+    self.signum = signum
+    self._restore()
+
+  def raise_if_stopped(self, message: str) -> None:
+    """Raises `StoppedError` with a message if a signal has come."""
+    if self.signum is not None:
+      raise errors.StoppedError(self.signum, message)

@@ -1,0 +1,59 @@
+"""The token store of a federated run."""
+
+import data_prep
+from data_prep import store as store_lib
+from pda_fed.experiments import config as config_lib
+
+
+def data_hash(store: data_prep.TokenStore) -> str:
+  """Returns the sha256 of a store's manifest, which has those of its files."""
+  return store_lib.file_sha256(store.path / store_lib.MANIFEST)
+
+
+def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
+  """Opens a run's store, if it is what the settings expect.
+
+  Args:
+    config: The settings.
+
+  Raises:
+    StoreError: If there is no whole store.
+    ValueError: If it does not fit; the message says what.
+  """
+  store = data_prep.open_store(config.data_dir)
+  if store.spec.num_words != config.spec.num_words:
+    raise ValueError(
+      f'The model must have the vocabulary of the data in {config.data_dir},'
+      f' {store.spec.num_words:,} words. Found a model of'
+      f' {config.spec.num_words:,} words.'
+    )
+  if data_hash(store) != config.data_hash:
+    raise ValueError(
+      f'The data in {config.data_dir} must be those that the settings name.'
+      f' Found a manifest with the sha256 {data_hash(store)}, not'
+      f' {config.data_hash}.'
+    )
+  population = len(store.users('private'))
+  if population != config.plan.population:
+    raise ValueError(
+      f'population must be {population}, the private users in'
+      f' {config.data_dir}. Found {config.plan.population}.'
+    )
+  num_public = len(store.users('public'))
+  if config.warm_start and not num_public:
+    raise ValueError(
+      f'method must be cold without public users; {config.data_dir} has none.'
+      f' Found {config.method!r}.'
+    )
+  if config.alpha is not None and config.public_users_per_round > num_public:
+    raise ValueError(
+      f'public_users_per_round must be at most {num_public}, the public users'
+      f' in {config.data_dir}. Found {config.public_users_per_round}.'
+    )
+  for group in ('validation', 'test'):
+    if not len(store.users(group)):
+      raise ValueError(
+        f'{config.data_dir} must have {group} users. Found none: prepare it'
+        f' with a --{group}_fraction.'
+      )
+  return store

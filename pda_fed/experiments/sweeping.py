@@ -1,0 +1,219 @@
+"""Grids over flags: cells, the best of them by validation, a heat map.
+
+A search looks at validation data of every cell. Epsilon is that of one run: the
+search itself is not covered by it.
+"""
+
+from collections.abc import Mapping, Sequence
+import csv
+import dataclasses
+import io
+import itertools
+import os
+import pathlib
+import re
+from typing import Optional
+
+import numpy as np
+from pda_fed import tables
+from pda_fed.experiments import comparison
+from pda_fed.experiments import figures
+from pda_fed.experiments import outputs
+
+NOT_COVERED = (
+  'The search looked at the validation data once for each cell: epsilon is that'
+  ' of one run, and does not cover the search.'
+)
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+  """Parses 'flag=a,b,c' for each axis of a grid.
+
+  Example:
+
+    >>> parse_grid(['clip_norm=0.3,1', 'alpha_i=2,5'])
+    {'clip_norm': ('0.3', '1'), 'alpha_i': ('2', '5')}
+
+  Args:
+    texts: One for each axis.
+
+  Returns:
+    The values of each flag, as they are given to the program.
+
+  Raises:
+    ValueError: If one has no value, or a flag or value comes twice.
+  """
+  grid: dict[str, tuple[str, ...]] = {}
+  for text in texts:
+    name, _, values = text.partition('=')
+    name = name.strip().lstrip('-')
+    parsed = tuple(v.strip() for v in values.split(',') if v.strip())
+    if not re.fullmatch(r'\w+', name) or not parsed:
+      raise ValueError(f'grid must be flag=value,value,... Found {text!r}.')
+    if name in grid or len(set(parsed)) < len(parsed):
+      raise ValueError(
+        f'grid must have each flag and value once. Found {text!r}.'
+      )
+    grid[name] = parsed
+  if not grid:
+    raise ValueError('grid must have at least one flag. Found none.')
+  return grid
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """A point of a grid.
+
+  Attributes:
+    values: By flag.
+  """
+
+  values: tuple[tuple[str, str], ...]
+
+  @property
+  def name(self) -> str:
+    """Of its folder."""
+    text = ','.join(f'{flag}={value}' for flag, value in self.values)
+    return re.sub(r'[^\w.,=+-]', '_', text)
+
+  @property
+  def arguments(self) -> list[str]:
+    return [f'--{flag}={value}' for flag, value in self.values]
+
+
+def cells(grid: Mapping[str, Sequence[str]]) -> list[Cell]:
+  """Returns all points of a grid."""
+  return [
+    Cell(tuple(zip(grid, values, strict=True)))
+    for values in itertools.product(*grid.values())
+  ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+  """What is known of a cell.
+
+  Attributes:
+    cell: The cell.
+    metrics: Of the last evaluation on validation data; None before the first.
+    is_finished: Whether the run has ended.
+  """
+
+  cell: Cell
+  metrics: Optional[dict[str, Optional[float]]]
+  is_finished: bool
+
+
+def look(cell: Cell, path: os.PathLike) -> Found:
+  """Reads the run of a cell, whatever there is of it."""
+  folder = outputs.RunFolder(pathlib.Path(path))
+  rows = folder.read_metrics()
+  return Found(
+    cell, rows[-1] if rows else None, folder.read_result() is not None
+  )
+
+
+def rank(found: Sequence[Found], metric: str) -> list[Found]:
+  """Returns the finished cells, the best first.
+
+  Args:
+    found: Some cells.
+    metric: Of validation.
+
+  Raises:
+    ValueError: If a finished cell has no such metric; the message lists those
+      that it has.
+  """
+  finished = [f for f in found if f.is_finished]
+  for f in finished:
+    comparison.check_metrics(_metrics_of(f), [metric])
+  larger = comparison.is_better(metric, 1, 0)
+  sign = -1 if larger else 1
+  # What is not a number, a run that diverged, comes last.
+  return sorted(
+    finished,
+    key=lambda f: (np.isnan(f.metrics[metric]), sign * f.metrics[metric]),
+  )
+
+
+def _metrics_of(found: Found) -> list[str]:
+  return [
+    name
+    for name, value in found.metrics.items()
+    if value is not None and name not in ('round', 'epsilon', 'seconds')
+  ]
+
+
+def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
+  """Returns a table of the best cells."""
+  best = rank(found, metric)[:most]
+  flags = [flag for flag, _ in found[0].cell.values]
+  rows = [
+    [
+      *(value for _, value in f.cell.values),
+      comparison.format_value(metric, f.metrics[metric]),
+      f.metrics['round'],
+    ]
+    for f in best
+  ]
+  title = f'validation {comparison.title_of(metric)}'
+  return tables.format_table([*flags, title, 'rounds'], rows)
+
+
+def as_csv(found: Sequence[Found]) -> str:
+  """Returns a row for each cell, with its last validation metrics."""
+  flags = [flag for flag, _ in found[0].cell.values]
+  names = {n: None for f in found if f.metrics for n in f.metrics}
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator='\n')
+  writer.writerow([*flags, 'finished', *names])
+  for f in found:
+    values = [(f.metrics or {}).get(name) for name in names]
+    writer.writerow(
+      [
+        *(value for _, value in f.cell.values),
+        int(f.is_finished),
+        *('' if v is None else f'{v:.9g}' for v in values),
+      ]
+    )
+  return text.getvalue()
+
+
+def draw(
+  found: Sequence[Found],
+  grid: Mapping[str, Sequence[str]],
+  metric: str,
+  path: os.PathLike,
+) -> None:
+  """Draws the best of the two first axes that vary, over all others.
+
+  Args:
+    found: All cells.
+    grid: The grid.
+    metric: Of validation.
+    path: A PNG or SVG file.
+  """
+  axes = [flag for flag, values in grid.items() if len(values) > 1]
+  axes = axes or list(grid)
+  columns, rows = axes[0], axes[1] if len(axes) > 1 else None
+  row_values = grid[rows] if rows is not None else ('',)
+  larger = comparison.is_better(metric, 1, 0)
+  values = np.full((len(row_values), len(grid[columns])), np.nan)
+  scale = 100 if metric.startswith('accuracy') else 1
+  for f in rank(found, metric):
+    at = dict(f.cell.values)
+    i = row_values.index(at[rows]) if rows is not None else 0
+    j = grid[columns].index(at[columns])
+    choose = np.fmax if larger else np.fmin
+    values[i, j] = choose(values[i, j], scale * f.metrics[metric])
+  rest = ', best of the rest' if len(axes) > 2 else ''
+  figures.draw_heat_map(
+    values,
+    rows=row_values,
+    columns=grid[columns],
+    row_title=rows,
+    column_title=columns,
+    title=f'validation {comparison.title_of(metric)}{rest}',
+    path=path,
+    smaller_is_better=not larger,
+  )

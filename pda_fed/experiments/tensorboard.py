@@ -1,0 +1,58 @@
+"""The rows of a run for TensorBoard."""
+
+from collections.abc import Sequence
+import pathlib
+import shutil
+from typing import Any
+import warnings
+
+
+class TensorBoardLog:
+  """Writes each row as scalars; the log of a resumed run is written anew.
+
+  TensorBoard has no way to take rows back, so that appending to the log of a
+  run that was killed would show some rounds twice.
+  """
+
+  def __init__(self, folder: pathlib.Path):
+    """Makes an empty log.
+
+    Args:
+      folder: Emptied. Without the package `tensorboard` nothing is written.
+    """
+    self._writer = None
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+      from tensorboard.compat.proto import event_pb2
+      from tensorboard.compat.proto import summary_pb2
+      from tensorboard.summary.writer import event_file_writer
+    except ImportError as e:
+      warnings.warn(f'No TensorBoard log: {e}.', stacklevel=2)
+      return
+    self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+    self._writer = event_file_writer.EventFileWriter(str(folder))
+
+  def write(self, rows: Sequence[dict[str, Any]]) -> None:
+    """Adds rows."""
+    if self._writer is None:
+      return
+    for row in rows:
+      values = [
+        self._summary.Value(tag=name, simple_value=value)
+        for name, value in row.items()
+        if value is not None and name != 'round'
+      ]
+      self._writer.add_event(
+        self._event(
+          # The round, not the time: two runs with a seed write the same.
+          wall_time=row['round'],
+          step=row['round'],
+          summary=self._summary(value=values),
+        )
+      )
+    self._writer.flush()
+
+  def close(self) -> None:
+    """Ends the writer's thread."""
+    if self._writer is not None:
+      self._writer.close()

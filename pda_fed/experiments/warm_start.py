@@ -1,0 +1,67 @@
+"""Warm starts, kept by their settings: trained once, used by many runs."""
+
+from collections.abc import Callable
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+import warnings
+
+import numpy as np
+from pda_fed.experiments import checkpoints
+from pda_fed.experiments import engine as engine_lib
+from pda_fed.experiments import errors
+from pda_fed.experiments import files
+
+
+def cache_key(settings: dict[str, Any]) -> str:
+  """Returns a name for settings; others have another name."""
+  text = json.dumps(settings, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_or_pretrain(
+  engine: engine_lib.Engine,
+  settings: dict[str, Any],
+  folder: os.PathLike,
+  *,
+  on_epoch: engine_lib.EpochFn,
+  while_waiting: Callable[[], None],
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+  """Returns the weights of a warm start, trained if nobody has done it.
+
+  Processes that want the same one at the same time wait for the first.
+
+  Args:
+    engine: Trains.
+    settings: All that decides the weights.
+    folder: Where warm starts are kept.
+    on_epoch: For progress; may raise to stop.
+    while_waiting: Called while another process trains; may raise to stop.
+
+  Returns:
+    The weights, and the training's figures.
+
+  Raises:
+    CheckpointError: If they cannot be written.
+  """
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  key = cache_key(settings)
+  path = folder / f'{key}.ckpt'
+  with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
+    if path.exists():
+      try:
+        arrays, record = checkpoints.read_arrays(path)
+        weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+        return weights, record['figures']
+      except errors.CheckpointError as e:
+        warnings.warn(f'{e} It is trained again.', stacklevel=2)
+    weights, figures = engine.pretrain(on_epoch)
+    checkpoints.write_arrays(
+      path,
+      engine_lib.numbered(engine_lib.WEIGHTS, weights),
+      {'settings': settings, 'figures': figures},
+    )
+  return weights, figures

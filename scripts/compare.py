@@ -1,0 +1,128 @@
+"""Compares methods over seeds: a table, figures and a page.
+
+    python -m scripts.compare --output_dir=out/comparison --seeds=3 -- \
+        --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
+
+What stands after `--` goes to every run of the training binary, and
+--method_flags adds flags for one method. Runs that are finished are not run
+again, and those that were stopped are gone on with. It writes table.md,
+table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
+other file.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+import shlex
+import sys
+import warnings
+
+from absl import flags
+from pda_fed import experiments
+from pda_fed.experiments import comparison as comparison_lib
+from pda_fed.experiments import figures
+from pda_fed.experiments import files
+from pda_fed.experiments import jobs
+from pda_fed.experiments import report
+from scripts import job_flags
+
+_METHODS = flags.DEFINE_list('methods', 'cold,warm,pda', 'What is compared.')
+_SEEDS = flags.DEFINE_integer(
+  'seeds', 1, 'Seeds of each method: 0, 1, ...', lower_bound=1
+)
+_METHOD_FLAGS = flags.DEFINE_multi_string(
+  'method_flags',
+  [],
+  'METHOD:FLAGS, for one method alone; for example'
+  ' --method_flags="pda:--alpha_i=2 --server_learning_rate=0.5". May be'
+  ' repeated.',
+)
+_METRICS = flags.DEFINE_list(
+  'metrics', [], 'Of the final test; by default accuracy and perplexity.'
+)
+
+
+def _flags_of_methods() -> dict[str, list[str]]:
+  for method in _METHODS.value:
+    if method not in experiments.METHODS:
+      raise ValueError(
+        f'methods must be among {", ".join(experiments.METHODS)}. Found'
+        f' {method!r}.'
+      )
+  found = {method: [] for method in _METHODS.value}
+  for text in _METHOD_FLAGS.value:
+    method, _, rest = text.partition(':')
+    if method not in found:
+      raise ValueError(
+        f'method_flags must begin with one of {", ".join(found)} and a colon.'
+        f' Found {text!r}.'
+      )
+    found[method] += shlex.split(rest)
+  return found
+
+
+def _jobs(arguments: list[str]) -> list[jobs.Job]:
+  folder = job_flags.output_dir() / 'runs'
+  module = job_flags.module()
+  # The last method pre-trains, which takes longest: it comes first.
+  of_methods = list(reversed(_flags_of_methods().items()))
+  return [
+    jobs.Job(
+      name=f'{method}_{seed}',
+      module=module,
+      arguments=(
+        *arguments,
+        *own,
+        f'--method={method}',
+        f'--seed={seed}',
+        f'--output_dir={folder / f"{method}_{seed}"}',
+      ),
+      folder=folder / f'{method}_{seed}',
+    )
+    for seed in range(_SEEDS.value)
+    for method, own in of_methods
+  ]
+
+
+def _write(comparison: comparison_lib.Comparison) -> None:
+  folder = job_flags.output_dir()
+  try:
+    drawn = figures.draw_comparison(comparison, folder)
+  except ImportError as e:
+    warnings.warn(f'No figures: {e}.', stacklevel=1)
+    drawn = {}
+  page = report.build_page(comparison, drawn, job_flags.command_line())
+  for name, text in {
+    'table.md': comparison_lib.as_markdown(comparison),
+    'table.tex': comparison_lib.as_latex(comparison),
+    'index.html': page,
+  }.items():
+    files.write_atomically(folder / name, text.encode())
+
+
+def main(arguments: list[str]) -> None:
+  """Compares; `arguments` are those of the training binary."""
+  reserved = {'method': '--methods', 'seed': '--seeds'}
+  reserved['output_dir'] = '--output_dir before --'
+  job_flags.refuse(arguments, reserved)
+  all_jobs = _jobs(arguments)
+  folder = job_flags.output_dir()
+  failures = job_flags.run(all_jobs, folder / 'logs')
+  failed = {failure.job for failure in failures}
+  runs = [
+    comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed
+  ]
+  if runs:
+    comparison = comparison_lib.compare(runs, _METRICS.value)
+    _write(comparison)
+    some = runs[0]
+    print(comparison_lib.as_text(comparison))
+    if some.epsilon is not None:
+      print(f'\n{some.plan.describe(some.epsilon)}')
+    print(f'\nThe page: {(folder / "index.html").resolve()}')
+  if failures:
+    sys.exit(1)
+
+
+if __name__ == '__main__':
+  cli.run(main, takes_arguments=True)

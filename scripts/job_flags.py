@@ -1,0 +1,164 @@
+"""Flags of the binaries that start training binaries, and their progress."""
+
+import importlib.util
+import pathlib
+import shlex
+import sys
+from typing import Optional
+
+from absl import flags
+from pda_fed.experiments import jobs
+from pda_fed.experiments import outputs
+
+try:
+  import tqdm
+except ImportError:  # A machine for JAX alone: lines will do.
+  tqdm = None
+
+BINARY = flags.DEFINE_string(
+  'binary',
+  'train_stackoverflow',
+  'The training binary of scripts/ that makes the runs.',
+)
+OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir',
+  None,
+  'Where runs and results go; runs that are there are gone on with.',
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes',
+  0,
+  'Runs at a time; 0 takes one for each core. With more than there are cores,'
+  ' runs share them.',
+  lower_bound=0,
+)
+
+
+def module() -> str:
+  """Returns the training binary as `python -m` takes it.
+
+  Raises:
+    ValueError: If there is none of that name.
+  """
+  name = f'scripts.{BINARY.value}'
+  if importlib.util.find_spec(name) is None:
+    raise ValueError(
+      'binary must be a training binary of scripts/, train_stackoverflow for'
+      f' example. Found {BINARY.value!r}.'
+    )
+  return name
+
+
+def output_dir() -> pathlib.Path:
+  """Returns --output_dir, which must be given."""
+  if OUTPUT_DIR.value is None:
+    raise ValueError('--output_dir must be given.')
+  return pathlib.Path(OUTPUT_DIR.value)
+
+
+def command_line() -> str:
+  """Returns the command that started this program, to be given again."""
+  name = pathlib.Path(sys.argv[0]).stem
+  return shlex.join(['python', '-m', f'scripts.{name}', *sys.argv[1:]])
+
+
+def say(text: str) -> None:
+  """Prints to stderr, around a bar if there is one."""
+  if tqdm is None:
+    print(text, file=sys.stderr, flush=True)
+  else:
+    tqdm.tqdm.write(text, file=sys.stderr)
+
+
+class _Progress:
+  """A bar on a terminal, else a line for each run that has ended."""
+
+  def __init__(self, total: int):
+    self._bar = None
+    if tqdm is not None and sys.stderr.isatty():
+      self._bar = tqdm.tqdm(
+        total=total, unit=' runs', leave=False, dynamic_ncols=True
+      )
+    self._total = total
+    self._told = 0
+
+  def __call__(self, running, ended) -> None:
+    for job in ended[self._told :]:
+      self._told += 1
+      say(f'[{self._told}/{self._total}] {job.name}: {_newest(job.folder)}')
+    if self._bar is not None:
+      parts = [f'{job.name}: {_newest(job.folder)}' for job in running]
+      self._bar.set_postfix_str('  '.join(parts), refresh=False)
+      self._bar.update(len(ended) - self._bar.n)
+      self._bar.refresh()
+
+  def close(self) -> None:
+    if self._bar is not None:
+      self._bar.close()
+
+
+def _newest(folder: pathlib.Path) -> str:
+  """How far a run is."""
+  rows = outputs.RunFolder(folder).read_metrics()
+  if not rows:
+    return 'starts'
+  last = rows[-1]
+  text = f'round {last["round"]}'
+  if last.get('accuracy') is not None:
+    text += f', accuracy {last["accuracy"]:.1%}'
+  elif last.get('loss') is not None:
+    text += f', loss {last["loss"]:.3f}'
+  return text
+
+
+def run(
+  all_jobs: list[jobs.Job], log_dir: pathlib.Path, on_change=None
+) -> list[jobs.Failure]:
+  """Runs jobs with progress; those that failed are shown.
+
+  Args:
+    all_jobs: The jobs.
+    log_dir: Of their output.
+    on_change: As for `jobs.run_jobs`, beside the progress.
+
+  Returns:
+    Those that failed.
+  """
+  progress = _Progress(len(all_jobs))
+
+  def changed(running, ended) -> None:
+    progress(running, ended)
+    if on_change is not None:
+      on_change(running, ended)
+
+  try:
+    failures = jobs.run_jobs(
+      all_jobs,
+      log_dir,
+      num_processes=_NUM_PROCESSES.value,
+      on_change=changed,
+    )
+  finally:
+    progress.close()
+  for failure in failures:
+    print(
+      f'{failure.job.name} failed with exit code {failure.exit_code}'
+      f' ({failure.log}):\n{failure.last_lines}',
+      file=sys.stderr,
+    )
+  return failures
+
+
+def refuse(arguments: list[str], reserved: dict[str, Optional[str]]) -> None:
+  """Raises if flags for the training binary are ones that we set ourselves.
+
+  Args:
+    arguments: Of the training binary.
+    reserved: What sets a flag instead, by flag.
+  """
+  for argument in arguments:
+    name = argument.lstrip('-').partition('=')[0]
+    if name in reserved:
+      raise ValueError(
+        f'--{name} must not be given after --: {reserved[name]} sets it.'
+      )

@@ -1,0 +1,98 @@
+"""An engine of a few numpy lines, whose rounds are random walks by a seed."""
+
+import contextlib
+
+import numpy as np
+from pda_fed import experiments
+from pda_fed import privacy
+from pda_fed import schedules
+from pda_fed.experiments import engine as engine_lib
+from pda_fed.privacy import seeds as seeds_lib
+
+
+class FakeEngine:
+  """Weights walk by noise of (seed, round); a momentum remembers."""
+
+  name = 'fake'
+
+  def __init__(self, config, seeds):
+    self.config = config
+    self.seeds = seeds
+    self.num_pretrainings = 0
+    self.rounds_run = []
+
+  def initialize(self):
+    rng = seeds_lib.generator('initialization', self.seeds.initialization, 0)
+    return {'w': rng.normal(size=3).astype(np.float32), 'm': np.zeros(3)}
+
+  def run_rounds(self, state, first_round, num_rounds):
+    metrics = []
+    for round_num in range(first_round, first_round + num_rounds):
+      rng = seeds_lib.generator('noise', self.seeds.noise, round_num)
+      momentum = 0.9 * state['m'] + rng.normal(size=3)
+      weights = (state['w'] - 0.1 * momentum).astype(np.float32)
+      state = {'w': weights, 'm': momentum}
+      found = {'train_loss': float(np.abs(weights).sum()), 'clients': 2}
+      if self.config.alpha is not None:
+        found['alpha'] = self.config.alpha(round_num)
+      metrics.append(found)
+      self.rounds_run.append(round_num)
+    return state, metrics
+
+  def evaluate(self, weights, group, max_users=None):
+    del max_users
+    loss = float(np.square(weights[0]).sum()) + (group == 'test')
+    return {'loss': loss, 'accuracy': 1 / (1 + loss), 'perplexity': 1 + loss}
+
+  def pretrain(self, on_epoch=None):
+    self.num_pretrainings += 1
+    for epoch in range(1, 4):
+      on_epoch(epoch, 1 / epoch)
+    return [np.full(3, 0.5, np.float32)], {'epochs': 3}
+
+  def get_weights(self, state):
+    return [state['w']]
+
+  def set_weights(self, state, weights):
+    return {**state, 'w': weights[0]}
+
+  def to_arrays(self, state):
+    return engine_lib.numbered('weights', [state['w']]) | {'fake/m': state['m']}
+
+  def from_arrays(self, arrays, round_num):
+    del round_num
+    return {'w': arrays['weights/0'], 'm': arrays['fake/m']}
+
+
+def make_config(method='pda', rounds=10, **changes):
+  fields = dict(
+    method=method,
+    dataset='fake',
+    data_hash='0',
+    engine='fake',
+    plan=privacy.PrivacyPlan(
+      population=1000,
+      expected_cohort=10,
+      rounds=rounds,
+      delta=1e-4,
+      noise_multiplier=1.0,
+      clip_norm=1.0,
+    ),
+    alpha=schedules.cosine(8) if method == 'pda' else None,
+    seed=0,
+    rounds_per_evaluation=3,
+  )
+  return experiments.RunConfig(**{**fields, **changes})
+
+
+class Opener:
+  """`open_engine` of a fake engine, which the test can look at."""
+
+  def __init__(self, kind=FakeEngine):
+    self._kind = kind
+    self.engine = None
+
+  @contextlib.contextmanager
+  def __call__(self, config, seeds):
+    self.engine = self._kind(config, seeds)
+    yield self.engine
