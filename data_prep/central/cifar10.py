@@ -15,7 +15,12 @@ from data_prep.central import base
 from data_prep.central import files
 import numpy as np
 
-_FOLDERS = ('cifar-10-batches-bin', 'cifar-10-batches-py')
+_FOLDERS = (
+  'cifar-10-batches-bin',
+  'cifar-10-batches-py',
+  'cifar-10/cifar-10-batches-bin',
+  'cifar-10/cifar-10-batches-py',
+)
 _TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
 _TEST = 'test_batch'
 _IMAGE_BYTES = 3 * 32 * 32

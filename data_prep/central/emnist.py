@@ -13,7 +13,7 @@ from data_prep.central import base
 from data_prep.central import files
 import numpy as np
 
-_FOLDERS = ('gzip', 'emnist')
+_FOLDERS = ('gzip', 'emnist', 'emnist/gzip')
 _NUM_CLASSES = 47
 _SIZE = 28
 _UBYTE = 0x08
