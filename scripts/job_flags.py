@@ -32,6 +32,12 @@ _NUM_PROCESSES = flags.DEFINE_integer(
   ' runs share them.',
   lower_bound=0,
 )
+_PRINT_RUNS = flags.DEFINE_bool(
+  'print_runs',
+  False,
+  'Print the flags of the runs, one run a line, and end. A training binary with'
+  ' --runs_file makes them in one process; this program then finds them done.',
+)
 
 
 def module() -> str:
@@ -128,6 +134,10 @@ def run(
   Returns:
     Those that failed.
   """
+  if _PRINT_RUNS.value:
+    for job in all_jobs:
+      print(shlex.join(job.arguments))
+    sys.exit(0)
   progress = _Progress(len(all_jobs))
 
   def changed(running, ended) -> None:

@@ -37,7 +37,7 @@ METHODS = {
 }
 
 
-def _no_setting(**options) -> Any:
+def no_setting(**options) -> Any:
   """A field that changes no number of a run, or not what it means."""
   return dataclasses.field(metadata={'setting': False}, **options)
 
@@ -53,6 +53,8 @@ def as_settings(config: Any) -> Any:
     if isinstance(config, schedules.Schedule):
       values['kind'] = type(config).__name__.strip('_').lower()
     return values
+  if isinstance(config, (tuple, list)):
+    return [as_settings(value) for value in config]
   return config
 
 
@@ -127,10 +129,10 @@ class RunConfig:
   rounds_per_evaluation: int = 20
   max_validation_users: Optional[int] = None
   max_test_users: Optional[int] = None
-  final_test: bool = _no_setting(default=True)
-  rounds_per_checkpoint: Optional[int] = _no_setting(default=None)
-  checkpoints_kept: int = _no_setting(default=3)
-  rounds_per_dispatch: int = _no_setting(default=1)
+  final_test: bool = no_setting(default=True)
+  rounds_per_checkpoint: Optional[int] = no_setting(default=None)
+  checkpoints_kept: int = no_setting(default=3)
+  rounds_per_dispatch: int = no_setting(default=1)
 
   def __post_init__(self):
     _validate.one_of(tuple(METHODS), method=self.method)
@@ -211,7 +213,7 @@ class FederatedConfig(RunConfig):
     platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
   """
 
-  data_dir: str = _no_setting()
+  data_dir: str = no_setting()
   spec: models.RecurrentSpec = models.RecurrentSpec()
   client_learning_rate: float = 0.5
   server_learning_rate: float = 1.0
@@ -221,10 +223,10 @@ class FederatedConfig(RunConfig):
   public_users_per_round: int = 10
   public_clip_norm: Optional[float] = None
   mean_clip_norm: Optional[float] = None
-  worker_isolation: str = _no_setting(default='auto')
+  worker_isolation: str = no_setting(default='auto')
   compute_dtype: str = 'float32'
-  clients_per_chunk: Optional[int] = _no_setting(default=None)
-  platform: Optional[str] = _no_setting(default=None)
+  clients_per_chunk: Optional[int] = no_setting(default=None)
+  platform: Optional[str] = no_setting(default=None)
 
   def __post_init__(self):
     super().__post_init__()

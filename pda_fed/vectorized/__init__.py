@@ -1,4 +1,4 @@
-"""Rounds with clients as a batch dimension, in JAX."""
+"""Rounds with clients, or examples, as a batch dimension, in JAX."""
 
 from pda_fed.vectorized.aggregation import clip_by_norm
 from pda_fed.vectorized.aggregation import clipped_sum
@@ -23,6 +23,13 @@ from pda_fed.vectorized.federated import stack_rounds
 from pda_fed.vectorized.pretraining import pretrain
 from pda_fed.vectorized.public_update import draw_rows
 from pda_fed.vectorized.public_update import draw_users
+from pda_fed.vectorized.sample_level import draw_batches
+from pda_fed.vectorized.sample_level import ExampleArrays
+from pda_fed.vectorized.sample_level import SampleLevelSettings
+from pda_fed.vectorized.sample_level import SampleState
+from pda_fed.vectorized.sample_level import SampleTrainer
+from pda_fed.vectorized.sample_level import StepInputs
+from pda_fed.vectorized.sample_level import TrainingArrays
 
 __all__ = [
   'ClientChunks',
@@ -30,14 +37,21 @@ __all__ = [
   'ClippedUpdates',
   'DeviceError',
   'DivergenceError',
+  'ExampleArrays',
   'FederatedSettings',
   'RoundInputs',
+  'SampleLevelSettings',
+  'SampleState',
+  'SampleTrainer',
   'ServerState',
+  'StepInputs',
+  'TrainingArrays',
   'build_rounds',
   'chunk_clients',
   'chunk_rounds',
   'clip_by_norm',
   'clipped_sum',
+  'draw_batches',
   'draw_rows',
   'draw_users',
   'evaluate',

@@ -40,6 +40,41 @@ class ClippedUpdates(NamedTuple):
   was_non_finite: jax.Array
 
 
+class ClipFactors(NamedTuple):
+  """How updates of known norms are clipped.
+
+  Attributes:
+    scales: What each update is multiplied by; 1 for those of norm at most S.
+    was_clipped: Whether each update is scaled down.
+    was_non_finite: Whether each update has a norm that is no number. It must be
+      replaced by zeros: a product with 0 may be NaN.
+  """
+
+  scales: jax.Array
+  was_clipped: jax.Array
+  was_non_finite: jax.Array
+
+
+def clip_factors(
+  norms: jax.Array, clip_norm: _Scalar, unit: _Scalar = 1.0
+) -> ClipFactors:
+  """Returns what brings updates down to a norm of at most `clip_norm`.
+
+  The one rule of clipping: for clients' updates as arrays, and for examples'
+  gradients of which there are only the norms.
+
+  Args:
+    norms: Of the updates, each multiplied by its `unit`.
+    clip_norm: S.
+    unit: By which updates were rescaled so that their norms do not overflow;
+      the scales are then for the rescaled updates.
+  """
+  finite = jnp.isfinite(norms)
+  clipped = finite & (norms > clip_norm * unit)
+  scales = jnp.where(clipped, clip_norm / norms, 1.0).astype(norms.dtype)
+  return ClipFactors(scales, clipped, ~finite)
+
+
 def clip_by_norm(updates: Any, clip_norm: _Scalar) -> ClippedUpdates:
   """Scales each client's update down to an L2 norm of at most `clip_norm`.
 
@@ -96,23 +131,36 @@ def _clip_by_norm(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
     squares = squares + jnp.square(rescaled).sum(axis=_all_but_first(leaf))
   rescaled_norm = jnp.sqrt(squares)
 
-  finite = jnp.isfinite(largest) & jnp.isfinite(rescaled_norm)
-  clipped = finite & (rescaled_norm > clip_norm * rescale)
+  factors = clip_factors(
+    jnp.where(jnp.isfinite(largest), rescaled_norm, jnp.nan), clip_norm, rescale
+  )
   # Where nothing is clipped an update passes unchanged, bit for bit.
-  before = jnp.where(clipped, rescale, 1.0).astype(dtype)
-  after = jnp.where(clipped, clip_norm / rescaled_norm, 1.0).astype(dtype)
+  before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
 
   def clip(leaf):
     # Not one factor: 2^-80 times S / norm may be less than any float32.
-    scaled = leaf * _per_client(before, leaf) * _per_client(after, leaf)
+    scaled = leaf * _per_client(before, leaf)
+    scaled = scaled * _per_client(factors.scales, leaf)
     # Not a factor of 0: NaN times 0 is NaN.
-    return jnp.where(_per_client(finite, leaf), scaled, 0)
+    return jnp.where(_per_client(factors.was_non_finite, leaf), 0, scaled)
 
   return ClippedUpdates(
     updates=jax.tree_util.tree_map(clip, updates),
-    was_clipped=clipped,
-    was_non_finite=~finite,
+    was_clipped=factors.was_clipped,
+    was_non_finite=factors.was_non_finite,
   )
+
+
+def clip_one(update: Any, clip_norm: _Scalar) -> Any:
+  """Clips an update that belongs to nobody, a noised mean: post-processing.
+
+  Args:
+    update: A pytree of floating-point arrays, without a client axis.
+    clip_norm: The bound on its norm.
+  """
+  single = jax.tree_util.tree_map(lambda leaf: leaf[None], update)
+  clipped = clip_by_norm(single, clip_norm).updates
+  return jax.tree_util.tree_map(lambda leaf: leaf[0], clipped)
 
 
 class ClippedSum(NamedTuple):

@@ -28,6 +28,7 @@ from pda_fed.vectorized import chunks as chunks_lib
 from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized import local_training
 from pda_fed.vectorized import mirror
+from pda_fed.vectorized import rounds as rounds_lib
 
 _Params = jax_recurrent.RecurrentParams
 
@@ -186,13 +187,6 @@ def _sum_clients(
   return jax.lax.fori_loop(0, clients.num_chunks, body, start)
 
 
-def _clip_one(update: _Params, clip_norm: float) -> _Params:
-  """Clips an update that belongs to nobody: post-processing."""
-  single = jax.tree_util.tree_map(lambda leaf: leaf[None], update)
-  clipped = aggregation.clip_by_norm(single, clip_norm).updates
-  return jax.tree_util.tree_map(lambda leaf: leaf[0], clipped)
-
-
 def _private_update(
   plan: privacy.PrivacyPlan,
   sums: aggregation.ClippedSum,
@@ -221,21 +215,6 @@ def _private_update(
   )
 
 
-def _server_step(
-  settings: FederatedSettings, state: ServerState, update: _Params
-) -> ServerState:
-  """SGD with momentum, as TFF's `build_sgdm` takes it."""
-  momentum = state.momentum
-  if settings.server_momentum:
-    momentum = update = jax.tree_util.tree_map(
-      lambda m, u: settings.server_momentum * m + u, momentum, update
-    )
-  params = jax.tree_util.tree_map(
-    lambda w, u: w - settings.server_learning_rate * u, state.params, update
-  )
-  return state._replace(params=params, momentum=momentum)
-
-
 def _round(
   state: ServerState,
   inputs: RoundInputs,
@@ -259,7 +238,7 @@ def _round(
     jax.random.fold_in(key, inputs.round_num),
   )
   if settings.mean_clip_norm is not None:
-    update = _clip_one(update, settings.mean_clip_norm)
+    update = aggregation.clip_one(update, settings.mean_clip_norm)
   metrics = {
     'train_loss': private.loss / private.tokens,
     'clients': clipped.num_clients,
@@ -279,10 +258,19 @@ def _round(
       jax_recurrent.unpad_params(public.updates.total, spec),
     )
     if settings.public_clip_norm is not None:
-      public_update = _clip_one(public_update, settings.public_clip_norm)
+      public_update = aggregation.clip_one(
+        public_update, settings.public_clip_norm
+      )
     update, mixed = mirror.mirror_step(update, public_update, inputs.alpha)
     metrics |= mixed | {'public_loss': public.mean_loss / count}
-  state = _server_step(settings, state, update)
+  params, momentum = mirror.sgd_step(
+    state.params,
+    state.momentum,
+    update,
+    settings.server_learning_rate,
+    settings.server_momentum,
+  )
+  state = state._replace(params=params, momentum=momentum)
   metrics['weights_norm'] = mirror.global_norm(state.params)
   return state._replace(clip_norm=clip_norm), metrics
 
@@ -308,26 +296,12 @@ def build_rounds(
   def run(state, inputs: RoundInputs, num_rounds, key_data):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
-    def one(state, i):
-      at_round = jax.tree_util.tree_map(lambda a: a[i], inputs)
+    def one(state, at_round):
       return _round(
         state, at_round, key, settings=settings, sum_clients=sum_clients
       )
 
-    shapes = jax.eval_shape(one, state, jnp.int32(0))[1]
-    room = inputs.round_num.shape[0]
-    metrics = jax.tree_util.tree_map(
-      lambda s: jnp.zeros((room, *s.shape), s.dtype), shapes
-    )
-
-    def body(i, carry):
-      state, metrics = carry
-      state, new = one(state, i)
-      return state, jax.tree_util.tree_map(
-        lambda all_, value: all_.at[i].set(value), metrics, new
-      )
-
-    return jax.lax.fori_loop(0, num_rounds, body, (state, metrics))
+    return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
   compiled = jax.jit(run)
 

@@ -5,10 +5,12 @@ ICML 2022, arXiv:2112.00193), equation (3). What is mixed is noised already:
 everything here is post-processing.
 """
 
-from typing import Any
+from typing import Any, Union
 
 import jax
 import jax.numpy as jnp
+
+_Scalar = Union[float, jax.Array]
 
 
 def global_norm(tree: Any) -> jax.Array:
@@ -69,3 +71,32 @@ def mirror_step(
     'mixed_norm': global_norm(mixed),
     'cosine': jnp.where(scale == 0, 0.0, dot / jnp.where(scale == 0, 1, scale)),
   }
+
+
+def sgd_step(
+  params: Any,
+  momentum: Any,
+  update: Any,
+  learning_rate: _Scalar,
+  momentum_rate: float,
+) -> tuple[Any, Any]:
+  """SGD with momentum, as TFF's `build_sgdm` takes it.
+
+  Args:
+    params: The weights.
+    momentum: The accumulator; anything without momentum.
+    update: What is descended.
+    learning_rate: The rate.
+    momentum_rate: Of the accumulator; 0 for none.
+
+  Returns:
+    New weights and accumulator.
+  """
+  if momentum_rate:
+    momentum = update = jax.tree_util.tree_map(
+      lambda m, u: momentum_rate * m + u, momentum, update
+    )
+  params = jax.tree_util.tree_map(
+    lambda w, u: w - learning_rate * u, params, update
+  )
+  return params, momentum

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +19,21 @@ _BETA_2 = 0.999
 _EPSILON = 1e-7
 
 
-class _Adam(NamedTuple):
+class Adam(NamedTuple):
   """Adam's state."""
 
   step: jax.Array
-  mean: jax_recurrent.RecurrentParams
-  square: jax_recurrent.RecurrentParams
+  mean: Any
+  square: Any
+
+  @classmethod
+  def start(cls, params: Any) -> 'Adam':
+    zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
+    return cls(jnp.zeros((), jnp.int32), zeros, zeros)
 
 
-def _adam_step(params, state: _Adam, gradients, learning_rate):
+def adam_step(params: Any, state: Adam, gradients: Any, learning_rate):
+  """One step of Adam; returns new weights and state."""
   step = state.step + 1
   rate = learning_rate * jnp.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
   mean = jax.tree_util.tree_map(
@@ -42,7 +48,7 @@ def _adam_step(params, state: _Adam, gradients, learning_rate):
     mean,
     square,
   )
-  return params, _Adam(step, mean, square)
+  return params, Adam(step, mean, square)
 
 
 @functools.partial(jax.jit, static_argnames='dtype')
@@ -54,7 +60,7 @@ def _epoch(params, state, tokens, weights, learning_rate, *, dtype):
     _, gradients = local_training.loss_and_gradients(
       params, *batch, dtype=dtype
     )
-    return _adam_step(params, state, gradients, learning_rate), None
+    return adam_step(params, state, gradients, learning_rate), None
 
   return jax.lax.scan(step, (params, state), (tokens, weights))[0]
 
@@ -76,8 +82,7 @@ class _Trainer:
 
   def __init__(self, params, sentences, learning_rate, batch_size, dtype):
     self._params = jax_recurrent.cast_params(params, jnp.float32)
-    zeros = jax.tree_util.tree_map(jnp.zeros_like, self._params)
-    self._state = _Adam(jnp.zeros((), jnp.int32), zeros, zeros)
+    self._state = Adam.start(self._params)
     self._sentences = sentences
     self._learning_rate = learning_rate
     self._batch_size = batch_size

@@ -1,0 +1,69 @@
+"""Data sets of sample-level training: images and text, in numpy.
+
+    data = central.load_data('cifar10', 'data')
+    split = central.split_examples(data, central.SplitConfig())
+    split.private, split.public, split.validation, split.test
+
+The formats are those in which the authors publish them.
+"""
+
+import os
+from typing import Optional
+
+from data_prep.central.base import CentralData
+from data_prep.central.base import Examples
+from data_prep.central.cifar10 import load_cifar10
+from data_prep.central.digits import load_digits
+from data_prep.central.emnist import load_emnist
+from data_prep.central.splits import Split
+from data_prep.central.splits import split_examples
+from data_prep.central.splits import SplitConfig
+from data_prep.central.wikitext import load_public_text
+from data_prep.central.wikitext import load_wikitext
+from pda_fed import _validate
+
+__all__ = [
+  'DATASETS',
+  'CentralData',
+  'Examples',
+  'Split',
+  'SplitConfig',
+  'load_cifar10',
+  'load_data',
+  'load_digits',
+  'load_emnist',
+  'load_public_text',
+  'load_wikitext',
+  'split_examples',
+]
+
+_LOADERS = {
+  'cifar10': load_cifar10,
+  'emnist': load_emnist,
+  'wikitext2': load_wikitext,
+}
+DATASETS = ('digits', *_LOADERS)
+
+
+def load_data(
+  name: str, data_dir: Optional[os.PathLike] = None, **options
+) -> CentralData:
+  """Loads a data set by name.
+
+  Args:
+    name: One of `DATASETS`.
+    data_dir: Where its files are; the digits need none.
+    **options: Of its loader.
+
+  Raises:
+    SourceError: If the files are not there, or not whole.
+    ValueError: If there is no such data set, or no `data_dir` for it.
+  """
+  _validate.one_of(DATASETS, dataset=name)
+  if name == 'digits':
+    return load_digits()
+  if data_dir is None:
+    raise ValueError(
+      f'data_dir must be given for the data set {name!r}: where its files are.'
+    )
+  return _LOADERS[name](data_dir, **options)

@@ -1,0 +1,118 @@
+"""CIFAR-10, of its binary or its Python archive.
+
+"Learning Multiple Layers of Features from Tiny Images" (Krizhevsky, 2009).
+Both archives hold five batches of 10,000 training images and one of test
+images; a record is a label and 3,072 bytes, red, green, blue, row by row.
+"""
+
+import io
+import os
+import pathlib
+import pickle
+
+from data_prep import errors
+from data_prep.central import base
+from data_prep.central import files
+import numpy as np
+
+_FOLDERS = (
+  'cifar-10-batches-bin',
+  'cifar-10-batches-py',
+  'cifar-10/cifar-10-batches-bin',
+  'cifar-10/cifar-10-batches-py',
+)
+_TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
+_TEST = 'test_batch'
+_IMAGE_BYTES = 3 * 32 * 32
+_NUM_CLASSES = 10
+# Other data of this format may have other numbers of images; CIFAR-10 has not.
+_IMAGES_PER_BATCH = 10_000
+_SAFE = {
+  ('numpy', 'dtype'),
+  ('numpy', 'ndarray'),
+  ('numpy.core.multiarray', '_reconstruct'),
+  ('numpy._core.multiarray', '_reconstruct'),
+  ('_codecs', 'encode'),
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+  """Reads arrays and nothing that could run code."""
+
+  def find_class(self, module, name):
+    if (module, name) not in _SAFE:
+      raise pickle.UnpicklingError(f'{module}.{name} is not an array')
+    return super().find_class(module, name)
+
+
+def _to_examples(images: np.ndarray, labels: np.ndarray) -> base.Examples:
+  images = images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+  return base.Examples(np.ascontiguousarray(images), labels.astype(np.int32))
+
+
+def _read_binary(path: pathlib.Path, num_images: int) -> base.Examples:
+  content = files.read_file(path, num_images * (1 + _IMAGE_BYTES))
+  records = np.frombuffer(content, np.uint8).reshape(num_images, -1)
+  return _to_examples(records[:, 1:], records[:, 0])
+
+
+def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
+  content = io.BytesIO(files.read_file(path))
+  try:
+    batch = _ArrayUnpickler(content, encoding='bytes').load()
+    images, labels = np.asarray(batch[b'data']), np.asarray(batch[b'labels'])
+  except (pickle.UnpicklingError, EOFError, KeyError, TypeError) as e:
+    raise errors.SourceError(f'{path} is cut off or no batch: {e!r}.') from e
+  if images.shape != (num_images, _IMAGE_BYTES) or images.dtype != np.uint8:
+    raise errors.SourceError(
+      f'{path} must hold uint8 images of the shape ({num_images},'
+      f' {_IMAGE_BYTES}). Found {images.dtype} {images.shape}.'
+    )
+  if labels.shape != (num_images,):
+    raise errors.SourceError(
+      f'{path} must hold {num_images} labels. Found {labels.shape}.'
+    )
+  return _to_examples(images, labels)
+
+
+def load_cifar10(
+  data_dir: os.PathLike, images_per_batch: int = _IMAGES_PER_BATCH
+) -> base.CentralData:
+  """Reads CIFAR-10.
+
+  Args:
+    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it.
+    images_per_batch: Images of each of the six files.
+
+  Returns:
+    The data; images are uint8 [examples, 32, 32, 3].
+
+  Raises:
+    SourceError: If a file is missing, cut off or mislabelled.
+  """
+  try:
+    folder, ending, read = (
+      files.find_folder(data_dir, _FOLDERS, f'{_TRAIN[0]}.bin'),
+      '.bin',
+      _read_binary,
+    )
+  except errors.SourceError:
+    folder = files.find_folder(data_dir, _FOLDERS, _TRAIN[0])
+    ending, read = '', _read_pickle
+
+  def load(name: str) -> base.Examples:
+    path = folder / f'{name}{ending}'
+    batch = read(path, images_per_batch)
+    files.check_classes(path, batch.targets, _NUM_CLASSES)
+    return batch
+
+  batches = [load(name) for name in _TRAIN]
+  return base.CentralData(
+    name='cifar10',
+    train=base.Examples(
+      np.concatenate([b.inputs for b in batches]),
+      np.concatenate([b.targets for b in batches]),
+    ),
+    test=load(_TEST),
+    num_classes=_NUM_CLASSES,
+  )

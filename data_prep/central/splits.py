@@ -1,0 +1,113 @@
+"""Which training examples are private, public, or for validation."""
+
+import dataclasses
+import math
+from typing import Optional
+
+from data_prep.central import base
+import numpy as np
+from pda_fed import _validate
+from pda_fed.privacy import seeds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+  """Settings of a split.
+
+  Attributes:
+    public_share: The share of training examples that is public, drawn by seed;
+      the paper's is 4 %. None takes public data of another source.
+    validation_examples: How many private examples are held out, on which
+      settings are chosen. They are not trained on, so that the plan's
+      population is without them.
+    seed: Of the draw. Whoever knows it knows which examples are private.
+  """
+
+  public_share: Optional[float] = 0.04
+  validation_examples: int = 0
+  seed: int = 0
+
+  def __post_init__(self):
+    if self.public_share is not None:
+      _validate.between(0, 1, public_share=self.public_share)
+    _validate.integers(
+      0, validation_examples=self.validation_examples, split_seed=self.seed
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+  """Examples by what they are for.
+
+  Attributes:
+    private: Trained on with noise.
+    public: Trained on freely.
+    validation: For choices; None if there are none.
+    test: For the end.
+  """
+
+  private: base.Examples
+  public: base.Examples
+  validation: Optional[base.Examples]
+  test: base.Examples
+
+
+def split_examples(
+  data: base.CentralData,
+  config: SplitConfig,
+  public: Optional[base.Examples] = None,
+) -> Split:
+  """Splits the training examples.
+
+  Args:
+    data: The data set.
+    config: The settings.
+    public: Public examples of another source, exactly where `public_share` is
+      None.
+
+  Returns:
+    The split. Its validation part is the data set's own, if it has one.
+
+  Raises:
+    ValueError: If a part would be empty.
+  """
+  if (config.public_share is None) != (public is not None):
+    raise ValueError(
+      'public_share must be None exactly with public data of another source.'
+      f' Found public_share={config.public_share!r}.'
+    )
+  if config.validation_examples and data.validation is not None:
+    raise ValueError(
+      f'validation_examples must be 0: {data.name} has validation data of its'
+      f' own. Found {config.validation_examples}.'
+    )
+  total = len(data.train)
+  # 96 % rounded down: the paper's numbers of private examples.
+  num_private = total
+  if config.public_share is not None:
+    num_private = math.floor((1 - config.public_share) * total + 1e-6)
+    if not 0 < num_private < total:
+      raise ValueError(
+        f'public_share must leave examples on both sides of {total}. Found'
+        f' {config.public_share}.'
+      )
+  if config.validation_examples >= num_private:
+    raise ValueError(
+      f'validation_examples must be below the {num_private} private examples.'
+      f' Found {config.validation_examples}.'
+    )
+  draws = seeds.generator('public', config.seed, 0).random(total)
+  order = np.argsort(draws, kind='stable')
+  # In the order of the file: a split is a choice, no shuffle.
+  public_rows = np.sort(order[num_private:])
+  held_out = np.sort(order[: config.validation_examples])
+  private_rows = np.sort(order[config.validation_examples : num_private])
+  validation = data.validation
+  if config.validation_examples:
+    validation = data.train.take(held_out)
+  return Split(
+    private=data.train.take(private_rows),
+    public=data.train.take(public_rows) if public is None else public,
+    validation=validation,
+    test=data.test,
+  )

@@ -1,0 +1,155 @@
+"""The image classifiers of the paper's sample-level experiments, as numbers.
+
+The appendix of "Public Data-Assisted Mirror Descent for Private Model Training"
+(Amid et al., ICML 2022, arXiv:2112.00193) lists them; they are those of
+"Tempered Sigmoid Activations for Deep Learning with Differential Privacy"
+(Papernot et al., AAAI 2021, arXiv:2007.14191), whose activation is tanh, and of
+"Practical and Private (Deep) Learning Without Sampling or Shuffling" (Kairouz
+et al., ICML 2021, arXiv:2103.00039). These have a max-pooling of 2 x 2 with
+stride 1 behind each convolution for EMNIST, which the appendix leaves out.
+"""
+
+import dataclasses
+import math
+from typing import Literal, Optional
+
+from pda_fed import _validate
+
+Activation = Literal['tanh', 'relu']
+ACTIVATIONS = ('tanh', 'relu')
+_PADDINGS = ('SAME', 'VALID')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Convolution:
+  """A convolution, an activation, and a max-pooling if there is one.
+
+  Attributes:
+    filters: Output channels.
+    size: Of the square filters.
+    stride: In both directions.
+    padding: 'SAME' or 'VALID'.
+    pool_size: Of the square windows; None for no pooling.
+    pool_stride: Of the windows, which lie inside of the image.
+  """
+
+  filters: int
+  size: int
+  stride: int = 1
+  padding: str = 'SAME'
+  pool_size: Optional[int] = None
+  pool_stride: int = 1
+
+  def __post_init__(self):
+    _validate.integers(
+      1,
+      filters=self.filters,
+      size=self.size,
+      stride=self.stride,
+      pool_stride=self.pool_stride,
+    )
+    _validate.one_of(_PADDINGS, padding=self.padding)
+    if self.pool_size is not None:
+      _validate.integers(1, pool_size=self.pool_size)
+
+  def output_size(self, size: int) -> int:
+    """Returns the height, or width, of what comes out."""
+    room = size if self.padding == 'SAME' else size - self.size + 1
+    size = math.ceil(room / self.stride)
+    if self.pool_size is not None:
+      size = (size - self.pool_size) // self.pool_stride + 1
+    return size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvolutionalSpec:
+  """Convolutions, then dense layers, then logits.
+
+  Attributes:
+    image_shape: Height, width and channels.
+    convolutions: At least one.
+    dense_sizes: Units of dense layers before the logits.
+    num_classes: Logits.
+    activation: Of every layer but the logits.
+  """
+
+  image_shape: tuple[int, int, int]
+  convolutions: tuple[Convolution, ...]
+  dense_sizes: tuple[int, ...]
+  num_classes: int
+  activation: Activation = 'tanh'
+
+  def __post_init__(self):
+    _validate.one_of(ACTIVATIONS, activation=self.activation)
+    for size in (*self.image_shape, *self.dense_sizes, self.num_classes):
+      _validate.integers(1, layer_size=size)
+    if min(self._flat_shape) < 1:
+      raise ValueError(
+        'convolutions must leave at least one pixel of images of the shape'
+        f' {self.image_shape}. Found {self._flat_shape[:2]}.'
+      )
+
+  @property
+  def _flat_shape(self) -> tuple[int, int, int]:
+    height, width, channels = self.image_shape
+    for layer in self.convolutions:
+      height, width = layer.output_size(height), layer.output_size(width)
+      channels = layer.filters
+    return height, width, channels
+
+  @property
+  def parameter_shapes(self) -> list[tuple[int, ...]]:
+    """Shapes of kernels and biases in turn, layer by layer."""
+    shapes = []
+    channels = self.image_shape[2]
+    for layer in self.convolutions:
+      shapes += [(layer.size, layer.size, channels, layer.filters)]
+      shapes += [(layer.filters,)]
+      channels = layer.filters
+    units = math.prod(self._flat_shape)
+    for size in (*self.dense_sizes, self.num_classes):
+      shapes += [(units, size), (size,)]
+      units = size
+    return shapes
+
+  @property
+  def num_parameters(self) -> int:
+    return sum(math.prod(shape) for shape in self.parameter_shapes)
+
+
+def _cifar10_block(filters: int) -> tuple[Convolution, Convolution]:
+  return (
+    Convolution(filters=filters, size=3),
+    Convolution(filters=filters, size=3, pool_size=2, pool_stride=2),
+  )
+
+
+# 550,570 parameters.
+CIFAR10 = ConvolutionalSpec(
+  image_shape=(32, 32, 3),
+  convolutions=(*_cifar10_block(32), *_cifar10_block(64), *_cifar10_block(128)),
+  dense_sizes=(128,),
+  num_classes=10,
+)
+
+# 27,231 parameters.
+EMNIST = ConvolutionalSpec(
+  image_shape=(28, 28, 1),
+  convolutions=(
+    Convolution(filters=16, size=8, stride=2, pool_size=2),
+    Convolution(filters=32, size=4, stride=2, padding='VALID', pool_size=2),
+  ),
+  dense_sizes=(32,),
+  num_classes=47,
+)
+
+# Of our own, for scikit-learn's digits: 4,858 parameters.
+DIGITS = ConvolutionalSpec(
+  image_shape=(8, 8, 1),
+  convolutions=(
+    Convolution(filters=8, size=3, pool_size=2, pool_stride=2),
+    Convolution(filters=16, size=3, pool_size=2, pool_stride=2),
+  ),
+  dense_sizes=(48,),
+  num_classes=10,
+)

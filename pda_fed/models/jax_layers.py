@@ -1,0 +1,285 @@
+"""Layers in JAX that show what per-example gradients are made of.
+
+The gradient of one example by a layer's kernel is a product of what went into
+the layer and of the derivative by what came out of it (its delta). A layer here
+keeps the former, and adds a *tap*, an array of zeros, to the latter: one
+ordinary backward pass by the taps of a whole batch then gives the deltas of all
+examples. See `vectorized.per_example`.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, NamedTuple, Optional, Protocol, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import jax_recurrent
+
+Params = tuple[jax.Array, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+  """A dense layer, of examples or of every step of a sequence.
+
+  Attributes:
+    kernel: The place of its kernel among the model's arrays; its bias follows.
+  """
+
+  kernel: int
+  num_arrays = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+  """A convolution of images, [batch, height, width, channels].
+
+  Attributes:
+    kernel: The place of its kernel; its bias follows.
+    size: Of the square filters.
+    stride: In both directions.
+    padding: 'SAME' or 'VALID'.
+  """
+
+  kernel: int
+  size: int
+  stride: int
+  padding: str
+  num_arrays = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+  """A table of vectors, one for each token.
+
+  Attributes:
+    kernel: The place of the table.
+  """
+
+  kernel: int
+  num_arrays = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Lstm:
+  """An LSTM layer over sequences, [batch, time, features].
+
+  Attributes:
+    kernel: The place of its kernel; recurrent kernel and bias follow.
+  """
+
+  kernel: int
+  num_arrays = 3
+
+
+Layer = Union[Dense, Convolution, Embedding, Lstm]
+
+
+class Trace(NamedTuple):
+  """A forward pass of a batch.
+
+  Attributes:
+    losses: One for each example.
+    inputs: What went into each layer.
+    outputs: What came out of each layer, before its activation; of an LSTM the
+      input's part of the gates.
+    hits: Targets of each example that are the most likely ones.
+    token_losses: The mean loss of each example's targets.
+  """
+
+  losses: jax.Array
+  inputs: tuple[jax.Array, ...]
+  outputs: tuple[jax.Array, ...]
+  hits: jax.Array
+  token_losses: jax.Array
+
+
+class Model(Protocol):
+  """A model of examples: what sample-level training knows of it.
+
+  Attributes:
+    layers: Those with weights, in the order of the arrays.
+    shapes: Of the arrays.
+  """
+
+  layers: tuple[Layer, ...]
+  shapes: list[tuple[int, ...]]
+
+  def initial_params(self, seed: int) -> list[np.ndarray]:
+    """Draws weights; the same seed, the same weights, wherever it runs."""
+
+  def run(
+    self,
+    params: Params,
+    inputs: jax.Array,
+    targets: jax.Array,
+    *,
+    taps: Optional[Sequence[jax.Array]] = None,
+    dropout: float = 0.0,
+    key: Optional[jax.Array] = None,
+  ) -> Trace:
+    """Runs a batch forward.
+
+    Args:
+      params: The weights, in the dtype of the computation.
+      inputs: [batch, ...].
+      targets: [batch, ...].
+      taps: For each layer an array that is added to its output; None adds none.
+      dropout: The share of activations that are dropped.
+      key: Of the dropout.
+    """
+
+
+class Recorder:
+  """Applies layers, adds taps, and keeps what went in and came out."""
+
+  def __init__(self, params: Params, taps: Optional[Sequence[jax.Array]]):
+    self._params = params
+    self._taps = taps
+    self.inputs: list[jax.Array] = []
+    self.outputs: list[jax.Array] = []
+
+  def _record(self, inputs: Any, output: jax.Array) -> jax.Array:
+    if self._taps is not None:
+      output = output + self._taps[len(self.outputs)]
+    self.inputs.append(inputs)
+    self.outputs.append(output)
+    return output
+
+  def dense(self, layer: Dense, x: jax.Array) -> jax.Array:
+    """Applies a dense layer to the last axis."""
+    kernel, bias = self._params[layer.kernel : layer.kernel + 2]
+    return self._record(x, jnp.dot(x, kernel) + bias)
+
+  def convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
+    """Applies a convolution."""
+    kernel, bias = self._params[layer.kernel : layer.kernel + 2]
+    output = jax.lax.conv_general_dilated(
+      x,
+      kernel,
+      (layer.stride, layer.stride),
+      layer.padding,
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    )
+    return self._record(x, output + bias)
+
+  def embedding(self, layer: Embedding, tokens: jax.Array) -> jax.Array:
+    """Looks tokens up."""
+    return self._record(tokens, self._params[layer.kernel][tokens])
+
+  def lstm(self, layer: Lstm, x: jax.Array) -> jax.Array:
+    """Runs an LSTM; returns hidden states [batch, time, units]."""
+    kernel, recurrent, bias = self._params[layer.kernel : layer.kernel + 3]
+    place = len(self.inputs)
+    gates = self._record(x, jnp.dot(x, kernel) + bias)
+    hidden = jax_recurrent.lstm(gates.transpose(1, 0, 2), recurrent)
+    hidden = hidden.transpose(1, 0, 2)
+    before = jnp.pad(hidden[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    # Kernel and recurrent kernel share the gates' deltas.
+    self.inputs[place] = jnp.concatenate([x, before], axis=-1)
+    return hidden
+
+
+def patches(layer: Convolution, x: jax.Array) -> jax.Array:
+  """Returns what each output pixel of a convolution sees.
+
+  Args:
+    layer: The convolution.
+    x: [batch, height, width, channels].
+
+  Returns:
+    [batch, pixels, size * size * channels], in the order of the kernel's axes.
+  """
+  size, stride = layer.size, layer.stride
+  height, width = x.shape[1:3]
+  if layer.padding == 'SAME':
+    out = [-(-n // stride) for n in (height, width)]
+    pads = [
+      max((o - 1) * stride + size - n, 0)
+      for o, n in zip(out, (height, width), strict=True)
+    ]
+    x = jnp.pad(
+      x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0))
+    )
+  else:
+    out = [(n - size) // stride + 1 for n in (height, width)]
+  # Shifted slices: an operation for patches is a convolution, and slow.
+  shifted = [
+    x[
+      :,
+      row : row + (out[0] - 1) * stride + 1 : stride,
+      column : column + (out[1] - 1) * stride + 1 : stride,
+    ]
+    for row in range(size)
+    for column in range(size)
+  ]
+  stacked = jnp.stack(shifted, axis=3)
+  return stacked.reshape(x.shape[0], out[0] * out[1], -1)
+
+
+def max_pool(x: jax.Array, size: int, stride: int) -> jax.Array:
+  """Max-pooling without padding, [batch, height, width, channels].
+
+  Where several pixels are the largest they share the derivative.
+
+  Args:
+    x: The images.
+    size: Of the windows.
+    stride: Of the windows.
+  """
+  batch, height, width, channels = x.shape
+  if size == stride and height % size == 0 and width % size == 0:
+    # A reduction over axes: its derivative needs no scatter.
+    split = batch, height // size, size, width // size, size, channels
+    return x.reshape(split).max(axis=(2, 4))
+  rows = (height - size) // stride + 1
+  columns = (width - size) // stride + 1
+  result = None
+  for row in range(size):
+    for column in range(size):
+      shifted = x[
+        :,
+        row : row + (rows - 1) * stride + 1 : stride,
+        column : column + (columns - 1) * stride + 1 : stride,
+      ]
+      result = shifted if result is None else jnp.maximum(result, shifted)
+  return result
+
+
+def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+  """The cross-entropy of each target, in float32.
+
+  Args:
+    logits: [..., classes].
+    targets: Classes, [...].
+  """
+  logits = logits.astype(jnp.float32)
+  classes = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+  # Compared, not gathered: the derivative of a gather is a scatter.
+  is_target = classes == targets[..., None].astype(jnp.int32)
+  chosen = jnp.where(is_target, logits, 0).sum(axis=-1)
+  return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+def is_hit(logits: jax.Array, targets: jax.Array) -> jax.Array:
+  """Whether each target is the most likely class; float32."""
+  best = jnp.argmax(logits, axis=-1)
+  return (best == targets.astype(best.dtype)).astype(jnp.float32)
+
+
+def drop(
+  x: jax.Array, rate: float, key: Optional[jax.Array], place: int
+) -> jax.Array:
+  """Drops activations, and scales up those that are left.
+
+  Args:
+    x: The activations.
+    rate: The share that is dropped; 0 drops none.
+    key: None drops none.
+    place: Different places of a model drop independently.
+  """
+  if key is None or not rate:
+    return x
+  kept = jax.random.bernoulli(jax.random.fold_in(key, place), 1 - rate, x.shape)
+  return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)

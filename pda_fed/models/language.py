@@ -1,0 +1,64 @@
+"""The language model of the paper's WikiText-2 experiments, as numbers.
+
+The appendix of "Public Data-Assisted Mirror Descent for Private Model Training"
+(Amid et al., ICML 2022, arXiv:2112.00193): words to 120 units, two LSTM layers
+of 120, and a dense layer back to the 8,000 words.
+"""
+
+import dataclasses
+import math
+
+from pda_fed import _validate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageSpec:
+  """Sizes of an embedding, LSTM layers and a dense layer; 2,159,360 weights.
+
+  Attributes:
+    vocabulary_size: Words, the unknown one included.
+    embedding_size: Of a word.
+    lstm_size: Units of each LSTM layer.
+    num_layers: LSTM layers.
+    loss_per_sequence: 'sum' or 'mean' of the words' losses: what is one
+      example's loss, whose gradient is clipped. 'sum' is better: gradients
+      smaller than the clip are noise.
+  """
+
+  vocabulary_size: int = 8000
+  embedding_size: int = 120
+  lstm_size: int = 120
+  num_layers: int = 2
+  loss_per_sequence: str = 'sum'
+
+  def __post_init__(self):
+    _validate.integers(
+      1,
+      vocabulary_size=self.vocabulary_size,
+      embedding_size=self.embedding_size,
+      lstm_size=self.lstm_size,
+      num_layers=self.num_layers,
+    )
+    _validate.one_of(('sum', 'mean'), loss_per_sequence=self.loss_per_sequence)
+
+  @property
+  def parameter_shapes(self) -> list[tuple[int, ...]]:
+    """Embedding; kernel, recurrent kernel, bias of each LSTM; kernel, bias."""
+    shapes = [(self.vocabulary_size, self.embedding_size)]
+    units = self.embedding_size
+    for _ in range(self.num_layers):
+      shapes += [
+        (units, 4 * self.lstm_size),
+        (self.lstm_size, 4 * self.lstm_size),
+        (4 * self.lstm_size,),
+      ]
+      units = self.lstm_size
+    return [
+      *shapes,
+      (units, self.vocabulary_size),
+      (self.vocabulary_size,),
+    ]
+
+  @property
+  def num_parameters(self) -> int:
+    return sum(math.prod(shape) for shape in self.parameter_shapes)

@@ -1,0 +1,221 @@
+"""Warm start on public examples, in JAX; `pda_fed.pretraining` ends it."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any, NamedTuple, Optional
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import _validate
+from pda_fed import pretraining
+from pda_fed.models import jax_layers
+from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import mirror
+from pda_fed.vectorized import pretraining as adam
+from pda_fed.vectorized import sample_level
+
+OPTIMIZERS = ('adam', 'sgd')
+DECAYS = ('none', 'cosine')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptimizer:
+  """How steps on public data are taken.
+
+  Attributes:
+    name: 'adam' or 'sgd'.
+    learning_rate: Of the mean loss of targets.
+    momentum: Of SGD.
+    clip_norm: A bound on the norm of a gradient, or None.
+    weight_decay: What a step takes off each weight, over the learning rate.
+    dropout: The share of activations that are dropped.
+    augmentation: Whether images are flipped and cropped.
+    averaging: The decay of an exponential average of the weights, which is then
+      what is kept; 0 for none.
+    decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
+      that there may be.
+  """
+
+  name: str = 'adam'
+  learning_rate: float = 1e-3
+  momentum: float = 0.0
+  clip_norm: Optional[float] = None
+  weight_decay: float = 0.0
+  dropout: float = 0.0
+  augmentation: bool = False
+  averaging: float = 0.0
+  decay: str = 'none'
+
+  def __post_init__(self):
+    _validate.one_of(OPTIMIZERS, pretraining_optimizer=self.name)
+    _validate.one_of(DECAYS, pretraining_decay=self.decay)
+    _validate.positive(pretraining_learning_rate=self.learning_rate)
+    _validate.non_negative(
+      pretraining_momentum=self.momentum,
+      pretraining_weight_decay=self.weight_decay,
+      pretraining_dropout=self.dropout,
+      pretraining_averaging=self.averaging,
+    )
+    for name in ('momentum', 'dropout', 'averaging'):
+      if getattr(self, name) >= 1:
+        raise ValueError(
+          f'pretraining_{name} must be in [0, 1). Found {getattr(self, name)}.'
+        )
+    if self.clip_norm is not None:
+      _validate.positive(pretraining_clip_norm=self.clip_norm)
+
+
+class _State(NamedTuple):
+  params: Any
+  optimizer: Any
+  average: Any
+  step: jax.Array
+
+
+class _Trainer:
+  """See `pretraining.Trainer`."""
+
+  def __init__(
+    self,
+    model: jax_layers.Model,
+    steps: sample_level.SampleTrainer,
+    weights: list[np.ndarray],
+    examples: sample_level.ExampleArrays,
+    optimizer: PretrainingOptimizer,
+    config: pretraining.PretrainingConfig,
+  ):
+    self._model = model
+    self._steps = steps
+    self._examples = examples
+    self._optimizer = optimizer
+    self._batch_size = config.batch_size
+    self._max_epochs = config.max_epochs
+    self._epochs = 0
+    self._key = jax.random.key(config.seed % 2**32)
+    params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
+    self._state = _State(
+      params=params,
+      optimizer=adam.Adam.start(params)
+      if optimizer.name == 'adam'
+      else tuple(map(jnp.zeros_like, params)),
+      average=params,
+      step=jnp.zeros((), jnp.int32),
+    )
+    self._epoch = jax.jit(self._run_epoch)
+
+  @property
+  def _best_params(self):
+    averaged = self._optimizer.averaging > 0
+    return self._state.average if averaged else self._state.params
+
+  def weights(self) -> list[np.ndarray]:
+    return [np.array(w) for w in self._best_params]
+
+  def train(self, rows: np.ndarray) -> None:
+    size = min(self._batch_size, len(rows))
+    # What is left over waits for another epoch's order.
+    batches = rows[: len(rows) // size * size].reshape(-1, size)
+    rate = self._optimizer.learning_rate
+    if self._optimizer.decay == 'cosine':
+      rate *= 0.5 * (1 + np.cos(np.pi * self._epochs / self._max_epochs))
+    self._state = self._epoch(self._state, batches, self._examples, rate)
+    self._epochs += 1
+
+  def loss(self, rows: np.ndarray) -> float:
+    held_out = self._examples.take(rows)
+    return self._steps.evaluate(self._best_params, held_out)['loss']
+
+  def _run_epoch(self, state, batches, examples, rate):
+    def step(state, rows):
+      return self._step(state, examples.take(rows), rate), None
+
+    return jax.lax.scan(step, state, batches)[0]
+
+  def _step(self, state: _State, batch, rate) -> _State:
+    options = self._optimizer
+    augment_key, drop_key = jax.random.split(
+      jax.random.fold_in(self._key, state.step)
+    )
+    batch = self._steps.prepare(
+      batch, augment_key if options.augmentation else None
+    )
+
+    def loss(params):
+      trace = self._model.run(
+        params, *batch, dropout=options.dropout, key=drop_key
+      )
+      return trace.token_losses.mean()
+
+    gradients = jax.grad(loss)(state.params)
+    if options.clip_norm is not None:
+      gradients = aggregation.clip_one(gradients, options.clip_norm)
+    if options.name == 'adam':
+      params, optimizer = adam.adam_step(
+        state.params, state.optimizer, gradients, rate
+      )
+    else:
+      params, optimizer = mirror.sgd_step(
+        state.params, state.optimizer, gradients, rate, options.momentum
+      )
+    if options.weight_decay:
+      params = tuple(
+        new - rate * options.weight_decay * old
+        for new, old in zip(params, state.params, strict=True)
+      )
+    average = state.average
+    if options.averaging:
+      average = sample_level.averaged(
+        average, params, options.averaging, state.step
+      )
+    return _State(params, optimizer, average, state.step + 1)
+
+
+def pretrain(
+  model: jax_layers.Model,
+  steps: sample_level.SampleTrainer,
+  examples: sample_level.ExampleArrays,
+  optimizer: PretrainingOptimizer,
+  config: pretraining.PretrainingConfig,
+  *,
+  initialization_seed: int,
+  candidates: int = 1,
+  on_epoch: Optional[Callable[[int, float], None]] = None,
+) -> pretraining.Pretrained:
+  """Trains on public examples until held-out ones say that it is enough.
+
+  Args:
+    model: The model.
+    steps: Knows how examples are prepared and evaluated.
+    examples: Public examples.
+    optimizer: How steps are taken.
+    config: When to stop.
+    initialization_seed: Of the initial weights.
+    candidates: Models that are trained, from different initial weights; the one
+      with the lowest held-out loss is returned.
+    on_epoch: Called with the number of epochs and the held-out loss.
+
+  Returns:
+    The weights with the lowest held-out loss.
+
+  Raises:
+    ValueError: If the data are too few to hold some out, or the loss is not
+      finite.
+  """
+  _validate.integers(1, pretraining_candidates=candidates)
+  train = functools.partial(
+    pretraining.train_to_convergence,
+    num_examples=len(examples.targets),
+    config=config,
+    on_epoch=on_epoch,
+  )
+  found = []
+  for i in range(candidates):
+    # The first one is the run's own model, whatever the number of others.
+    seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
+    weights = model.initial_params(seed)
+    found.append(
+      train(_Trainer(model, steps, weights, examples, optimizer, config))
+    )
+  return min(found, key=lambda done: done.held_out_losses[done.epochs])

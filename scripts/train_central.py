@@ -1,0 +1,344 @@
+"""Trains with sample-level privacy: images and text, DP-SGD and PDA-DPMD.
+
+    python -m scripts.train_central --method=pda --seed=0 --output_dir=out/pda
+
+takes the handwritten digits that come with scikit-learn, and less than two
+minutes. The data sets of the paper are read as their authors publish them:
+
+    python -m scripts.train_central --dataset=cifar10 --data_dir=data \
+        --flagfile=scripts/presets/cifar10_pda.flags --seed=0 --output_dir=out/c
+
+Defaults are the paper's for each data set. --runs_file makes many runs in one
+process, which share data and compiled programs; each of its lines has the flags
+of a run. A run that was stopped goes on when the same command is given again.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+import dataclasses
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from absl import flags
+from absl.testing import flagsaver
+from data_prep import central
+from pda_fed import experiments
+from pda_fed import schedules
+from pda_fed.experiments import central_config
+from scripts import run_flags
+
+_DATASET = flags.DEFINE_enum(
+  'dataset', 'digits', list(central.DATASETS), 'The data.'
+)
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where the files of the data set are.'
+)
+_PUBLIC_DATASET = flags.DEFINE_string(
+  'public_dataset',
+  None,
+  'A text of another source as public data, WikiText-103 for example: a file of'
+  ' tokens or its folder. All sequences of the data set are then private.',
+)
+_PUBLIC_SHARE = flags.DEFINE_float(
+  'public_share', None, "Of the training examples; the paper's is 0.04."
+)
+_VALIDATION_EXAMPLES = flags.DEFINE_integer(
+  'validation_examples',
+  None,
+  'Private examples that are held out, to choose settings by. By default 0, and'
+  ' for the digits 144. WikiText has its own.',
+)
+_SPLIT_SEED = flags.DEFINE_integer(
+  'split_seed', 0, 'Of which examples are public.', lower_bound=0
+)
+_VOCABULARY_SIZE = flags.DEFINE_integer(
+  'vocabulary_size', 8000, 'Words of text, the unknown one included.'
+)
+_ACTIVATION = flags.DEFINE_enum(
+  'activation', 'tanh', ['tanh', 'relu'], 'Of the image models.'
+)
+_BATCH_SIZE = flags.DEFINE_float(
+  'batch_size', None, 'Expected private examples of a step (Poisson sampling).'
+)
+_EPOCHS = flags.DEFINE_float('epochs', None, 'Over the private examples.')
+_CLIP_NORM = flags.DEFINE_float(
+  'clip_norm', 1.0, "Bound on the norm of an example's gradient."
+)
+_LEARNING_RATE = flags.DEFINE_float('learning_rate', None, 'Of SGD.')
+_LEARNING_RATE_DECAY = flags.DEFINE_enum(
+  'learning_rate_decay',
+  'none',
+  list(central_config.LEARNING_RATE_DECAYS),
+  'To 0 at the last step.',
+)
+_MOMENTUM = flags.DEFINE_float('momentum', 0.0, 'Of SGD.')
+_MEAN_CLIP = flags.DEFINE_bool(
+  'mean_clip',
+  None,
+  "Whether the noised mean is clipped once more; by default, the paper's: for"
+  ' images.',
+)
+_PUBLIC_BATCH_SIZE = flags.DEFINE_integer(
+  'public_batch_size', None, 'Public examples of a step.'
+)
+_PUBLIC_UPDATE = flags.DEFINE_enum(
+  'public_update',
+  'gradient',
+  ['gradient', 'clipped'],
+  "The gradient of a public batch's mean loss, or the mean of its examples'"
+  ' gradients, each clipped like a private one.',
+)
+_PUBLIC_CLIP_NORM = flags.DEFINE_float(
+  'public_clip_norm', None, "Bound on the public gradient's norm."
+)
+_AUGMENTATION = flags.DEFINE_enum(
+  'augmentation',
+  'none',
+  ['none', 'public', 'all'],
+  'Which images of the private training are flipped and cropped.',
+)
+_AVERAGING = flags.DEFINE_float(
+  'averaging', 0.0, 'Decay of an average of the weights, the result; 0: none.'
+)
+_COMPUTE_DTYPE = flags.DEFINE_enum(
+  'compute_dtype',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Of forward and backward pass; norms, sums and noise are float32.',
+)
+_MICROBATCH_SIZE = flags.DEFINE_integer(
+  'microbatch_size',
+  None,
+  'Examples whose gradients are computed at a time; by default all.',
+)
+_TEST_CURVE = flags.DEFINE_bool(
+  'test_curve',
+  False,
+  "Whether metrics.csv also has test metrics, as the paper's figures do.",
+)
+_RUNS_FILE = flags.DEFINE_string(
+  'runs_file',
+  None,
+  'A file of runs, one a line: flags that are added to those given here.',
+)
+_SIDE_BY_SIDE = flags.DEFINE_integer(
+  'side_by_side',
+  1,
+  'The most runs of --runs_file that are computed at once, where only seeds,'
+  ' rates, alpha or noise differ. For small models on a GPU.',
+  lower_bound=1,
+)
+_OPTIMIZER = flags.DEFINE_enum(
+  'pretraining_optimizer', 'adam', ['adam', 'sgd'], 'Of the warm start.'
+)
+_PRETRAINING_MOMENTUM = flags.DEFINE_float(
+  'pretraining_momentum', 0.0, 'Of SGD, for the warm start.'
+)
+_PRETRAINING_CLIP_NORM = flags.DEFINE_float(
+  'pretraining_clip_norm', None, 'Bound on gradients of the warm start.'
+)
+_WEIGHT_DECAY = flags.DEFINE_float(
+  'pretraining_weight_decay', 0.0, 'Of the warm start, over the learning rate.'
+)
+_DROPOUT = flags.DEFINE_float(
+  'pretraining_dropout', 0.0, 'Share of activations dropped in the warm start.'
+)
+_PRETRAINING_AUGMENTATION = flags.DEFINE_bool(
+  'pretraining_augmentation', False, 'Flips and crops in the warm start.'
+)
+_PRETRAINING_AVERAGING = flags.DEFINE_float(
+  'pretraining_averaging', 0.0, 'Decay of an average of its weights; 0: none.'
+)
+_PRETRAINING_DECAY = flags.DEFINE_enum(
+  'pretraining_decay', 'none', ['none', 'cosine'], 'Of its learning rate.'
+)
+_CANDIDATES = flags.DEFINE_integer(
+  'pretraining_candidates',
+  1,
+  'Models of the warm start, of which held-out public data choose one.',
+)
+flags.FLAGS.set_default('pretraining_learning_rate', 1e-3)
+flags.FLAGS.set_default('pretraining_batch_size', 64)
+flags.FLAGS.set_default('pretraining_patience', 10)
+flags.FLAGS.set_default('pretraining_max_epochs', 200)
+
+# Enough rows for a curve.
+_EVALUATIONS = 20
+_DIGITS_VALIDATION = 144
+
+
+def _or(value: Any, default: Any) -> Any:
+  return default if value is None else value
+
+
+def _given(flag: str, default: Any) -> Any:
+  """A flag that other binaries have another default for."""
+  found = flags.FLAGS[flag]
+  return found.value if found.present else default
+
+
+def _spec(task: central_config.TaskDefaults) -> central_config.Spec:
+  if isinstance(task.spec, central_config.language.LanguageSpec):
+    return dataclasses.replace(
+      task.spec, vocabulary_size=_VOCABULARY_SIZE.value
+    )
+  return dataclasses.replace(task.spec, activation=_ACTIVATION.value)
+
+
+def _split_config(task: central_config.TaskDefaults) -> central.SplitConfig:
+  share = _or(_PUBLIC_SHARE.value, task.public_share)
+  if _PUBLIC_DATASET.value is not None:
+    if _PUBLIC_SHARE.value is not None:
+      raise ValueError(
+        '--public_share must not be given with --public_dataset: all examples'
+        f' are then private. Found {_PUBLIC_SHARE.value}.'
+      )
+    share = None
+  digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
+  return central.SplitConfig(
+    public_share=share,
+    validation_examples=_or(_VALIDATION_EXAMPLES.value, digits),
+    seed=_SPLIT_SEED.value,
+  )
+
+
+def _pretraining(general: experiments.Pretraining):
+  return central_config.CentralPretraining(
+    **dataclasses.asdict(general),
+    optimizer=_OPTIMIZER.value,
+    momentum=_PRETRAINING_MOMENTUM.value,
+    clip_norm=_PRETRAINING_CLIP_NORM.value,
+    weight_decay=_WEIGHT_DECAY.value,
+    dropout=_DROPOUT.value,
+    augmentation=_PRETRAINING_AUGMENTATION.value,
+    averaging=_PRETRAINING_AVERAGING.value,
+    decay=_PRETRAINING_DECAY.value,
+    candidates=_CANDIDATES.value,
+  )
+
+
+def _load(task: central_config.TaskDefaults, spec: central_config.Spec):
+  """The data and their split."""
+  from pda_fed.experiments import central_engine  # It imports JAX.
+
+  size = getattr(spec, 'vocabulary_size', None)
+  data = central_engine.load_data(_DATASET.value, _DATA_DIR.value, size)
+  split = central_engine.load_split(
+    data, _split_config(task), _PUBLIC_DATASET.value
+  )
+  return data, split, central_engine.data_hash(data, split)
+
+
+def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
+  """The settings of the flags, and what else config.json says."""
+  task = central_config.TASKS[_DATASET.value]
+  spec = _spec(task)
+  data, split, data_hash = _load(task, spec)
+  batch = _or(_BATCH_SIZE.value, task.batch_size)
+  epochs = _or(_EPOCHS.value, task.epochs)
+  population = len(split.private)
+  if not 0 < batch <= population:
+    raise ValueError(
+      f'batch_size must be in (0, {population}], the private examples. Found'
+      f' {batch:g}.'
+    )
+  plan = run_flags.plan_with_noise(
+    task.noise_multiplier,
+    population=population,
+    expected_cohort=batch,
+    rounds=max(1, int(epochs * population // batch)),
+    delta=_given('delta', task.delta),
+    clip_norm=_CLIP_NORM.value,
+    unit=data.unit,
+  )
+  epoch = plan.rounds_per_epoch
+  every = max(1, round(epochs / _EVALUATIONS)) * epoch
+  loop = run_flags.loop_settings()
+  loop['pretraining'] = _pretraining(loop['pretraining'])
+  for name, default in (
+    ('rounds_per_dispatch', epoch),
+    ('rounds_per_evaluation', every),
+  ):
+    loop[name] = _given(name, default)
+  clips_mean = _or(_MEAN_CLIP.value, task.clips_mean)
+  config = central_config.CentralConfig(
+    **loop,
+    dataset=_DATASET.value,
+    data_dir=_DATA_DIR.value,
+    data_hash=data_hash,
+    public_dataset=_PUBLIC_DATASET.value,
+    engine='jax',
+    plan=plan,
+    split=_split_config(task),
+    spec=spec,
+    alpha=run_flags.alpha(schedules.cosine(task.K)),
+    learning_rate=_or(_LEARNING_RATE.value, task.learning_rate),
+    learning_rate_decay=_LEARNING_RATE_DECAY.value,
+    momentum=_MOMENTUM.value,
+    mean_clip_norm=_CLIP_NORM.value if clips_mean else None,
+    public_batch_size=_or(_PUBLIC_BATCH_SIZE.value, task.public_batch_size),
+    public_update=_PUBLIC_UPDATE.value,
+    public_clip_norm=_PUBLIC_CLIP_NORM.value,
+    augmentation=_AUGMENTATION.value,
+    averaging=_AVERAGING.value,
+    compute_dtype=_COMPUTE_DTYPE.value,
+    microbatch_size=_MICROBATCH_SIZE.value,
+    test_curve=_TEST_CURVE.value,
+  )
+  sizes = {
+    name: len(getattr(split, name) or ())
+    for name in ('private', 'public', 'validation', 'test')
+  }
+  about = {'data': {'examples': sizes}, 'caveats': list(data.caveats)}
+  return config, about
+
+
+def _open_engine(config, seeds):
+  from pda_fed.experiments import central_engine  # It imports JAX.
+
+  return central_engine.open_engine(config, seeds)
+
+
+def _run_lines(path: pathlib.Path) -> list[list[str]]:
+  lines = path.read_text(encoding='utf-8').splitlines()
+  return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+def _run_many(path: pathlib.Path) -> None:
+  """Makes the runs of a file, one after the other or side by side."""
+  from pda_fed.experiments import side_by_side  # It imports JAX.
+
+  lines = [line for line in _run_lines(path) if line]
+  runs = []
+  for line in lines:
+    with flagsaver.flagsaver():
+      flags.FLAGS([sys.argv[0], *line])
+      runs.append((_config(), run_flags.require(run_flags.OUTPUT_DIR)))
+  open_engine = side_by_side.open_engines(
+    [config for (config, _), _ in runs], _SIDE_BY_SIDE.value
+  )
+  for i, (line, ((config, about), output_dir)) in enumerate(
+    zip(lines, runs, strict=True)
+  ):
+    print(f'[{i + 1}/{len(runs)}] {output_dir}', file=sys.stderr, flush=True)
+    with flagsaver.flagsaver():
+      flags.FLAGS([sys.argv[0], *line])
+      run_flags.train(config, open_engine, about)
+
+
+def main() -> None:
+  """Runs with the flags' settings."""
+  if _RUNS_FILE.value is not None:
+    _run_many(pathlib.Path(_RUNS_FILE.value))
+    return
+  run_flags.require(run_flags.OUTPUT_DIR)
+  config, about = _config()
+  folder = run_flags.train(config, _open_engine, about)
+  run_flags.print_result(folder)
+
+
+if __name__ == '__main__':
+  cli.run(main)

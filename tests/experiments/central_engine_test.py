@@ -1,0 +1,215 @@
+"""Sample-level runs behind the loop, on handwritten digits."""
+
+import contextlib
+import dataclasses
+
+from data_prep import central
+import numpy as np
+from pda_fed import experiments
+from pda_fed import privacy
+from pda_fed import schedules
+from pda_fed.experiments import central_config
+from pda_fed.experiments import central_engine
+from pda_fed.experiments import checkpoints
+from pda_fed.experiments import side_by_side
+from pda_fed.models import convolutional
+import pytest
+
+_SPEC = convolutional.ConvolutionalSpec(
+  image_shape=(8, 8, 1),
+  convolutions=(convolutional.Convolution(filters=2, size=3, stride=2),),
+  dense_sizes=(),
+  num_classes=10,
+)
+_SPLIT = central.SplitConfig(public_share=0.1, validation_examples=100)
+
+
+def _config(method='pda', **options):
+  data = central_engine.load_data('digits', None)
+  split = central_engine.load_split(data, _SPLIT)
+  settings = dict(
+    method=method,
+    dataset='digits',
+    data_hash=central_engine.data_hash(data, split),
+    engine='jax',
+    plan=privacy.PrivacyPlan(
+      population=len(split.private),
+      expected_cohort=20,
+      rounds=7,
+      delta=1e-4,
+      noise_multiplier=1.0,
+      clip_norm=1.0,
+      unit='example',
+    ),
+    alpha=schedules.constant(0.5) if method == 'pda' else None,
+    split=_SPLIT,
+    spec=_SPEC,
+    learning_rate=0.1,
+    momentum=0.9,
+    averaging=0.9,
+    mean_clip_norm=1.0,
+    public_batch_size=8,
+    rounds_per_dispatch=3,
+    rounds_per_evaluation=3,
+    pretraining=central_config.CentralPretraining(
+      learning_rate=1e-2, max_epochs=2, candidates=2, seed=5
+    ),
+    seed=1,
+  )
+  return central_config.CentralConfig(**settings | options)
+
+
+def _weights(folder, config):
+  """The newest weights of a run."""
+  engine = central_engine.CentralEngine(
+    config, privacy.SeedStreams(config.seed)
+  )
+
+  kept = checkpoints.Checkpoints(folder.checkpoints_path, 3)
+  state = engine.from_arrays(kept.latest().arrays, 7)
+  return engine.get_weights(state), engine
+
+
+def _rows(folder):
+  rows = folder.read_metrics()
+  return [{n: v for n, v in row.items() if n != 'seconds'} for row in rows]
+
+
+@pytest.fixture(name='run', scope='module')
+def fixture_run(tmp_path_factory):
+  path = tmp_path_factory.mktemp('central') / 'run'
+  return experiments.train(_config(), central_engine.open_engine, path)
+
+
+def test_a_run_leaves_what_the_loop_promises(run):
+  result = run.read_result()
+  assert result['rounds'] == 7
+  assert set(result['test']) == {'loss', 'accuracy'}
+  assert result['warm_start']['epochs'] <= 2
+  rows = _rows(run)
+  assert [row['round'] for row in rows] == [0, 3, 6, 7]
+  assert rows[-1]['alpha'] == 0.5
+  assert {'public_loss', 'cosine', 'example_norm'} <= set(rows[-1])
+  settings = run.read_config()['settings']
+  assert settings['spec']['convolutions'][0]['filters'] == 2
+  assert settings['split']['validation_examples'] == 100
+  # Where the data lie is no setting.
+  assert 'data_dir' not in settings
+
+
+def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
+  config = _config()
+
+  class StopError(Exception):
+    pass
+
+  class Stopping(central_engine.CentralEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == 3:
+        raise StopError
+      return super().run_rounds(state, first_round, num_rounds)
+
+  @contextlib.contextmanager
+  def open_stopping(config, seeds):
+    yield Stopping(config, seeds)
+
+  with pytest.raises(StopError):
+    experiments.train(config, open_stopping, tmp_path / 'run')
+  again = experiments.train(
+    config, central_engine.open_engine, tmp_path / 'run'
+  )
+  for found, expected in zip(_rows(again), _rows(run), strict=True):
+    assert found == pytest.approx(expected, rel=1e-5)
+  ours, _ = _weights(again, config)
+  for found, expected in zip(ours, _weights(run, config)[0], strict=True):
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
+  configs = [
+    _config(),
+    _config(seed=2, learning_rate=0.3, alpha=schedules.constant(0.9)),
+    _config('cold'),
+    _config(
+      seed=3, plan=dataclasses.replace(_config().plan, noise_multiplier=2.0)
+    ),
+  ]
+  assert side_by_side._groups(configs, 4) == [[0, 1, 3], [2]]
+  assert side_by_side._groups(configs, 2) == [[0, 1], [2], [3]]
+  opener = side_by_side.open_engines(configs[:2], 4)
+  folders = [
+    experiments.train(config, opener, tmp_path / str(i))
+    for i, config in enumerate(configs[:2])
+  ]
+  for found, expected in zip(_rows(folders[0]), _rows(run), strict=True):
+    assert found == pytest.approx(expected, rel=1e-4)
+  alone = experiments.train(
+    configs[1], central_engine.open_engine, tmp_path / 'alone'
+  )
+  for found, expected in zip(_rows(folders[1]), _rows(alone), strict=True):
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_t_of_alpha_counts_epochs():
+  plan = dataclasses.replace(
+    _config().plan, population=48_000, expected_cohort=500, rounds=300
+  )
+  config = _config(plan=plan, alpha=schedules.cosine(4))
+  alphas = config.alphas(range(300))
+  expected = schedules.cosine(4).values(4).astype(np.float32)
+  np.testing.assert_allclose(
+    alphas[[0, 95, 96, 191, 192]], expected[[0, 0, 1, 1, 2]]
+  )
+
+
+def test_learning_rates():
+  rounds = range(7)
+  assert _config().learning_rates(rounds).tolist() == pytest.approx([0.1] * 7)
+  linear = _config(learning_rate_decay='linear').learning_rates(rounds)
+  assert linear[0] == pytest.approx(0.1)
+  assert linear[6] == pytest.approx(0.1 / 7)
+  cosine = _config(learning_rate_decay='cosine').learning_rates(rounds)
+  assert cosine[0] == pytest.approx(0.1) and 0 < cosine[6] < linear[6]
+
+
+def test_without_validation_nothing_can_be_chosen(run):
+  split = dataclasses.replace(_SPLIT, validation_examples=0)
+  data = central_engine.load_data('digits', None)
+  parts = central_engine.load_split(data, split)
+  config = _config(
+    split=split,
+    data_hash=central_engine.data_hash(data, parts),
+    plan=dataclasses.replace(_config().plan, population=len(parts.private)),
+    test_curve=True,
+  )
+  weights, _ = _weights(run, _config())
+  engine = central_engine.CentralEngine(config, privacy.SeedStreams(0))
+  # What is shown is marked as the test's.
+  assert set(engine.evaluate(weights, 'validation')) == {
+    'test_loss',
+    'test_accuracy',
+  }
+  assert set(engine.evaluate(weights, 'test')) == {'loss', 'accuracy'}
+
+
+def test_data_and_settings_must_fit():
+  def open_with(**options):
+    central_engine.CentralEngine(_config(**options), privacy.SeedStreams(0))
+
+  with pytest.raises(ValueError, match='must be those that the settings name'):
+    open_with(data_hash='0')
+  with pytest.raises(ValueError, match='population must be'):
+    open_with(plan=dataclasses.replace(_config().plan, population=99))
+  with pytest.raises(ValueError, match=r'images of the shape \(8, 8, 1\)'):
+    open_with(spec=dataclasses.replace(_SPEC, image_shape=(9, 9, 1)))
+  with pytest.raises(ValueError, match='10 classes'):
+    open_with(spec=dataclasses.replace(_SPEC, num_classes=9))
+  with pytest.raises(ValueError, match='which is images'):
+    open_with(spec=central_config.language.LanguageSpec())
+  with pytest.raises(ValueError, match='learning_rate'):
+    _config(learning_rate=0.0)
+  tree = dataclasses.replace(
+    _config().plan, mechanism='tree', sampling='epochs'
+  )
+  with pytest.raises(ValueError, match='without a state'):
+    _config(plan=tree)

@@ -1,0 +1,142 @@
+"""Sizes of the paper's models, and layers against JAX's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import convolutional
+from pda_fed.models import jax_convolutional
+from pda_fed.models import jax_language
+from pda_fed.models import jax_layers
+from pda_fed.models import language
+import pytest
+
+
+def test_cifar10_is_the_papers():
+  shapes = convolutional.CIFAR10.parameter_shapes
+  counts = [int(np.prod(s)) for s in shapes]
+  per_layer = [k + b for k, b in zip(counts[::2], counts[1::2], strict=True)]
+  assert per_layer == [896, 9248, 18496, 36928, 73856, 147584, 262272, 1290]
+  assert convolutional.CIFAR10.num_parameters == 550_570
+
+
+def test_emnist_is_the_papers():
+  counts = [int(np.prod(s)) for s in convolutional.EMNIST.parameter_shapes]
+  # 8 x 8 x 16; 4 x 4 x 16 x 32; 4 x 4 pixels of 32 to 32; 32 to 47.
+  assert counts == [1024, 16, 8192, 32, 16384, 32, 1504, 47]
+
+
+def test_wikitext_is_the_papers():
+  spec = language.LanguageSpec()
+  counts = [int(np.prod(s)) for s in spec.parameter_shapes]
+  lstm = [57_600, 57_600, 480]
+  assert counts == [960_000, *lstm, *lstm, 960_000, 8000]
+  assert spec.num_parameters == 2_159_360
+
+
+@pytest.mark.parametrize('spec', [convolutional.EMNIST, convolutional.DIGITS])
+def test_the_model_has_the_specs_shapes(spec):
+  model = jax_convolutional.ConvolutionalModel(spec)
+  params = model.initial_params(0)
+  assert [p.shape for p in params] == spec.parameter_shapes
+  images = jnp.ones((2, *spec.image_shape))
+  trace = model.run(tuple(map(jnp.asarray, params)), images, jnp.zeros(2, int))
+  assert trace.losses.shape == (2,)
+  assert trace.outputs[-1].shape == (2, spec.num_classes)
+  again = model.initial_params(0)
+  assert all(np.array_equal(a, b) for a, b in zip(params, again, strict=True))
+
+
+def test_activation_is_a_value():
+  images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 1)))
+  losses = []
+  for activation in ('tanh', 'relu'):
+    spec = convolutional.ConvolutionalSpec(
+      image_shape=(8, 8, 1),
+      convolutions=convolutional.DIGITS.convolutions,
+      dense_sizes=(4,),
+      num_classes=3,
+      activation=activation,
+    )
+    model = jax_convolutional.ConvolutionalModel(spec)
+    params = tuple(map(jnp.asarray, model.initial_params(0)))
+    losses.append(model.run(params, images, jnp.zeros(2, int)).losses)
+  assert not np.allclose(*losses)
+
+
+def test_images_that_are_too_small_are_refused():
+  with pytest.raises(ValueError, match='at least one pixel'):
+    convolutional.ConvolutionalSpec(
+      image_shape=(2, 2, 1),
+      convolutions=(
+        convolutional.Convolution(filters=1, size=3, padding='VALID'),
+      ),
+      dense_sizes=(),
+      num_classes=2,
+    )
+
+
+@pytest.mark.parametrize('padding', ['SAME', 'VALID'])
+@pytest.mark.parametrize(('size', 'stride'), [(3, 1), (8, 2), (4, 2), (1, 1)])
+def test_patches_times_kernel_are_the_convolution(size, stride, padding):
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(2, 11, 10, 3)), jnp.float32)
+  kernel = jnp.asarray(rng.normal(size=(size, size, 3, 5)), jnp.float32)
+  layer = jax_layers.Convolution(0, size, stride, padding)
+  expected = jax.lax.conv_general_dilated(
+    x,
+    kernel,
+    (stride, stride),
+    padding,
+    dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+  )
+  found = jax_layers.patches(layer, x) @ kernel.reshape(-1, 5)
+  np.testing.assert_allclose(
+    found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4
+  )
+
+
+@pytest.mark.parametrize(('size', 'stride'), [(2, 2), (2, 1), (3, 2)])
+def test_max_pool(size, stride):
+  x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 8, 3)))
+  window, strides = (1, size, size, 1), (1, stride, stride, 1)
+  expected = jax.lax.reduce_window(
+    x, -jnp.inf, jax.lax.max, window, strides, 'VALID'
+  )
+  found = jax_layers.max_pool(x, size, stride)
+  np.testing.assert_array_equal(found, expected)
+
+
+def test_cross_entropy_by_hand():
+  logits = jnp.log(jnp.array([[0.2, 0.3, 0.5]]))
+  found = jax_layers.cross_entropy(logits, jnp.array([1]))
+  np.testing.assert_allclose(found, [-np.log(0.3)], rtol=1e-6)
+  assert jax_layers.is_hit(logits, jnp.array([2])) == 1
+
+
+@pytest.mark.parametrize(('kind', 'factor'), [('sum', 5), ('mean', 1)])
+def test_loss_of_a_sequence(kind, factor):
+  spec = language.LanguageSpec(
+    vocabulary_size=7, embedding_size=3, lstm_size=4, loss_per_sequence=kind
+  )
+  model = jax_language.LanguageModel(spec)
+  params = tuple(map(jnp.asarray, model.initial_params(0)))
+  tokens = jnp.asarray(np.random.default_rng(0).integers(0, 7, (2, 6)))
+  trace = model.run(params, tokens[:, :-1], tokens[:, 1:])
+  np.testing.assert_allclose(
+    trace.losses, factor * trace.token_losses, rtol=1e-6
+  )
+  # Words are looked at from the left alone.
+  other = tokens.at[:, 4].set((tokens[:, 4] + 1) % 7)
+  later = model.run(params, other[:, :-1], tokens[:, 1:])
+  np.testing.assert_allclose(
+    trace.outputs[-1][:, :4], later.outputs[-1][:, :4], atol=1e-6
+  )
+  assert not np.allclose(trace.outputs[-1][:, 4], later.outputs[-1][:, 4])
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+  key = jax.random.key(0)
+  dropped = jax_layers.drop(jnp.ones(10_000), 0.3, key, place=0)
+  assert abs(float((dropped == 0).mean()) - 0.3) < 0.02
+  assert abs(float(dropped.mean()) - 1) < 0.02
+  assert jax_layers.drop(jnp.ones(3), 0.3, None, 0).sum() == 3

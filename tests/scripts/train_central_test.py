@@ -1,0 +1,113 @@
+"""The binary: a short run, many runs of a file, presets, bad flags."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from data_prep import central
+from pda_fed import privacy
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_SHORT = (
+  '--epochs=0.2',
+  '--batch_size=30',
+  '--pretraining_max_epochs=1',
+  '--seed=0',
+)
+
+
+def _run(*arguments):
+  return subprocess.run(
+    [sys.executable, '-m', 'scripts.train_central', *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def test_many_runs_in_a_process(tmp_path):
+  lines = [
+    f'--method=cold --output_dir={tmp_path}/cold',
+    '# A remark.',
+    f'--method=pda --alpha_K=2 --output_dir={tmp_path}/pda',
+    f'--method=pda --learning_rate=0.1 --output_dir={tmp_path}/slow',
+  ]
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--side_by_side=2', *_SHORT)
+  assert done.returncode == 0, done.stderr
+  settings = {}
+  for name in ('cold', 'pda', 'slow'):
+    folder = tmp_path / name
+    assert json.loads((folder / 'result.json').read_text())['test']['accuracy']
+    config = json.loads((folder / 'config.json').read_text())
+    settings[name] = config['settings']
+  assert settings['cold']['alpha'] is None
+  assert settings['pda']['alpha']['K'] == 2
+  # A line's flags are its own.
+  assert settings['slow']['alpha']['K'] == 60
+  assert settings['slow']['learning_rate'] == 0.1
+  assert settings['pda']['learning_rate'] == settings['cold']['learning_rate']
+  # Given again, nothing is left to do.
+  again = _run(*_SHORT, '--method=cold', f'--output_dir={tmp_path}/cold')
+  assert again.returncode == 0, again.stderr
+  assert 'Example-level DP, add or remove one example' in again.stdout
+
+
+def _preset_flags(name):
+  """The flags of a preset and of those that it includes."""
+  lines = (_ROOT / 'scripts/presets' / name).read_text().splitlines()
+  found = {}
+  for line in lines:
+    if line.startswith('--'):
+      flag, _, value = line[2:].partition('=')
+      if flag == 'flagfile':
+        found |= _preset_flags(pathlib.Path(value).name)
+      else:
+        found[flag] = value
+  return found
+
+
+@pytest.mark.parametrize(
+  'name', [n for n in privacy.PRESETS if n != 'stackoverflow']
+)
+def test_presets_are_the_papers_plans(name):
+  plan = privacy.get_preset(name).plan
+  found = _preset_flags(f'{name}.flags')
+  assert float(found['noise_multiplier']) == plan.noise_multiplier
+  assert float(found['batch_size']) == plan.expected_cohort
+  assert float(found['delta']) == plan.delta
+  steps = float(found['epochs']) * plan.population // plan.expected_cohort
+  assert steps == plan.rounds
+  assert found['dataset'] in central.DATASETS
+
+
+def test_presets_have_flags_that_exist():
+  folder = _ROOT / 'scripts/presets'
+  known = _run('--helpshort').stdout + _run('--help').stdout
+  for path in folder.glob('*.flags'):
+    found = _preset_flags(path.name)
+    if 'dataset' in found:
+      assert not [flag for flag in found if f'{flag}:' not in known], path
+      assert 'noise_multiplier' in found or path.stem.endswith(
+        ('_base', '_augmented', '_dropout')
+      )
+
+
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [
+    ('--public_share=0', 'public_share must be in (0, 1)'),
+    ('--public_share=1', 'public_share must be in (0, 1)'),
+    ('--batch_size=5000', 'batch_size must be in (0, 1178]'),
+    ('--dataset=cifar10', 'data_dir must be given'),
+    ('--public_dataset=x', "'digits', which has no words"),
+  ],
+)
+def test_bad_flags_are_one_line(tmp_path, flag, message):
+  done = _run(flag, f'--output_dir={tmp_path}/x')
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,121 @@
+"""Gradients of examples against a loop over examples."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.vectorized import per_example
+import pytest
+
+from tests.vectorized import small_models
+
+
+def _gradients(model, params, inputs, targets):
+  """Of each example by itself, one after the other."""
+
+  def loss(params, x, y):
+    return model.run(params, x[None], y[None]).losses[0]
+
+  gradient = jax.jit(jax.grad(loss))
+  return [gradient(params, x, y) for x, y in zip(inputs, targets, strict=True)]
+
+
+def _norm(gradient):
+  return float(np.sqrt(sum(np.square(g, dtype='f8').sum() for g in gradient)))
+
+
+def _clipped(model, params, inputs, targets, mask, clip_norm):
+  return _compiled(model, clip_norm)(params, inputs, targets, mask)
+
+
+@functools.cache
+def _compiled(model, clip_norm):
+  return jax.jit(
+    lambda *arguments: per_example.clipped_sum(model, *arguments, clip_norm)
+  )
+
+
+@pytest.mark.parametrize('name', small_models.NAMES)
+def test_clipped_sum_is_that_of_a_loop(name):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  single = _gradients(model, params, inputs, targets)
+  norms = [_norm(g) for g in single]
+  # Some are clipped and some are not; the last one is padding.
+  clip_norm = float(np.median(norms[:4]))
+  mask = np.array([1, 1, 1, 1, 0])
+  expected = [np.zeros(s) for s in model.shapes]
+  for gradient, norm, counts in zip(single, norms, mask, strict=True):
+    scale = counts * min(1.0, clip_norm / norm)
+    for total, array in zip(expected, gradient, strict=True):
+      total += scale * np.asarray(array, np.float64)
+  sums, stats = _clipped(model, params, inputs, targets, mask, clip_norm)
+  assert len(sums.total) == len(expected)
+  for found, array in zip(sums.total, expected, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-5)
+  assert int(sums.num_clients) == 4
+  assert int(sums.num_clipped) == 2
+  assert int(sums.num_non_finite) == 0
+  squares = np.square(norms[:4]).sum()
+  np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+  ('name', 'dtype'),
+  [('wide', 'bfloat16'), ('narrow', 'bfloat16'), ('text', 'float32')],
+)
+def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  clip_norm = 1e-3
+  clip = jax.jit(
+    lambda mask: per_example.clipped_sum(
+      model,
+      params,
+      inputs,
+      targets,
+      mask,
+      clip_norm,
+      compute_dtype=jnp.dtype(dtype),
+    )
+  )
+  for i in range(len(inputs)):
+    sums, _ = clip(np.arange(len(inputs)) == i)
+    # In bfloat16 too: what is clipped is what is summed.
+    np.testing.assert_allclose(_norm(sums.total), clip_norm, rtol=1e-4)
+
+
+def test_an_example_that_is_not_finite_becomes_zeros():
+  model, inputs, targets = small_models.create('pooled')
+  params = small_models.params_of(model)
+  spoiled = inputs.at[1].set(jnp.nan).at[2].set(3e38)
+  sums, _ = _clipped(model, params, spoiled, targets, np.ones(5), 1.0)
+  assert int(sums.num_non_finite) == 2
+  rest = np.array([1, 0, 0, 1, 1])
+  expected, _ = _clipped(model, params, inputs, targets, rest, 1.0)
+  for found, array in zip(sums.total, expected.total, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
+def test_padding_may_hold_anything():
+  model, inputs, targets = small_models.create('wide')
+  params = small_models.params_of(model)
+  mask = np.array([1, 0, 1, 1, 1])
+  sums, stats = _clipped(model, params, inputs, targets, mask, 1.0)
+  spoiled = inputs.at[1].set(jnp.inf)
+  again, stats_again = _clipped(model, params, spoiled, targets, mask, 1.0)
+  for found, array in zip(again.total, sums.total, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+  np.testing.assert_allclose(stats.loss, stats_again.loss, rtol=1e-6)
+  # A weight is a presence: no example counts twice.
+  double, _ = _clipped(model, params, inputs, targets, 2 * mask, 1.0)
+  for found, array in zip(double.total, sums.total, strict=True):
+    np.testing.assert_array_equal(found, array)
+
+
+def test_ghost_norms_where_they_are_cheaper():
+  # CIFAR-10's last convolution and WikiText-2's logits; its first convolution.
+  assert per_example._is_ghost_cheaper(64, 1152, 128)
+  assert per_example._is_ghost_cheaper(35, 120, 8000)
+  assert not per_example._is_ghost_cheaper(1024, 27, 32)

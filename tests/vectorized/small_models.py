@@ -1,0 +1,62 @@
+"""Models of each layer type, small enough for `vmap(grad)`."""
+
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import convolutional
+from pda_fed.models import jax_convolutional
+from pda_fed.models import jax_language
+from pda_fed.models import language
+
+
+def _images(convolutions, dense_sizes=(5,), activation='tanh'):
+  spec = convolutional.ConvolutionalSpec(
+    image_shape=(6, 6, 2),
+    convolutions=convolutions,
+    dense_sizes=dense_sizes,
+    num_classes=4,
+    activation=activation,
+  )
+  rng = np.random.default_rng(1)
+  return (
+    jax_convolutional.ConvolutionalModel(spec),
+    jnp.asarray(rng.normal(size=(5, 6, 6, 2)), jnp.float32),
+    jnp.asarray(rng.integers(0, 4, 5)),
+  )
+
+
+def _text(**sizes):
+  spec = language.LanguageSpec(vocabulary_size=6, **sizes)
+  tokens = np.random.default_rng(2).integers(0, 6, (5, 9))
+  return (
+    jax_language.LanguageModel(spec),
+    jnp.asarray(tokens[:, :-1]),
+    jnp.asarray(tokens[:, 1:]),
+  )
+
+
+def create(name):
+  """Returns a model, inputs and targets of five examples."""
+  conv = convolutional.Convolution
+  return {
+    # Few positions and wide: ghost norms.
+    'wide': lambda: _images((conv(filters=9, size=5, stride=3),), ()),
+    # Many positions and narrow: gradients of examples.
+    'narrow': lambda: _images((conv(filters=2, size=3),), ()),
+    'pooled': lambda: _images(
+      (conv(filters=3, size=3, pool_size=2, pool_stride=2),), activation='relu'
+    ),
+    'strided': lambda: _images(
+      (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),)
+    ),
+    # Eight steps against 5 x 8 weights: gradients; 44 x 96: ghost norms.
+    'small_text': lambda: _text(embedding_size=3, lstm_size=2, num_layers=1),
+    'text': lambda: _text(embedding_size=20, lstm_size=24),
+  }[name]()
+
+
+NAMES = ('wide', 'narrow', 'pooled', 'strided', 'small_text', 'text')
+
+
+def params_of(model, seed=0):
+  """Weights, larger than at the start so that nothing is nearly linear."""
+  return tuple(2 * jnp.asarray(w) for w in model.initial_params(seed))
