@@ -20,6 +20,8 @@ import math
 import multiprocessing
 import os
 import pathlib
+import signal
+import threading
 
 from absl import flags
 import numpy as np
@@ -130,6 +132,18 @@ def _config() -> linear_regression.SimulationConfig:
   return linear_regression.SimulationConfig(**settings)
 
 
+def _start_worker() -> None:
+  """Makes a process end with its parent, at once and without a traceback."""
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  parent = multiprocessing.parent_process()
+
+  def end_with_parent() -> None:
+    parent.join()
+    os._exit(1)
+
+  threading.Thread(target=end_with_parent, daemon=True).start()
+
+
 def _run(
   config: linear_regression.SimulationConfig,
   todo: list[tuple[int, int]],
@@ -145,6 +159,7 @@ def _run(
   with concurrent.futures.ProcessPoolExecutor(
     min(_NUM_PROCESSES.value, len(todo)),
     mp_context=multiprocessing.get_context('spawn'),
+    initializer=_start_worker,
   ) as pool:
     futures = [
       pool.submit(linear_regression.run_trial, config, p, trial)

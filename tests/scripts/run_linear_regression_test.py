@@ -2,10 +2,13 @@
 
 import csv
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -103,6 +106,60 @@ def test_quick_and_few_public_samples(tmp_path):
   assert '100 public samples for p = 200' in _table(done)
   config = json.loads((tmp_path / 'config.json').read_text())
   assert config['dimensions'] == [200, 250]
+
+
+def _children(pid: int) -> list[int]:
+  path = pathlib.Path(f'/proc/{pid}/task/{pid}/children')
+  return [int(child) for child in path.read_text().split()]
+
+
+def _num_started_workers(pid: int) -> int:
+  # A worker that has started has a second thread, which waits for its parent.
+  tasks = [pathlib.Path(f'/proc/{child}/task') for child in _children(pid)]
+  return sum(len(list(task.iterdir())) >= 2 for task in tasks)
+
+
+def _is_alive(pid: int) -> bool:
+  try:
+    status = pathlib.Path(f'/proc/{pid}/stat').read_text()
+  except (FileNotFoundError, ProcessLookupError):
+    return False
+  return status.rpartition(')')[2].split()[0] != 'Z'
+
+
+def _wait_until(condition, seconds=100.0):
+  end = time.monotonic() + seconds
+  while not condition():
+    assert time.monotonic() < end
+    time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+  ('number', 'code'), [(signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+def test_workers_end_with_the_program(number, code, tmp_path):
+  with subprocess.Popen(
+    [
+      *(sys.executable, '-m', 'scripts.run_linear_regression', *_SMALL),
+      *('--num_processes=2', '--dimensions=250', '--epochs=1000000'),
+      f'--output_dir={tmp_path}',
+    ],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as program:
+    _wait_until(lambda: _num_started_workers(program.pid) == 2)
+    workers = _children(program.pid)
+    # The terminal would tell all of them; kill tells one.
+    for pid in [program.pid] + (workers if number == signal.SIGINT else []):
+      os.kill(pid, number)
+    _, error = program.communicate(timeout=100)
+  assert program.returncode == code
+  if number == signal.SIGINT:
+    assert error.splitlines()[-1] == 'interrupted'
+    assert 'Traceback' not in error
+  _wait_until(lambda: not any(_is_alive(pid) for pid in workers))
 
 
 @pytest.mark.parametrize(
