@@ -13,6 +13,7 @@ import pickle
 from data_prep import errors
 from data_prep.central import base
 from data_prep.central import files
+from data_prep.central import packing
 import numpy as np
 
 _FOLDERS = (
@@ -21,6 +22,8 @@ _FOLDERS = (
   'cifar-10/cifar-10-batches-bin',
   'cifar-10/cifar-10-batches-py',
 )
+# See `packing`.
+_PACKED = ('train', 'cifar-10/train')
 _TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
 _TEST = 'test_batch'
 _IMAGE_BYTES = 3 * 32 * 32
@@ -75,13 +78,26 @@ def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
   return _to_examples(images, labels)
 
 
+def _load_packed(folder: pathlib.Path) -> base.CentralData:
+  train, test = (packing.read_packed(folder / n) for n in ('train', 'test'))
+  for name, part in (('train', train), ('test', test)):
+    files.check_classes(folder / name, part.targets, _NUM_CLASSES)
+    if part.inputs.shape[1:] != (32, 32, 3):
+      raise errors.SourceError(
+        f'{folder / name} must hold images of the shape (32, 32, 3). Found'
+        f' {part.inputs.shape[1:]}.'
+      )
+  return base.CentralData('cifar10', train, test, _NUM_CLASSES)
+
+
 def load_cifar10(
   data_dir: os.PathLike, images_per_batch: int = _IMAGES_PER_BATCH
 ) -> base.CentralData:
   """Reads CIFAR-10.
 
   Args:
-    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it.
+    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it;
+      or holds the folders `train` and `test` of packed images.
     images_per_batch: Images of each of the six files.
 
   Returns:
@@ -90,6 +106,9 @@ def load_cifar10(
   Raises:
     SourceError: If a file is missing, cut off or mislabelled.
   """
+  packed = [f for f in _PACKED if (pathlib.Path(data_dir) / f).is_dir()]
+  if packed:
+    return _load_packed((pathlib.Path(data_dir) / packed[0]).parent)
   try:
     folder, ending, read = (
       files.find_folder(data_dir, _FOLDERS, f'{_TRAIN[0]}.bin'),

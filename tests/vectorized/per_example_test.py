@@ -11,6 +11,12 @@ import pytest
 from tests.vectorized import small_models
 
 
+@pytest.fixture(autouse=True, scope='module')
+def fixture_quick_compilation():
+  with small_models.quick_compilation():
+    yield
+
+
 def _gradients(model, params, inputs, targets):
   """Of each example by itself, one after the other."""
 

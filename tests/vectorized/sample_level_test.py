@@ -19,6 +19,12 @@ _PLAIN = vectorized.SampleLevelSettings(clip_norm=np.inf, expected_batch=4.0)
 _KEY = vectorized.noise_key(7)
 
 
+@pytest.fixture(autouse=True, scope='module')
+def fixture_quick_compilation():
+  with small_models.quick_compilation():
+    yield
+
+
 @pytest.fixture(name='task', params=['pooled', 'small_text'], scope='module')
 def fixture_task(request):
   return _task(request.param)
@@ -74,13 +80,17 @@ def _assert_equal(found, expected, tolerance=1e-5):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
 
 
+@functools.cache
+def _gradient(model):
+  def loss(params, *examples):
+    return model.run(params, *examples).losses.mean()
+
+  return jax.jit(jax.grad(loss))
+
+
 def _mean_gradient(task, params, rows):
   model, _, examples = task
-
-  def loss(params):
-    return model.run(params, *examples.take(rows)).losses.mean()
-
-  return jax.grad(loss)(params)
+  return _gradient(model)(params, *examples.take(rows))
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.9])

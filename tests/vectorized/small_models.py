@@ -1,5 +1,8 @@
 """Models of each layer type, small enough for `vmap(grad)`."""
 
+import contextlib
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.models import convolutional
@@ -60,3 +63,13 @@ NAMES = ('wide', 'narrow', 'pooled', 'strided', 'small_text', 'text')
 def params_of(model, seed=0):
   """Weights, larger than at the start so that nothing is nearly linear."""
   return tuple(2 * jnp.asarray(w) for w in model.initial_params(seed))
+
+
+@contextlib.contextmanager
+def quick_compilation():
+  """Compiles in half of the time, to slower programs; what a test wants."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  try:
+    yield
+  finally:
+    jax.config.update('jax_disable_most_optimizations', False)

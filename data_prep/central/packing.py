@@ -1,0 +1,180 @@
+"""Images in less than 2 kB each: for a machine that files must travel to.
+
+CIFAR-10 has 184 MB, and its bytes hardly compress. What does are differences:
+of red and blue from green, and of each pixel from the median of its left and
+upper neighbours and their gradient, the predictor of LOCO-I ("The LOCO-I
+Lossless Image Compression Algorithm", Weinberger et al., 2000). A packed
+folder is the same data set in 100 MB, in files of 4 MB; nothing is lost.
+`load_cifar10` reads such a folder too.
+
+    python -m data_prep.central.packing data/cifar-10 data/packed/cifar-10
+"""
+
+import argparse
+from concurrent import futures
+import lzma
+import os
+import pathlib
+
+from data_prep import errors
+from data_prep.central import base
+import numpy as np
+
+_NAME = 'images-{:03d}.xz'
+_MAGIC = b'pda_fed images 1\n'
+_GREEN = 1
+
+
+def _predict(left, up, corner):
+  """The median of left, up and left + up - corner."""
+  low, high = np.minimum(left, up), np.maximum(left, up)
+  inner = left + up - corner
+  return np.where(corner >= high, low, np.where(corner <= low, high, inner))
+
+
+def _mix_channels(images: np.ndarray, sign: int) -> np.ndarray:
+  """Subtracts green from the other channels (sign -1), or adds it."""
+  if images.shape[-1] < 3:
+    return images
+  mixed = images.copy()
+  for channel in range(images.shape[-1]):
+    if channel != _GREEN:
+      mixed[..., channel] += sign * images[..., _GREEN]
+  return mixed
+
+
+def encode_images(images: np.ndarray) -> np.ndarray:
+  """Returns differences, modulo 256, of the images' shape.
+
+  Args:
+    images: uint8 [images, height, width, channels].
+  """
+  x = _mix_channels(images.astype(np.int16), -1)
+  padded = np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))
+  left, up, corner = padded[:, 1:, :-1], padded[:, :-1, 1:], padded[:, :-1, :-1]
+  return ((x - _predict(left, up, corner)) & 255).astype(np.uint8)
+
+
+def decode_images(differences: np.ndarray) -> np.ndarray:
+  """Returns the images that `encode_images` was given.
+
+  Pixel by pixel, since each needs its neighbours, for all images at once.
+
+  Args:
+    differences: uint8 [images, height, width, channels].
+  """
+  count, height, width, channels = differences.shape
+  x = np.zeros((height + 1, width + 1, count, channels), np.int16)
+  waiting = differences.transpose(1, 2, 0, 3)
+  # Differences of channels are from -255 to 255; the first is from 0 to 255.
+  low = np.full(channels, 0 if channels < 3 else -255, np.int16)
+  if channels >= 3:
+    low[_GREEN] = 0
+  for i in range(height):
+    for j in range(width):
+      guess = _predict(x[i + 1, j], x[i, j + 1], x[i, j])
+      x[i + 1, j + 1] = (guess + waiting[i, j]) & 255
+      if channels >= 3:
+        green = x[i + 1, j + 1, :, _GREEN : _GREEN + 1]
+        # The one number of its class modulo 256 that gives a pixel again.
+        x[i + 1, j + 1] = np.where(
+          low < 0, ((x[i + 1, j + 1] + green) & 255) - green, x[i + 1, j + 1]
+        )
+  images = _mix_channels(x[1:, 1:].transpose(2, 0, 1, 3), 1)
+  return images.astype(np.uint8)
+
+
+def _pack(part: base.Examples) -> bytes:
+  header = np.array(part.inputs.shape, '<u4').tobytes()
+  labels = part.targets.astype('<u2').tobytes()
+  # Channel by channel, image by image: neighbours are alike.
+  body = encode_images(part.inputs).transpose(3, 0, 1, 2).tobytes()
+  return _MAGIC + lzma.compress(header + labels + body, preset=6)
+
+
+def _unpack(path: pathlib.Path) -> base.Examples:
+  content = path.read_bytes()
+  if not content.startswith(_MAGIC):
+    raise errors.SourceError(f'{path} must be a file of packed images.')
+  try:
+    content = lzma.decompress(content[len(_MAGIC) :])
+  except (lzma.LZMAError, EOFError) as e:
+    raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
+  shape = tuple(np.frombuffer(content, '<u4', 4).tolist())
+  count, height, width, channels = shape
+  expected = 16 + 2 * count + int(np.prod(shape, dtype=np.int64))
+  if len(content) != expected:
+    raise errors.SourceError(
+      f'{path} must have {expected:,} bytes unpacked. Found {len(content):,}.'
+    )
+  labels = np.frombuffer(content, '<u2', count, 16).astype(np.int32)
+  body = np.frombuffer(content, np.uint8, offset=16 + 2 * count)
+  planes = body.reshape(channels, count, height, width)
+  return base.Examples(decode_images(planes.transpose(1, 2, 3, 0)), labels)
+
+
+def write_packed(
+  examples: base.Examples, folder: os.PathLike, images_per_file: int = 2500
+) -> list[pathlib.Path]:
+  """Writes examples as numbered files.
+
+  Args:
+    examples: Images, uint8.
+    folder: Where to; made if it is not there.
+    images_per_file: Files are read side by side, by all cores.
+
+  Returns:
+    The files.
+  """
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  paths = []
+  for i, start in enumerate(range(0, len(examples), images_per_file)):
+    rows = np.arange(start, min(start + images_per_file, len(examples)))
+    paths.append(folder / _NAME.format(i))
+    paths[-1].write_bytes(_pack(examples.take(rows)))
+  return paths
+
+
+def read_packed(folder: os.PathLike) -> base.Examples:
+  """Reads what `write_packed` wrote.
+
+  Args:
+    folder: Of the numbered files.
+
+  Raises:
+    SourceError: If there is none, or one is damaged or missing.
+  """
+  folder = pathlib.Path(folder)
+  paths = sorted(folder.glob(_NAME.format(0).replace('000', '*')))
+  if not paths or paths[-1].name != _NAME.format(len(paths) - 1):
+    raise errors.SourceError(
+      f'{folder} must hold {_NAME.format(0)}, {_NAME.format(1)}, ... without a'
+      f' gap. Found {len(paths)} of them.'
+    )
+  # lzma lets other threads run.
+  with futures.ThreadPoolExecutor() as pool:
+    parts = list(pool.map(_unpack, paths))
+  return base.Examples(
+    np.concatenate([part.inputs for part in parts]),
+    np.concatenate([part.targets for part in parts]),
+  )
+
+
+def main() -> None:
+  """Packs CIFAR-10."""
+  from data_prep.central import cifar10
+
+  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+  parser.add_argument('data_dir', help='Of CIFAR-10, as it is published.')
+  parser.add_argument('output_dir', help='Gets the folders train and test.')
+  arguments = parser.parse_args()
+  data = cifar10.load_cifar10(arguments.data_dir)
+  for name, part in (('train', data.train), ('test', data.test)):
+    paths = write_packed(part, pathlib.Path(arguments.output_dir) / name)
+    size = sum(path.stat().st_size for path in paths)
+    print(f'{name}: {len(part):,} images, {len(paths)} files, {size:,} bytes')
+
+
+if __name__ == '__main__':
+  main()
