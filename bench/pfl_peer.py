@@ -66,8 +66,8 @@ def running(python: pathlib.Path, **sizes: int) -> Iterator[PflRounds]:
   """
   script = pathlib.Path(__file__).with_name('pfl_round.py')
   flags = [f'--{name}={value}' for name, value in sizes.items()]
-  # Threads of OpenMP that wait by spinning make a round ten times as slow
-  # where other programs run; where none do, it makes no difference.
+  # Where other programs run, threads of OpenMP that wait by spinning made the
+  # peer's rounds several times as slow. Not measured on an idle machine.
   environment = {'OMP_WAIT_POLICY': 'PASSIVE', **os.environ}
   with subprocess.Popen(
     [python, '-W', 'ignore', script, '--on_request', *flags],
