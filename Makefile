@@ -4,6 +4,10 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
+SEEDS ?= 1
+# The synthetic users that `make run` trains on; scripts/presets/laptop.flags
+# has the settings for them.
+USERS := data/laptop
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format lock clean
@@ -14,8 +18,13 @@ help:  ## Show this list.
 setup:  ## Find Python 3.11, create .venv, install the lock (only when it changed).
 	@sh tools/setup_env.sh $(VENV)
 
-run: setup  ## Run the main job and print its table. ARGS="--rounds=20" changes it.
-	@$(PY) -m scripts.train_stackoverflow --seed=0 $(ARGS)
+run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them.
+	@test -e $(USERS) || $(PY) -m scripts.prepare_stackoverflow \
+	  --output_dir=$(USERS) --synthetic_users=3000 --synthetic_words=1200 \
+	  --max_sentences=16 --num_public_users=50 --vocabulary_size=1000
+	@$(PY) -m scripts.compare --output_dir=out/laptop --seeds=$(SEEDS) \
+	  --num_processes=3 -- --data_dir=$(USERS) \
+	  --flagfile=scripts/presets/laptop.flags $(ARGS)
 
 lint: setup  ## Check style with ruff.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .

@@ -149,8 +149,13 @@ def _measure(
   from pda_fed.vectorized import federated
 
   used = devices_lib.choose_devices()
+  sizes = (
+    np.full(clients, work.sentences)
+    if store is None
+    else store.num_sentences('private')
+  )
   per_chunk = per_chunk or devices_lib.choose_clients_per_chunk(
-    work.spec, used[0]
+    work.spec, used[0], -(-sizes // _BATCH), -(-clients // len(used))
   )
   per_chunk = min(per_chunk, clients)
   settings = _settings(work.spec, clients, dtype)

@@ -18,7 +18,7 @@ except ImportError:  # A machine for JAX alone: lines will do.
 BINARY = flags.DEFINE_string(
   'binary',
   'train_stackoverflow',
-  'The training binary of scripts/ that makes the runs.',
+  'The training binary that makes the runs: one of scripts/, or a module.',
 )
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
@@ -46,11 +46,15 @@ def module() -> str:
   Raises:
     ValueError: If there is none of that name.
   """
-  name = f'scripts.{BINARY.value}'
-  if importlib.util.find_spec(name) is None:
+  name = BINARY.value if '.' in BINARY.value else f'scripts.{BINARY.value}'
+  try:
+    is_there = importlib.util.find_spec(name) is not None
+  except ModuleNotFoundError:
+    is_there = False
+  if not is_there:
     raise ValueError(
       'binary must be a training binary of scripts/, train_stackoverflow for'
-      f' example. Found {BINARY.value!r}.'
+      f' example, or a module. Found {BINARY.value!r}.'
     )
   return name
 

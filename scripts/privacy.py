@@ -5,9 +5,11 @@
         --rounds=500 --delta=1e-5 --target_epsilon=4
     python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
         --solve_rounds --json
+    python -m scripts.privacy --fill=out/comparison
 
 A preset is a plan of the paper; other flags change it. With --target_epsilon
-the noise is solved for, or with --solve_rounds the number of rounds.
+the noise is solved for, or with --solve_rounds the number of rounds. --fill
+adds epsilon to the outputs of runs on machines without dp_accounting.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -21,6 +23,7 @@ from typing import Optional
 from absl import flags
 import numpy as np
 from pda_fed import privacy
+from pda_fed.experiments import epsilons
 from pda_fed.privacy import presets
 
 _PRESET = flags.DEFINE_enum(
@@ -53,6 +56,12 @@ _ACCOUNTANT = flags.DEFINE_enum(
 _JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
 _PLOT = flags.DEFINE_string(
   'plot', None, 'Draw epsilon against rounds into this PNG, SVG or PDF file.'
+)
+_FILL = flags.DEFINE_string(
+  'fill',
+  None,
+  'Add epsilon to metrics.csv and result.json of the run in this folder, or of'
+  ' all runs below it, from config.json. Other flags are not read.',
 )
 
 _FIELDS = {
@@ -213,6 +222,10 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
 
 def main() -> None:
   """Runs with the flags' settings."""
+  if _FILL.value is not None:
+    for folder in epsilons.fill(_FILL.value):
+      print(f'Added epsilon to {folder}.')
+    return
   _check_flags()
   plan = _solve(_plan_from_flags())
   if _ACCOUNTANT.value is not None:

@@ -103,7 +103,7 @@ _PRETRAINING_SEED = flags.DEFINE_integer(
 
 def require(flag: flags.FlagHolder) -> Any:
   """Returns a flag's value, which must be given."""
-  if flag.value is None:
+  if not flag.value:
     raise ValueError(f'--{flag.name} must be given.')
   return flag.value
 
@@ -153,10 +153,17 @@ def plan_with_noise(
       '--noise_multiplier must not be given with --target_epsilon, which solves'
       f' for it. Found {noise!r}.'
     )
-  with warnings.catch_warnings():  # One about delta is for the result.
-    warnings.simplefilter('ignore')
-    start = privacy.PrivacyPlan(**plan, noise_multiplier=1.0)
-    found = privacy.calibrate(start, target, privacy.tightest_accountant(start))
+  try:
+    with warnings.catch_warnings():  # One about delta is for the result.
+      warnings.simplefilter('ignore')
+      start = privacy.PrivacyPlan(**plan, noise_multiplier=1.0)
+      accountant = privacy.tightest_accountant(start)
+      found = privacy.calibrate(start, target, accountant)
+  except ModuleNotFoundError as e:
+    raise ValueError(
+      f'--target_epsilon needs {e.name}, which is not installed: solve with'
+      ' scripts.privacy elsewhere, and give --noise_multiplier.'
+    ) from e
   return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
 
 

@@ -89,6 +89,9 @@ _COMPUTE_DTYPE = flags.DEFINE_enum(
 _CLIENTS_PER_CHUNK = flags.DEFINE_integer(
   'clients_per_chunk', None, 'Clients that the JAX engine trains side by side.'
 )
+_PLATFORM = flags.DEFINE_enum(
+  'platform', None, ['cpu', 'gpu'], 'Of the JAX engine; default: what it finds.'
+)
 # Of the paper's StackOverflow runs.
 _NOISE_MULTIPLIER = 0.4
 _ALPHA = 5.0
@@ -133,6 +136,7 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
     worker_isolation=_ISOLATION.value,
     compute_dtype=_COMPUTE_DTYPE.value,
     clients_per_chunk=_CLIENTS_PER_CHUNK.value,
+    platform=_PLATFORM.value,
   )
 
 

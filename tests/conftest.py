@@ -4,6 +4,8 @@ import os
 import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# Programs of tests run for a moment: compiling them is what takes time.
+os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
 import pytest
 

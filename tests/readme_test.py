@@ -1,12 +1,15 @@
-"""README.md is true: its program runs, its links lead somewhere."""
+"""README.md is true: its program runs; links of all pages lead somewhere."""
 
 import pathlib
 import re
 import subprocess
 import sys
 
+import pytest
+
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = (_ROOT / 'README.md').read_text()
+_DOCS = sorted((_ROOT / 'docs').glob('*.md'))
 
 
 def test_library_example_runs_as_written():
@@ -30,7 +33,15 @@ def test_library_example_runs_as_written():
   assert all('alpha' in line and 'cosine' in line for line in lines[1:])
 
 
-def test_relative_links_exist():
-  links = re.findall(r'\]\((?!http)([^)#]+)', _README)
-  assert links
-  assert [link for link in links if not (_ROOT / link).exists()] == []
+@pytest.mark.parametrize(
+  'page',
+  ['README.md', 'bench/README.md', *(f'docs/{p.name}' for p in _DOCS)],
+)
+def test_relative_links_exist(page):
+  path = _ROOT / page
+  links = re.findall(r'\]\((?!http)([^)#]+)', path.read_text())
+  assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_links_are_found():
+  assert re.findall(r'\]\((?!http)([^)#]+)', _README)

@@ -10,7 +10,8 @@ set -euo pipefail
 set -m  # A step is a process group, so that it can be ended whole.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-script=(//scripts:train_stackoverflow -- --rounds=2 --seed=0)
+script=(//scripts:train_stackoverflow -- --flagfile=scripts/presets/tiny.flags
+  --method=cold --seed=0)
 tests=(
   //tests:schedules_test
   //tests/data_prep:partition_test
@@ -68,12 +69,19 @@ install_packages() {
     apt-get -q install -y --no-install-recommends "${packages[@]}"
 }
 
-# Runs the script through Bazel and through Python; both must print the same.
+# Runs the script through Bazel and through Python; both must print the same,
+# the folder of the run aside.
 same_output() {
-  local folder
+  local folder run
   folder=$(mktemp -d)
-  bazel run "${options[@]}" "${script[@]}" > "$folder/bazel" &&
-    python -m "scripts.${script[0]#*:}" "${script[@]:2}" > "$folder/python" &&
+  python -m scripts.prepare_stackoverflow --output_dir="$folder/data" \
+    --synthetic_users=60 --max_sentences=32 --num_public_users=4 \
+    --vocabulary_size=1000 || return
+  run=(--data_dir="$folder/data" --output_dir="$folder/run")
+  bazel run "${options[@]}" "${script[@]}" "${run[@]}" > "$folder/bazel" &&
+    rm -r "$folder/run" &&
+    python -m "scripts.${script[0]#*:}" "${script[@]:2}" "${run[@]}" \
+      > "$folder/python" &&
     [[ -s $folder/python ]] &&
     diff "$folder/bazel" "$folder/python" &&
     rm -r "$folder"

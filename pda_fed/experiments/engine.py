@@ -56,8 +56,8 @@ class Engine(Protocol):
       The new state, and for each round its metrics: `train_loss`, `alpha`,
       `clients`, `clip_norm`, `private_norm`, `public_norm`, `mixed_norm`,
       `cosine`, `public_loss`; those that an engine or method has not are left
-      out. They are of the training data, for the simulation: epsilon does not
-      cover them.
+      out. What is not computed from the noised mean and public data (the loss,
+      the number of clients) is for the simulation: epsilon does not cover it.
     """
 
   def evaluate(

@@ -1,9 +1,13 @@
 """Epsilon of the rounds of a run, where it can be computed."""
 
 from collections.abc import Sequence
+import os
+import pathlib
 from typing import Optional
 
 from pda_fed import privacy
+from pda_fed.experiments import errors
+from pda_fed.experiments import outputs
 
 
 def spent(
@@ -44,3 +48,38 @@ def plan_from_settings(settings: dict) -> privacy.PrivacyPlan:
       **fields['adaptive_clipping']
     )
   return privacy.PrivacyPlan(**fields)
+
+
+def fill(path: os.PathLike) -> list[pathlib.Path]:
+  """Adds epsilon to runs that were made where it could not be computed.
+
+  Args:
+    path: A run's folder, or one that has runs below it.
+
+  Returns:
+    The folders of the runs, each with epsilon in metrics.csv and result.json.
+
+  Raises:
+    OutputError: If there is no run.
+    ModuleNotFoundError: Without dp_accounting.
+  """
+  folders = []
+  for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
+    folder = outputs.RunFolder(config.parent)
+    plan = plan_from_settings(folder.read_config()['settings'])
+    rows, result = folder.read_metrics(), folder.read_result()
+    accountant = privacy.tightest_accountant(plan)
+    rounds = [row['round'] for row in rows]
+    curve = privacy.epsilon_curve(plan, rounds, accountant).tolist()
+    folder.write_metrics(
+      [
+        {**row, 'epsilon': value}
+        for row, value in zip(rows, curve, strict=True)
+      ]
+    )
+    if result is not None:
+      folder.write_result({**result, 'epsilon': curve[-1]})
+    folders.append(folder.path)
+  if not folders:
+    raise errors.OutputError(f'{path} must hold a run. Found none.')
+  return folders

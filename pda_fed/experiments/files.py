@@ -39,10 +39,11 @@ def write_atomically(
       # Else a crash of the machine could leave the new name on no content.
       os.fsync(f.fileno())
     os.replace(temporary, path)
-  except OSError:
+  except OSError as e:
     with contextlib.suppress(OSError):
       temporary.unlink(missing_ok=True)
-    raise
+    # Errors of writing do not say where.
+    raise type(e)(e.errno, e.strerror, str(path)) from e
   folder = os.open(path.parent, os.O_RDONLY)
   try:
     os.fsync(folder)

@@ -13,7 +13,7 @@ from typing import Any, Optional
 import warnings
 
 import data_prep
-import jax
+import jax.numpy as jnp
 import numpy as np
 from pda_fed import pretraining
 from pda_fed import privacy
@@ -147,7 +147,7 @@ class JaxEngine:
           raise
         self._clients_per_chunk //= 2
         warnings.warn(
-          'The memory of the device does not hold as many clients: '
+          'The memory of the device does not hold as many clients:'
           f' clients_per_chunk={self._clients_per_chunk} from here on.',
           stacklevel=2,
         )
@@ -306,12 +306,10 @@ class JaxEngine:
     )
     momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
     if momentum:
-      momentum = jax_recurrent.RecurrentParams(
-        *map(jax.numpy.asarray, momentum)
-      )
+      momentum = jax_recurrent.RecurrentParams(*map(jnp.asarray, momentum))
     return state._replace(
       momentum=momentum or (),
-      clip_norm=jax.numpy.asarray(arrays[engine_lib.CLIP_NORM], np.float32),
+      clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
     )
 
 

@@ -22,9 +22,11 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 import sys
 from typing import Any, Optional
 
+import pda_fed
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
@@ -32,7 +34,7 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import files
 
 _FORMAT = 'pda_fed run'
-_CONFIG = 'config.json'
+CONFIG = 'config.json'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
@@ -44,7 +46,6 @@ _LIBRARIES = (
   'dp-accounting',
   'jax',
   'numpy',
-  'pda_fed',
   'scipy',
   'tensorflow',
   'tensorflow-federated',
@@ -65,7 +66,10 @@ _FIRST_COLUMNS = (
 
 def library_versions() -> dict[str, str]:
   """Returns the versions of Python and of the libraries that matter."""
-  versions = {'python': platform.python_version()}
+  versions = {
+    'pda_fed': pda_fed.__version__,
+    'python': platform.python_version(),
+  }
   for name in _LIBRARIES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[name] = importlib.metadata.version(name)
@@ -172,7 +176,7 @@ class RunFolder:
       folder = cls(path)
       files.remove_temporaries(path)
       folder._check(config)
-      if not (path / _CONFIG).exists():
+      if not (path / CONFIG).exists():
         folder._write_config(config, about)
       yield folder
 
@@ -185,7 +189,7 @@ class RunFolder:
     return self.path / 'tensorboard'
 
   def _check(self, config: config_lib.RunConfig) -> None:
-    if not (self.path / _CONFIG).exists():
+    if not (self.path / CONFIG).exists():
       strangers = {p.name for p in self.path.iterdir()} - _HARMLESS
       if strangers:
         raise errors.OutputError(
@@ -223,10 +227,10 @@ class RunFolder:
       'options': options,
       'noise': privacy.SeedStreams(config.seed).statement(),
       'libraries': library_versions(),
-      'command': ' '.join(sys.argv),
+      'command': shlex.join(sys.argv),
       **about,
     }
-    files.write_json(self.path / _CONFIG, content)
+    files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:
     """Returns config.json.
@@ -234,10 +238,10 @@ class RunFolder:
     Raises:
       OutputError: If it cannot be read, or is not a run's.
     """
-    config = files.read_json(self.path / _CONFIG)
+    config = files.read_json(self.path / CONFIG)
     if not isinstance(config, dict) or config.get('format') != _FORMAT:
       raise errors.OutputError(
-        f'{self.path / _CONFIG} is not of a run: it belongs to something else.'
+        f'{self.path / CONFIG} is not of a run: it belongs to something else.'
       )
     return config
 

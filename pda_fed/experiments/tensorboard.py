@@ -6,6 +6,9 @@ import shutil
 from typing import Any
 import warnings
 
+_FILE = 'events.out.tfevents.0.pda_fed'
+_VERSION = 'brain.Event:2'
+
 
 class TensorBoardLog:
   """Writes each row as scalars; the log of a resumed run is written anew.
@@ -20,21 +23,26 @@ class TensorBoardLog:
     Args:
       folder: Emptied. Without the package `tensorboard` nothing is written.
     """
-    self._writer = None
+    self._file = None
     shutil.rmtree(folder, ignore_errors=True)
     try:
       from tensorboard.compat.proto import event_pb2
       from tensorboard.compat.proto import summary_pb2
-      from tensorboard.summary.writer import event_file_writer
+
+      # Not its event writer, which imports TensorFlow.
+      from tensorboard.summary.writer import record_writer
     except ImportError as e:
       warnings.warn(f'No TensorBoard log: {e}.', stacklevel=2)
       return
     self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-    self._writer = event_file_writer.EventFileWriter(str(folder))
+    folder.mkdir(parents=True)
+    self._file = open(folder / _FILE, 'wb')
+    self._writer = record_writer.RecordWriter(self._file)
+    self._writer.write(self._event(file_version=_VERSION).SerializeToString())
 
   def write(self, rows: Sequence[dict[str, Any]]) -> None:
     """Adds rows."""
-    if self._writer is None:
+    if self._file is None:
       return
     for row in rows:
       values = [
@@ -42,17 +50,16 @@ class TensorBoardLog:
         for name, value in row.items()
         if value is not None and name != 'round'
       ]
-      self._writer.add_event(
-        self._event(
-          # The round, not the time: two runs with a seed write the same.
-          wall_time=row['round'],
-          step=row['round'],
-          summary=self._summary(value=values),
-        )
+      event = self._event(
+        # The round, not the time: it is what a seed repeats.
+        wall_time=row['round'],
+        step=row['round'],
+        summary=self._summary(value=values),
       )
+      self._writer.write(event.SerializeToString())
     self._writer.flush()
 
   def close(self) -> None:
-    """Ends the writer's thread."""
-    if self._writer is not None:
-      self._writer.close()
+    """Ends the log."""
+    if self._file is not None:
+      self._file.close()

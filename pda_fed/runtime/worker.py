@@ -59,7 +59,7 @@ def default_worker_binary() -> pathlib.Path:
 
 
 def _worker_environment(threads: int) -> dict[str, str]:
-  """The program's environment, with thread counts and silence for TensorFlow.
+  """The program's environment, with limits and silence for TensorFlow.
 
   Args:
     threads: Threads of one TensorFlow operation, and of one graph.
@@ -74,6 +74,10 @@ def _worker_environment(threads: int) -> dict[str, str]:
     ('OMP_NUM_THREADS', str(threads)),
     ('TF_CPP_MIN_LOG_LEVEL', '1'),
     ('CUDA_VISIBLE_DEVICES', ''),  # TFF's wheel is built for the CPU.
+    # By default glibc keeps a heap for each of the worker's many threads, and
+    # memory freed in one is lost to the others: 960 MB instead of 605 MB after
+    # 200 rounds of a small model.
+    ('MALLOC_ARENA_MAX', '2'),
   ):
     environment.setdefault(name, value)
   return environment

@@ -389,12 +389,14 @@ def adapted_clip_norm(
 def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
   """Adds independent normal noise to every coordinate."""
   leaves, structure = jax.tree_util.tree_flatten(tree)
-  keys = jax.random.split(key, len(leaves))
+  dtype = jnp.result_type(*leaves)
+  ends = np.cumsum([leaf.size for leaf in leaves])
+  # Drawn in one piece: a generator for each leaf takes long to compile.
+  noise = jax.random.normal(key, (int(ends[-1]),), dtype)
+  noise = jnp.split(jnp.asarray(stddev, dtype) * noise, ends[:-1])
   return structure.unflatten(
-    leaf
-    + jnp.asarray(stddev, leaf.dtype)
-    * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
-    for leaf, leaf_key in zip(leaves, keys, strict=True)
+    leaf + own.reshape(leaf.shape).astype(leaf.dtype)
+    for leaf, own in zip(leaves, noise, strict=True)
   )
 
 

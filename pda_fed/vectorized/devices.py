@@ -19,15 +19,19 @@ _SMALL_GPU = 8 * 2**30
 _COPIES = 8
 
 
-def use_all_cores() -> None:
-  """Makes each core a device, if JAX has not started and a CPU is all it has.
+def use_all_cores(cores: Optional[int] = None) -> None:
+  """Makes each core a device of its own, for computations on a CPU.
 
   One device of all cores would split small products among threads, which
-  costs more than it gains. Call it before anything of JAX runs.
+  costs more than it gains. It must be called before anything of JAX runs, and
+  does nothing where the user has set the number.
+
+  Args:
+    cores: How many; by default all that this process may use.
   """
   flags = os.environ.get('XLA_FLAGS', '')
   if _HOST_DEVICES not in flags:
-    cores = len(os.sched_getaffinity(0))
+    cores = cores or len(os.sched_getaffinity(0))
     os.environ['XLA_FLAGS'] = f'{flags} {_HOST_DEVICES}={cores}'.strip()
 
 
@@ -118,6 +122,20 @@ def map_over_devices(
     in_specs=(spec(), spec(_AXIS), spec()),
     out_specs=spec(),
   )
+
+
+def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
+  """Puts a copy of arrays on each device; those that are there stay.
+
+  Args:
+    tree: A pytree of arrays.
+    devices: The devices, also where JAX would choose others.
+  """
+  if len(devices) == 1:
+    return jax.device_put(tree, devices[0])
+  mesh = jax.sharding.Mesh(np.asarray(devices), (_AXIS,))
+  spec = jax.sharding.PartitionSpec()
+  return jax.device_put(tree, jax.sharding.NamedSharding(mesh, spec))
 
 
 def _shard_map(function, **options):

@@ -303,7 +303,15 @@ def build_rounds(
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
-  return jax.jit(run)
+  compiled = jax.jit(run)
+
+  def run_on_devices(state, inputs, num_rounds, key_data):
+    # What a call returns is on all devices; what it gets must be, too, or the
+    # second call would be compiled again.
+    state = devices_lib.replicate(state, devices)
+    return compiled(state, inputs, num_rounds, key_data)
+
+  return run_on_devices
 
 
 def stack_rounds(rounds: Sequence[RoundInputs], room: int) -> Any:

@@ -167,6 +167,7 @@ def train_clients(
     For each client the weights before less those after, and its metrics.
   """
   num_clients = tokens.shape[0]
+  tokens, weights = jnp.asarray(tokens), jnp.asarray(weights)
   start = jax.tree_util.tree_map(
     lambda w: jnp.broadcast_to(w, (num_clients, *w.shape)), params
   )

@@ -12,11 +12,12 @@ import warnings
 from pda_fed import errors as base_errors
 from pda_fed import experiments
 from pda_fed.experiments import checkpoints
+from pda_fed.experiments import epsilons
 from pda_fed.experiments import loop
 from pda_fed.experiments import outputs
 import pytest
 
-from tests.experiments import fake_engine
+from tests import fake_engine
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -146,7 +147,7 @@ _KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 from pda_fed import experiments
-from tests.experiments import fake_engine
+from tests import fake_engine
 
 calls = 0
 def killing(function):
@@ -359,3 +360,16 @@ def test_tensorboard_has_each_row_once_after_a_resume(tmp_path):
     log.Reload()
   steps = [event.step for event in log.Scalars('accuracy')]
   assert steps == [0, 3, 6, 9, 10]
+
+
+def test_epsilon_can_be_filled_in_elsewhere(tmp_path, monkeypatch):
+  whole, _ = _train(tmp_path / 'whole')
+  monkeypatch.setattr(loop.epsilons, 'spent', lambda plan, rounds: None)
+  filled, _ = _train(tmp_path / 'filled')
+  monkeypatch.undo()
+  assert _rows(filled.path) != _rows(whole.path)
+  assert epsilons.fill(tmp_path / 'filled') == [filled.path]
+  assert _rows(filled.path) == _rows(whole.path)
+  assert filled.read_result()['epsilon'] == whole.read_result()['epsilon']
+  with pytest.raises(experiments.OutputError, match='must hold a run'):
+    epsilons.fill(tmp_path / 'warm_start')

@@ -46,3 +46,15 @@ def test_bad_input():
     privacy.SeedStreams(-1)
   with pytest.raises(ValueError, match='stream must be one of'):
     seeds.generator('nonsense', 0, 0)
+
+
+def test_secret_seeds_can_be_kept():
+  secret = privacy.SeedStreams(None)
+  again = privacy.SeedStreams.from_dict(secret.as_dict())
+  assert again.as_dict() == secret.as_dict()
+  assert not again.reproducible
+  assert privacy.SeedStreams(None).as_dict() != secret.as_dict()
+  with pytest.raises(ValueError, match='seeds must have the streams'):
+    privacy.SeedStreams.from_dict({'noise': 1})
+  with pytest.raises(ValueError, match='noise must be at least 0'):
+    privacy.SeedStreams.from_dict({**secret.as_dict(), 'noise': -1})

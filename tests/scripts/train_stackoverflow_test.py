@@ -1,19 +1,19 @@
-"""The main job, run as a user would."""
+"""Training, run as a user would."""
 
+import json
 import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_TINY = ['--population=6', '--clients_per_round=2', '--rounds=2', '--seed=0']
+_TINY = '--flagfile=scripts/presets/tiny.flags'
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess:
   return subprocess.run(
-    [sys.executable, '-m', 'scripts.train_stackoverflow', *arguments],
+    [sys.executable, '-m', f'scripts.{script}', *arguments],
     cwd=_ROOT,
     capture_output=True,
     text=True,
@@ -22,33 +22,136 @@ def _run(*arguments: str) -> subprocess.CompletedProcess:
   )
 
 
-def test_prints_a_table_and_the_guarantee_and_nothing_else():
-  first, again = _run(*_TINY), _run(*_TINY)
-  assert first.returncode == 0, first.stderr
-  assert first.stderr == ''
-  lines = first.stdout.splitlines()
-  assert lines[2].split() == ['round', 'epsilon', 'accuracy', 'perplexity']
-  assert [line.split()[0] for line in lines[4:6]] == ['0', '2']
-  # Before training the model knows nothing of its 64 tokens.
-  assert 50 < float(lines[4].split()[3]) < 80
-  assert re.search(r'Poisson cohorts of 2 out of 6 users', first.stdout)
-  assert again.stdout == first.stdout  # A seed repeats all of it.
-  assert 'can take the noise off' in first.stdout
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  path = tmp_path_factory.mktemp('data') / 'tiny'
+  done = _run(
+    'prepare_stackoverflow',
+    f'--output_dir={path}',
+    '--synthetic_users=60',
+    '--max_sentences=32',
+    '--num_public_users=4',
+    '--vocabulary_size=1000',
+  )
+  assert done.returncode == 0, done.stderr
+  return path
+
+
+def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
+  out = tmp_path / 'run'
+  arguments = (
+    _TINY,
+    f'--data_dir={data_dir}',
+    f'--output_dir={out}',
+    '--method=pda',
+    '--seed=0',
+    '--target_epsilon=9',
+  )
+  done = _run('train_stackoverflow', *arguments)
+  assert done.returncode == 0, done.stderr
+  lines = done.stdout.splitlines()
+  assert lines[0].split() == [
+    'round',
+    'epsilon',
+    'loss',
+    'accuracy',
+    'perplexity',
+  ]
+  assert [line.split()[0] for line in lines[2:6]] == ['0', '1', '2', 'test']
+  assert float(lines[5].split()[1]) <= 9
+  assert 'Poisson cohorts of 3 out of 56 users' in done.stdout
+  assert 'can take the noise off' in done.stdout
+  assert lines[-1] == f'Wrote {out}.'
+  # Plain lines, where there is no terminal for a bar.
+  assert 'pre-training, epoch 1' in done.stderr
+  assert 'round 2/2: train loss' in done.stderr
+  assert 'ETA' in done.stderr
+
+  config = json.loads((out / 'config.json').read_text())
+  assert config['settings']['spec']['lstm_size'] == 8
+  assert config['data']['users']['private'] == 56
+  assert config['libraries']['tensorflow-federated']
+  result = json.loads((out / 'result.json').read_text())
+  assert 8.9 < result['epsilon'] <= 9
+  assert result['seconds_per_round'] > 0
+  header = (out / 'metrics.csv').read_text().splitlines()[0]
+  assert header.startswith('round,epsilon,alpha,train_loss,loss,accuracy')
+
+  again = _run('train_stackoverflow', *arguments)  # Nothing is left to do.
+  assert (again.stdout, again.stderr) == (done.stdout, '')
+  other = _run('train_stackoverflow', *arguments, '--clip_norm=2')
+  assert other.returncode == 2
+  assert 'plan.clip_norm: 0.3 -> 2.0' in other.stderr
+  fewer = _run('train_stackoverflow', *arguments, '--rounds=1')
+  assert 'rounds must be at least 2' in fewer.stderr
 
 
 @pytest.mark.parametrize(
-  'argument, words',
+  'arguments, words',
   [
-    ('--noise_multiplier=-1', 'noise_multiplier must be non-negative'),
-    ('--clients_per_round=9', 'expected_cohort must be in [0, 6]'),
-    ('--delta=2', 'delta must be in (0, 1)'),
-    ('--rounds=0', 'rounds'),
-    ('--nonsense', 'nonsense'),
+    (['--noise_multiplier=-1'], 'noise_multiplier must be non-negative'),
+    (['--clients_per_round=99'], 'expected_cohort must be in [0, 56]'),
+    (['--delta=2'], 'delta must be in (0, 1)'),
+    (['--rounds=0'], 'rounds'),
+    (['--nonsense'], 'nonsense'),
+    (['--vocabulary_size=10000'], '1,000 words. Found a model of 10,000 words'),
+    (['--public_users_per_round=5'], 'must be at most 4'),
+    (['--alpha_i=2', '--alpha_K=3'], 'Only one alpha must be given'),
+    (['--noise_multiplier=1', '--target_epsilon=1'], 'must not be given with'),
+    (['--data_dir=nowhere'], 'nowhere is no token store'),
+    (['--output_dir='], 'output_dir'),
+    (['--flagfile=scripts/presets/huge.flags'], 'laptop.flags, stackoverflow_'),
   ],
 )
-def test_bad_flags_are_one_line(argument, words):
-  done = _run(*_TINY, argument)
+def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
+  done = _run(
+    'train_stackoverflow',
+    _TINY,
+    f'--data_dir={data_dir}',
+    f'--output_dir={tmp_path / "run"}',
+    *arguments,
+  )
   assert done.returncode == 2
   assert done.stdout == ''
   assert done.stderr.count('\n') == 1
   assert words in done.stderr
+  assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('path', sorted(_ROOT.glob('scripts/presets/*.flags')))
+def test_presets_are_flags_of_the_binary(path, tmp_path):
+  """A preset with a flag that does not exist would be another error."""
+  done = _run(
+    'train_stackoverflow',
+    f'--flagfile={path}',
+    '--data_dir=nowhere',
+    f'--output_dir={tmp_path}',
+  )
+  assert 'nowhere is no token store' in done.stderr
+
+
+def test_a_missing_engine_is_named(data_dir, tmp_path):
+  """Where a library of an engine is missing, another engine is proposed."""
+  program = (
+    'import sys; sys.modules["tensorflow_federated"] = None;'
+    'sys.modules["tensorflow"] = None; sys.argv[0] = "train";'
+    'import runpy; runpy.run_module("scripts.train_stackoverflow",'
+    ' run_name="__main__")'
+  )
+  done = subprocess.run(
+    [
+      sys.executable,
+      '-c',
+      program,
+      _TINY,
+      f'--data_dir={data_dir}',
+      f'--output_dir={tmp_path / "run"}',
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert "The engine 'tff' is not installed: it needs tensorflow" in done.stderr

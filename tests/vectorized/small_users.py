@@ -20,8 +20,8 @@ def make_users(spec, sizes, seed):
   return users
 
 
-def chunk(users, batch_size, clients_per_chunk=1, steps=4, **options):
-  """The chunks of users, of at most `steps` batches each."""
+def loader(users, batch_size, steps):
+  """What `chunks.chunk_clients` loads users by."""
   room = steps * batch_size
 
   def load(places, num_clients):
@@ -35,9 +35,14 @@ def chunk(users, batch_size, clients_per_chunk=1, steps=4, **options):
       weights.reshape(num_clients, steps, batch_size),
     )
 
+  return load
+
+
+def chunk(users, batch_size, clients_per_chunk=1, steps=4, **options):
+  """The chunks of users, of at most `steps` batches each."""
   return chunks.chunk_clients(
     np.array([len(u) for u in users], np.int64),
-    load,
+    loader(users, batch_size, steps),
     batch_size=batch_size,
     clients_per_chunk=clients_per_chunk,
     **options,

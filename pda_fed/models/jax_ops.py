@@ -1,0 +1,194 @@
+"""An LSTM and a cross-entropy with derivatives that are written out.
+
+Automatic derivatives of these two cost several times the traffic of memory:
+that of the LSTM adds to the gradient of the recurrent weights at each time
+step, where one product over all time steps will do; and that of the
+cross-entropy scatters into an array of the logits' size.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+  """A product over a's last and b's first axis, summed in float32."""
+  return jax.lax.dot_general(
+    a,
+    b,
+    (((a.ndim - 1,), (0,)), ((), ())),
+    preferred_element_type=jnp.float32,
+  )
+
+
+def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
+  """A product over the last axes of both, summed in float32."""
+  return jax.lax.dot_general(
+    a,
+    b,
+    (((a.ndim - 1,), (b.ndim - 1,)), ((), ())),
+    preferred_element_type=jnp.float32,
+  )
+
+
+def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
+  """The sum of outer products over all axes but the last."""
+  axes = tuple(range(a.ndim - 1))
+  return jax.lax.dot_general(
+    a, b, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
+  )
+
+
+def _scan(step, start, inputs, reverse=False):
+  """Loops over time.
+
+  On a GPU all time steps are compiled one after the other, which saves copies
+  of each step's slices. On a CPU that is slower, and takes long to compile.
+  """
+  unroll = 1 if jax.default_backend() == 'cpu' else True
+  return jax.lax.scan(step, start, inputs, reverse=reverse, unroll=unroll)
+
+
+class _LstmTrace(NamedTuple):
+  """What the backward pass of the LSTM reads, each [time, batch, units]."""
+
+  input_gate: jax.Array
+  forget_gate: jax.Array
+  cell_input: jax.Array
+  output_gate: jax.Array
+  cell: jax.Array
+  hidden: jax.Array
+
+
+def _run_lstm(inputs: jax.Array, kernel: jax.Array) -> _LstmTrace:
+  batch, units = inputs.shape[1], kernel.shape[0]
+  dtype = inputs.dtype
+
+  def step(carry, projected):
+    hidden, cell = carry
+    gates = projected.astype(jnp.float32) + _dot(hidden, kernel)
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    i, f, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jax.nn.sigmoid(o)
+    g = jnp.tanh(g)
+    cell = f * cell + i * g
+    hidden = (o * jnp.tanh(cell)).astype(dtype)
+    trace = _LstmTrace(*(x.astype(dtype) for x in (i, f, g, o, cell)), hidden)
+    return (hidden, cell), trace
+
+  # The cell sums over time, in float32 whatever the products are in.
+  start = jnp.zeros((batch, units), dtype), jnp.zeros((batch, units))
+  return _scan(step, start, inputs)[1]
+
+
+@jax.custom_vjp
+def lstm(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+  """Runs an LSTM over inputs that are already projected to the gates.
+
+  Args:
+    inputs: [time, batch, 4 units], the input's part of the gates, with bias.
+    kernel: [units, 4 units], the recurrent weights.
+
+  Returns:
+    The hidden states, [time, batch, units].
+  """
+  return _run_lstm(inputs, kernel).hidden
+
+
+def _lstm_forward(inputs, kernel):
+  trace = _run_lstm(inputs, kernel)
+  return trace.hidden, (trace, kernel)
+
+
+def _shifted(states: jax.Array) -> jax.Array:
+  """States before each time step; the first is 0."""
+  return jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])
+
+
+def _lstm_backward(residuals, hidden_gradients):
+  trace, kernel = residuals
+  dtype = kernel.dtype
+
+  def step(carry, at_step):
+    d_hidden, d_cell = carry
+    d_output, cell_before, now = at_step
+    i, f, g, o, cell, before = (
+      x.astype(jnp.float32) for x in (*now, cell_before)
+    )
+    d_hidden = d_hidden + d_output.astype(jnp.float32)
+    squashed = jnp.tanh(cell)
+    d_cell = d_cell + d_hidden * o * (1 - squashed * squashed)
+    d_gates = jnp.concatenate(
+      [
+        d_cell * g * i * (1 - i),
+        d_cell * before * f * (1 - f),
+        d_cell * i * (1 - g * g),
+        d_hidden * squashed * o * (1 - o),
+      ],
+      axis=-1,
+    ).astype(dtype)
+    return (_dot_transposed(d_gates, kernel), d_cell * f), d_gates
+
+  zeros = jnp.zeros(trace.cell.shape[1:])
+  _, d_gates = _scan(
+    step,
+    (zeros, zeros),
+    (hidden_gradients, _shifted(trace.cell), trace[:5]),
+    reverse=True,
+  )
+  # One product over all time steps; automatic differentiation adds up one for
+  # each, reading and writing all of the recurrent weights every time.
+  d_kernel = _sum_of_outer(_shifted(trace.hidden), d_gates).astype(dtype)
+  return d_gates, d_kernel
+
+
+lstm.defvjp(_lstm_forward, _lstm_backward)
+
+
+@jax.custom_vjp
+def cross_entropy(
+  states: jax.Array,
+  kernel: jax.Array,
+  bias: jax.Array,
+  targets: jax.Array,
+  weights: jax.Array,
+) -> jax.Array:
+  """Sums the weighted cross-entropy of tokens.
+
+  Args:
+    states: [tokens, embedding].
+    kernel: [embedding, vocabulary].
+    bias: [vocabulary].
+    targets: Token ids, [tokens].
+    weights: [tokens], not differentiated.
+  """
+  return _cross_entropy_forward(states, kernel, bias, targets, weights)[0]
+
+
+def _cross_entropy_forward(states, kernel, bias, targets, weights):
+  logits = (_dot(states, kernel) + bias).astype(states.dtype)
+  normalizer = jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
+  chosen = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+  loss = jnp.sum(weights * (normalizer - chosen.astype(jnp.float32)))
+  return loss, (states, kernel, logits, normalizer, targets, weights)
+
+
+def _cross_entropy_backward(residuals, gradient):
+  states, kernel, logits, normalizer, targets, weights = residuals
+  probabilities = jnp.exp(logits.astype(jnp.float32) - normalizer[:, None])
+  # Compared, not scattered: this fuses into one pass over the logits.
+  tokens = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
+  d_logits = (
+    (probabilities - (tokens == targets[:, None]))
+    * (gradient * weights)[:, None]
+  ).astype(states.dtype)
+  return (
+    _dot_transposed(d_logits, kernel).astype(states.dtype),
+    _sum_of_outer(states, d_logits).astype(kernel.dtype),
+    d_logits.astype(jnp.float32).sum(axis=0).astype(kernel.dtype),
+    None,
+    None,
+  )
+
+
+cross_entropy.defvjp(_cross_entropy_forward, _cross_entropy_backward)

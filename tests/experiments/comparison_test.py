@@ -1,0 +1,186 @@
+"""Tables, pages and grids, by hand-made runs."""
+
+import math
+import pathlib
+
+from pda_fed.experiments import comparison
+from pda_fed.experiments import errors
+from pda_fed.experiments import figures
+from pda_fed.experiments import report
+from pda_fed.experiments import sweeping
+import pytest
+
+_PLAN = {
+  'population': 1000,
+  'expected_cohort': 10,
+  'rounds': 8,
+  'delta': 1e-4,
+  'noise_multiplier': 1.0,
+  'clip_norm': 1.0,
+}
+
+
+def _run(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
+  return comparison.Run(
+    pathlib.Path(f'{method}_{seed}'),
+    {
+      'settings': {
+        'plan': {**_PLAN, **plan},
+        'method': method,
+        'seed': seed,
+        'alpha': {'K': 5} if method == 'pda' else None,
+        'rate': '<1>',
+      },
+      'libraries': {'numpy': '1'},
+      'noise': 'The noise follows from the seed.',
+      'caveats': ['Words & <tags>.'],
+    },
+    [
+      {'round': 0, 'accuracy': 0.0, 'perplexity': 100.0},
+      {'round': 8, 'accuracy': accuracy, 'perplexity': perplexity},
+    ],
+    {
+      'method': method,
+      'dataset': 'task',
+      'engine': 'fake',
+      'epsilon': epsilon,
+      'seed': seed,
+      'test': {'accuracy': accuracy, 'perplexity': perplexity, 'loss': 1.0},
+    },
+  )
+
+
+_RUNS = [
+  _run('pda', 0, 0.22, 90.0),
+  _run('pda', 1, 0.24, 92.0),
+  _run('warm', 0, 0.20, 100.0),
+  _run('warm', 1, 0.20, 100.0),
+  _run('cold', 0, 0.10, 150.0),
+  _run('cold', 1, 0.12, 150.0),
+]
+
+
+def test_means_deviations_and_changes_by_hand():
+  found = comparison.compare(_RUNS)
+  assert list(found.scores) == ['cold', 'warm', 'pda']
+  assert found.metrics == ('accuracy', 'perplexity')
+  pda = found.scores['pda']
+  assert pda['accuracy'].mean == pytest.approx(0.23)
+  assert pda['accuracy'].std == pytest.approx(0.01 * math.sqrt(2))
+  assert pda['accuracy'].change == pytest.approx(0.15)
+  assert pda['perplexity'].change == pytest.approx(-0.09)
+  assert pda['accuracy'].best and pda['perplexity'].best
+  warm = found.scores['warm']['accuracy']
+  assert (warm.std, warm.change, warm.best) == (0.0, None, False)
+
+
+def test_tables():
+  found = comparison.compare(_RUNS)
+  assert comparison.as_text(found).splitlines()[2:] == [
+    'cold start  11.00 ± 1.41              -45.0%  150.00 ± 0.00'
+    '              +50.0%    1.235     2',
+    'warm start  20.00 ± 0.00                      100.00 ± 0.00'
+    '                        1.235     2',
+    'PDA-DPMD    23.00 ± 1.41              +15.0%   91.00 ± 1.41'
+    '               -9.0%    1.235     2',
+  ]
+  assert comparison.as_markdown(found).splitlines()[4] == (
+    '| PDA-DPMD | **23.00 ± 1.41** | +15.0% | **91.00 ± 1.41** | -9.0% | 1.235'
+    ' | 2 |'
+  )
+  assert comparison.as_latex(found).splitlines()[6] == (
+    r'PDA-DPMD & \textbf{23.00 $\pm$ 1.41} & \textbf{91.00 $\pm$ 1.41} \\'
+  )
+
+
+def test_one_seed_has_no_deviation_and_one_method_no_change():
+  found = comparison.compare([_run('cold', 0, 0.1, 5.0)], ['loss'])
+  score = found.scores['cold']['loss']
+  assert (score.std, score.change, score.best) == (None, None, True)
+  assert figures.pairs(['cold']) == [('cold',)]
+
+
+def test_epsilon_of_no_noise_and_of_no_accountant():
+  assert _run('cold', 0, 0.1, 5, None, noise_multiplier=0.0).epsilon == math.inf
+  unknown = _run('cold', 0, 0.1, 5.0, None)
+  assert unknown.epsilon is None
+  found = comparison.compare([unknown])
+  assert found.epsilon is None
+  assert ' ? ' in comparison.as_text(found)
+  assert 'was not computed' in report.build_page(found, {}, 'command')
+
+
+def test_unknown_metrics_are_listed():
+  with pytest.raises(
+    ValueError, match="among accuracy, loss, perplexity. Found 'bleu'"
+  ):
+    comparison.compare(_RUNS, ['bleu'])
+
+
+def test_an_unfinished_run_is_refused(tmp_path):
+  (tmp_path / 'config.json').write_text('{"format": "pda_fed run"}')
+  with pytest.raises(errors.OutputError, match='must hold a finished run'):
+    comparison.load_run(tmp_path)
+
+
+def test_the_page_says_all_and_escapes(tmp_path):
+  found = comparison.compare(_RUNS)
+  drawn = figures.draw_comparison(found, tmp_path)
+  assert list(drawn) == [('cold', 'warm'), ('warm', 'pda')]
+  page = report.build_page(found, drawn, 'run <this>')
+  assert '(epsilon, delta) = (1.235, 0.0001)' in page
+  assert 'Poisson cohorts of 10 out of 1,000 users' in page
+  assert 'Words &amp; &lt;tags&gt;.' in page
+  assert 'run &lt;this&gt;' in page
+  assert '<td>alpha.K</td><td>–</td><td>–</td><td>5</td>' in page
+  assert '<td>rate</td><td>&lt;1&gt;</td>' in page
+  assert page.count('currentColor') > 10
+  # Ids of figures that stand in one page are all different.
+  ids = [part.split('"')[0] for part in page.split(' id="')[1:]]
+  assert len(ids) == len(set(ids))
+
+
+def test_figures_are_the_same_bytes_again(tmp_path):
+  found = comparison.compare(_RUNS)
+  first = figures.draw_comparison(found, tmp_path)
+  svg = (tmp_path / 'curves_cold_warm.svg').read_bytes()
+  assert figures.draw_comparison(found, tmp_path) == first
+  assert (tmp_path / 'curves_cold_warm.svg').read_bytes() == svg
+
+
+class TestSweeping:
+  def test_grid_and_cells(self):
+    grid = sweeping.parse_grid(['--clip=0.3,1', 'path=a/b'])
+    cells = sweeping.cells(grid)
+    assert [cell.arguments for cell in cells] == [
+      ['--clip=0.3', '--path=a/b'],
+      ['--clip=1', '--path=a/b'],
+    ]
+    assert cells[0].name == 'clip=0.3,path=a_b'
+
+  @pytest.mark.parametrize('texts', [[], ['x'], ['x='], ['x=1', 'x=2']])
+  def test_bad_grids(self, texts):
+    with pytest.raises(ValueError, match='grid must'):
+      sweeping.parse_grid(texts)
+
+  def test_ranking(self, tmp_path):
+    grid = sweeping.parse_grid(['a=1,2', 'b=1,2', 'c=1,2'])
+    values = [0.1, 0.4, math.nan, 0.3, 0.2, 0.6, 0.5, 0.7]
+    found = [
+      sweeping.Found(cell, {'round': 4, 'accuracy': v, 'loss': v}, v != 0.7)
+      for cell, v in zip(sweeping.cells(grid), values, strict=True)
+    ]
+
+    def order(metric):
+      return [f.metrics[metric] for f in sweeping.rank(found, metric)]
+
+    assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert order('loss')[:2] == [0.1, 0.2]
+    assert math.isnan(order('loss')[-1])  # What diverged comes last.
+    with pytest.raises(ValueError, match="among accuracy, loss. Found 'x'"):
+      sweeping.rank(found, 'x')
+    sweeping.draw(found, grid, 'accuracy', tmp_path / 'map.png')
+    assert (tmp_path / 'map.png').stat().st_size > 1000
+    lines = sweeping.as_csv(found).splitlines()
+    assert lines[0] == 'a,b,c,finished,round,accuracy,loss'
+    assert lines[8] == '2,2,2,0,4,0.7,0.7'

@@ -1,0 +1,211 @@
+"""Comparisons and sweeps, run as a user would, with a quick training binary."""
+
+import csv
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_BINARY = '--binary=tests.scripts.fake_train'
+
+
+def _command(script, *arguments):
+  return [sys.executable, '-m', f'scripts.{script}', *arguments]
+
+
+def _run(script, *arguments):
+  return subprocess.run(
+    _command(script, *arguments),
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+class TestCompare:
+  @pytest.fixture(scope='class')
+  def done(self, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('compare')
+    arguments = (_BINARY, f'--output_dir={folder}', '--seeds=2', '--')
+    return folder, arguments, _run('compare', *arguments, '--rounds=4')
+
+  def test_prints_a_table_with_changes_against_warm_start(self, done):
+    folder, _, result = done
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith('method ')
+    assert [line.split('  ')[0] for line in lines[2:5]] == [
+      'cold start',
+      'warm start',
+      'PDA-DPMD',
+    ]
+    assert '±' in lines[2]
+    assert 'Poisson cohorts of 10 out of 1,000 users' in result.stdout
+    assert lines[-1] == f'The page: {folder / "index.html"}'
+
+  def test_writes_runs_tables_figures_and_a_page(self, done):
+    folder, _, _ = done
+    assert {p.name for p in (folder / 'runs').iterdir()} == {
+      'warm_start',
+      *(f'{m}_{s}' for m in ('cold', 'warm', 'pda') for s in (0, 1)),
+    }
+    result = json.loads((folder / 'runs/pda_1/result.json').read_text())
+    assert (result['method'], result['seed']) == ('pda', 1)
+    for name in ('curves_cold_warm', 'curves_warm_pda'):
+      assert (folder / f'{name}.png').read_bytes()[:4] == b'\x89PNG'
+      assert '<svg' in (folder / f'{name}.svg').read_text()
+    assert '**' in (folder / 'table.md').read_text()
+    assert r'\textbf' in (folder / 'table.tex').read_text()
+    page = (folder / 'index.html').read_text()
+    assert page.count('<svg') == 2
+    assert 'python -m scripts.compare' in page
+    assert 'User-level DP, add or remove one user' in page
+    for outside in ('src=', '<link', '@import', 'url(http'):
+      assert outside not in page
+
+  def test_again_runs_nothing_and_writes_the_same(self, done):
+    folder, arguments, _ = done
+    page = (folder / 'index.html').read_text()
+    started = (folder / 'runs/pda_0/metrics.csv').stat().st_mtime_ns
+    again = _run('compare', *arguments, '--rounds=4')
+    assert again.returncode == 0
+    assert (folder / 'index.html').read_text() == page
+    assert (folder / 'runs/pda_0/metrics.csv').stat().st_mtime_ns == started
+
+  def test_other_settings_for_the_same_folder_fail_with_the_reason(self, done):
+    _, arguments, _ = done
+    other = _run('compare', *arguments, '--rounds=5')
+    assert other.returncode == 1
+    assert 'plan.rounds: 4 -> 5' in other.stderr
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    (
+      ['--methods=cold,hot'],
+      "methods must be among cold, warm, pda. Found 'hot'",
+    ),
+    (['--method_flags=hot:--x'], 'method_flags must begin with one of'),
+    (['--binary=train_nothing'], 'binary must be a training binary'),
+    (['--', '--seed=1'], '--seed must not be given after --: --seeds sets it'),
+  ],
+)
+def test_bad_comparisons(tmp_path, arguments, words):
+  done = _run('compare', f'--output_dir={tmp_path}', *arguments)
+  assert done.returncode == 2
+  assert words in done.stderr
+  assert not any(tmp_path.iterdir())
+
+
+def test_unknown_metric_and_failed_runs(tmp_path):
+  common = (_BINARY, f'--output_dir={tmp_path}', '--methods=cold')
+  done = _run('compare', *common, '--metrics=bleu')
+  assert done.returncode == 2
+  assert 'metrics must be among accuracy, loss, perplexity' in done.stderr
+  done = _run('compare', *common, '--method_flags=cold:--fail')
+  assert done.returncode == 1
+  assert 'cold_0 failed with exit code 2' in done.stderr
+  assert 'fail must be false' in done.stderr
+
+
+class TestSweep:
+  @pytest.fixture(scope='class')
+  def done(self, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('sweep')
+    arguments = (
+      _BINARY,
+      f'--output_dir={folder}',
+      '--grid=rate=2,1',
+      '--grid=alpha_K=4,8',
+      '--',
+      '--seed=0',
+    )
+    return folder, arguments, _run('sweep', *arguments)
+
+  def test_picks_by_validation_and_tests_nothing(self, done):
+    folder, _, result = done
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:3] == ['rate', 'alpha_K', 'validation']
+    assert [line.split()[0] for line in lines[2:6]] == ['1', '1', '2', '2']
+    assert 'does not cover the search' in result.stdout
+    assert '--rate=1 ' in lines[-2]
+    with open(folder / 'sweep.csv') as f:
+      rows = list(csv.DictReader(f))
+    assert [(r['rate'], r['alpha_K']) for r in rows] == [
+      ('2', '4'),
+      ('2', '8'),
+      ('1', '4'),
+      ('1', '8'),
+    ]
+    assert float(rows[3]['accuracy']) > float(rows[0]['accuracy'])
+    assert (folder / 'heat_map.png').read_bytes()[:4] == b'\x89PNG'
+    for path in (folder / 'cells').glob('*/result.json'):
+      assert json.loads(path.read_text())['test'] is None
+    assert 'best of ' in result.stderr  # The live table.
+
+  def test_finished_cells_are_skipped(self, done):
+    folder, arguments, first = done
+    again = _run('sweep', *arguments)
+    assert again.stdout == first.stdout
+    assert '4 of 4 cells are finished' in again.stderr
+
+  def test_unknown_metric(self, done):
+    _, arguments, _ = done
+    result = _run('sweep', '--metric=bleu', *arguments)
+    assert result.returncode == 2
+    assert "Found 'bleu'" in result.stderr
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    ([], '--grid or --preset must be given'),
+    (['--grid=rate'], 'grid must be flag=value'),
+    (['--grid=rate=1,1'], 'each flag and value once'),
+    (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
+  ],
+)
+def test_bad_sweeps(tmp_path, arguments, words):
+  done = _run('sweep', f'--output_dir={tmp_path}', *arguments)
+  assert done.returncode == 2
+  assert words in done.stderr
+
+
+def test_ctrl_c_lets_all_runs_save(tmp_path):
+  process = subprocess.Popen(
+    _command(
+      'compare',
+      _BINARY,
+      f'--output_dir={tmp_path}',
+      '--methods=cold,warm',
+      '--',
+      '--rounds=100000',
+      '--rounds_per_evaluation=50000',
+      '--rounds_per_checkpoint=100',
+    ),
+    cwd=_ROOT,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  deadline = time.monotonic() + 120
+  folders = [tmp_path / 'runs' / name for name in ('cold_0', 'warm_0')]
+  while not all(any(f.glob('checkpoints/*.ckpt')) for f in folders):
+    assert time.monotonic() < deadline
+    assert process.poll() is None
+    time.sleep(0.1)
+  process.send_signal(signal.SIGINT)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert 'all runs are saved' in stderr
+  for name in ('cold_0', 'warm_0'):
+    log = (tmp_path / 'logs' / f'{name}.log').read_text()
+    assert 'saved after round' in log

@@ -1,0 +1,44 @@
+"""A training binary with an engine of a few numpy lines."""
+
+from scripts import cli
+
+# isort: split
+from absl import flags
+from pda_fed import schedules
+from scripts import run_flags
+
+from tests import fake_engine
+
+_ROUNDS = flags.DEFINE_integer('rounds', 4, 'Rounds.')
+_RATE = flags.DEFINE_float('rate', 1.0, 'Scales the weights.')
+_FAIL = flags.DEFINE_bool('fail', False, 'Fails.')
+
+
+class _Engine(fake_engine.FakeEngine):
+  def evaluate(self, weights, group, max_users=None):
+    found = super().evaluate(weights, group, max_users)
+    start = 1.0 if self.config.warm_start else 2.0
+    better = 0.5 if self.config.alpha is not None else 1.0
+    loss = start * better * _RATE.value + found['loss'] * 1e-3
+    return {'loss': loss, 'accuracy': 1 / (1 + loss), 'perplexity': 1 + loss}
+
+
+def main():
+  if _FAIL.value:
+    raise ValueError('fail must be false.')
+  config = fake_engine.make_config(
+    rounds=_ROUNDS.value,
+    alpha=run_flags.alpha(schedules.cosine(8)),
+    **run_flags.loop_settings(),
+  )
+  run_flags.print_result(
+    run_flags.train(
+      config,
+      fake_engine.Opener(_Engine),
+      {'data_hash': '0', 'rate': _RATE.value},
+    )
+  )
+
+
+if __name__ == '__main__':
+  cli.run(main)
