@@ -20,8 +20,8 @@ setup:  ## Find Python 3.11, create .venv, install the lock (only when it change
 
 run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them.
 	@test -e $(USERS) || $(PY) -m scripts.prepare_stackoverflow \
-	  --output_dir=$(USERS) --synthetic_users=3000 --synthetic_words=1200 \
-	  --max_sentences=16 --num_public_users=50 --vocabulary_size=1000
+	  --output_dir=$(USERS) --synthetic_users=2000 --synthetic_words=1000 \
+	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
 	@$(PY) -m scripts.compare --output_dir=out/laptop --seeds=$(SEEDS) \
 	  --num_processes=3 -- --data_dir=$(USERS) \
 	  --flagfile=scripts/presets/laptop.flags $(ARGS)

@@ -21,6 +21,10 @@ def _title(method: str) -> str:
   return config_lib.METHODS[method].title
 
 
+def _capitalized(text: str) -> str:
+  return text[:1].upper() + text[1:]
+
+
 def _lead(comparison: comparison_lib.Comparison) -> str:
   """What came out: who is best at what, and by how much."""
   praise: dict[str, list[str]] = {}
@@ -37,7 +41,7 @@ def _lead(comparison: comparison_lib.Comparison) -> str:
       text += f' ({_minus(f"{score.change:+.1%}")} against {against})'
     praise.setdefault(best, []).append(text)
   sentences = [
-    f'<strong>{_escape(_title(method))}</strong> has the best'
+    f'<strong>{_escape(_capitalized(_title(method)))}</strong> has the best'
     f' {", and the best ".join(texts)}.'
     for method, texts in praise.items()
   ]
@@ -82,9 +86,9 @@ def _figures(
     shade = f' Mean of {len(some)} seeds; the shade is a standard deviation.'
   parts = []
   for methods, svg in figures.items():
-    names = ' and '.join(_title(m) for m in methods)
+    names = _capitalized(' and '.join(_title(m) for m in methods))
     parts.append(
-      f'<figure>{svg}<figcaption>{_escape(names[0].upper() + names[1:])} on'
+      f'<figure>{svg}<figcaption>{_escape(names)} on'
       f' validation data, round by round.{shade}</figcaption></figure>'
     )
   return ''.join(parts)
