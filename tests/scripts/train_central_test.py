@@ -86,7 +86,7 @@ def test_presets_are_the_papers_plans(name):
 
 def test_presets_have_flags_that_exist():
   folder = _ROOT / 'scripts/presets'
-  known = _run('--helpshort').stdout + _run('--help').stdout
+  known = _run('--helpfull').stdout
   for path in folder.glob('*.flags'):
     found = _preset_flags(path.name)
     if 'dataset' in found:
