@@ -1,6 +1,7 @@
 """Files of published data sets: found, read whole, and checked."""
 
 import gzip
+import lzma
 import os
 import pathlib
 from typing import Optional
@@ -24,7 +25,7 @@ def find_folder(
   """
   root = pathlib.Path(data_dir)
   for folder in (root, *(root / name for name in names)):
-    if (folder / first_file).exists():
+    if any((folder / f'{first_file}{e}').exists() for e in ('', '.xz')):
       return folder
   raise errors.SourceError(
     f'{root} must hold {first_file}, or a folder {" or ".join(names)} that'
@@ -33,7 +34,7 @@ def find_folder(
 
 
 def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
-  """Reads a file, `.gz` unpacked.
+  """Reads a file, `.gz` and `.xz` unpacked.
 
   Args:
     path: Of the file.
@@ -46,9 +47,11 @@ def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
     content = path.read_bytes()
     if path.suffix == '.gz':
       content = gzip.decompress(content)
+    elif path.suffix == '.xz':
+      content = lzma.decompress(content)
   except FileNotFoundError as e:
     raise errors.SourceError(f'{path} is missing.') from e
-  except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+  except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
     raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
   if expected_size is not None and len(content) != expected_size:
     raise errors.SourceError(

@@ -5,12 +5,9 @@ of red and blue from green, and of each pixel from the median of its left and
 upper neighbours and their gradient, the predictor of LOCO-I ("The LOCO-I
 Lossless Image Compression Algorithm", Weinberger et al., 2000). A packed
 folder is the same data set in 100 MB, in files of 4 MB; nothing is lost.
-`load_cifar10` reads such a folder too.
-
-    python -m data_prep.central.packing data/cifar-10 data/packed/cifar-10
+`load_cifar10` reads such a folder too, and `scripts/pack_images` writes it.
 """
 
-import argparse
 from concurrent import futures
 import lzma
 import os
@@ -159,22 +156,3 @@ def read_packed(folder: os.PathLike) -> base.Examples:
     np.concatenate([part.inputs for part in parts]),
     np.concatenate([part.targets for part in parts]),
   )
-
-
-def main() -> None:
-  """Packs CIFAR-10."""
-  from data_prep.central import cifar10
-
-  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('data_dir', help='Of CIFAR-10, as it is published.')
-  parser.add_argument('output_dir', help='Gets the folders train and test.')
-  arguments = parser.parse_args()
-  data = cifar10.load_cifar10(arguments.data_dir)
-  for name, part in (('train', data.train), ('test', data.test)):
-    paths = write_packed(part, pathlib.Path(arguments.output_dir) / name)
-    size = sum(path.stat().st_size for path in paths)
-    print(f'{name}: {len(part):,} images, {len(paths)} files, {size:,} bytes')
-
-
-if __name__ == '__main__':
-  main()

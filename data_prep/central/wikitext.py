@@ -30,6 +30,9 @@ _VOCABULARY_CAVEAT = (
 
 
 def _read_lines(path: pathlib.Path) -> list[list[str]]:
+  packed = path.with_name(f'{path.name}.xz')
+  if packed.exists() and not path.exists():
+    path = packed
   try:
     text = files.read_file(path).decode('utf-8')
   except UnicodeDecodeError as e:
@@ -108,7 +111,8 @@ def load_wikitext(
 
   Args:
     data_dir: Holds `wiki.train.tokens`, `wiki.valid.tokens` and
-      `wiki.test.tokens`, or a folder `wikitext-2` that does.
+      `wiki.test.tokens`, each with or without an `.xz`, or a folder
+      `wikitext-2` that does.
     vocabulary_size: Words, the unknown one included.
     sequence_length: Targets in a sequence.
 

@@ -5,6 +5,7 @@ and the compiled program.
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent import futures
 import contextlib
 import dataclasses
 import functools
@@ -27,6 +28,9 @@ from pda_fed.models import jax_language
 from pda_fed.vectorized import augmentation
 from pda_fed.vectorized import sample_level
 from pda_fed.vectorized import sample_pretraining
+
+# Batches are drawn by the host, in numpy: for small models, as slow as a step.
+_DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
 
 # What only this engine has: averaged weights.
 _AVERAGE = 'jax/average'
@@ -182,6 +186,7 @@ class CentralEngine:
     )
     self._model, self.trainer = _trainer(config.spec, self.settings, split)
     self.noise_key = vectorized.noise_key(seeds.noise)
+    self._ahead = {}
 
   def _check(self, data: central.CentralData, split: central.Split) -> None:
     """Raises unless the data are those that the settings speak of."""
@@ -239,6 +244,18 @@ class CentralEngine:
       alpha=alphas,
     )
 
+  def take_inputs(self, rounds: range) -> vectorized.StepInputs:
+    """Returns `step_inputs`, drawn while the device was busy if it can be."""
+    ahead = self._ahead.pop(rounds, None)
+    inputs = self.step_inputs(rounds) if ahead is None else ahead.result()
+    end = min(rounds.stop + len(rounds), self.config.plan.rounds)
+    following = range(rounds.stop, end)
+    # Only what was asked for last is kept, so that a resume finds nothing old.
+    self._ahead.clear()
+    if following:
+      self._ahead[following] = _DRAWING.submit(self.step_inputs, following)
+    return inputs
+
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
     metrics = []
@@ -249,7 +266,7 @@ class CentralEngine:
       state, found = self.trainer.run(
         state,
         self.data,
-        pad_rounds(self.step_inputs(rounds), room),
+        pad_rounds(self.take_inputs(rounds), room),
         len(rounds),
         self.config.plan.noise_multiplier,
         self.noise_key,

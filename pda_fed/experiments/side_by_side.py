@@ -121,7 +121,7 @@ class _Group:
 
   def _compute(self, start, first_round: int, num_rounds: int):
     rounds = range(first_round, first_round + num_rounds)
-    inputs = [engine.step_inputs(rounds) for engine in self._engines]
+    inputs = [engine.take_inputs(rounds) for engine in self._engines]
     rows = max(i.rows.shape[1] for i in inputs)
     room = max(num_rounds, self._engines[0].config.rounds_per_dispatch)
     padded = [central_engine.pad_rounds(i, room, rows) for i in inputs]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.models import initializers
 from pda_fed.models import jax_ops
 from pda_fed.models import recurrent
 
@@ -79,27 +80,16 @@ def initial_params(
   ]
   v, e, h = spec.vocabulary_size, spec.embedding_size, spec.lstm_size
 
-  def uniform(rng, shape, limit):
-    return rng.uniform(-limit, limit, shape).astype(np.float32)
-
-  def glorot(rng, shape):
-    return uniform(rng, shape, np.sqrt(6 / sum(shape)))
-
-  def orthogonal(rng, rows, columns):
-    q, r = np.linalg.qr(rng.standard_normal((columns, rows)))
-    # The signs make it uniform over orthogonal matrices.
-    return (q * np.sign(np.diag(r))).T.astype(np.float32)
-
   bias = np.zeros(4 * h, np.float32)
   bias[h : 2 * h] = 1  # Keras lets LSTMs remember at first.
   return RecurrentParams(
-    embedding=uniform(rngs[0], (v, e), 0.05),
-    lstm_kernel=glorot(rngs[1], (e, 4 * h)),
-    lstm_recurrent=orthogonal(rngs[2], h, 4 * h),
+    embedding=initializers.uniform(rngs[0], (v, e), 0.05),
+    lstm_kernel=initializers.glorot_uniform(rngs[1], (e, 4 * h)),
+    lstm_recurrent=initializers.orthogonal(rngs[2], (h, 4 * h)),
     lstm_bias=bias,
-    projection_kernel=glorot(rngs[3], (h, e)),
+    projection_kernel=initializers.glorot_uniform(rngs[3], (h, e)),
     projection_bias=np.zeros(e, np.float32),
-    logits_kernel=glorot(rngs[4], (e, v)),
+    logits_kernel=initializers.glorot_uniform(rngs[4], (e, v)),
     logits_bias=np.zeros(v, np.float32),
   )
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from data_prep import central
-from pda_fed import privacy
+from pda_fed.privacy import presets
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -71,10 +71,10 @@ def _preset_flags(name):
 
 
 @pytest.mark.parametrize(
-  'name', [n for n in privacy.PRESETS if n != 'stackoverflow']
+  'name', [n for n in presets.PRESETS if n != 'stackoverflow']
 )
 def test_presets_are_the_papers_plans(name):
-  plan = privacy.get_preset(name).plan
+  plan = presets.get_preset(name).plan
   found = _preset_flags(f'{name}.flags')
   assert float(found['noise_multiplier']) == plan.noise_multiplier
   assert float(found['batch_size']) == plan.expected_cohort
@@ -86,7 +86,7 @@ def test_presets_are_the_papers_plans(name):
 
 def test_presets_have_flags_that_exist():
   folder = _ROOT / 'scripts/presets'
-  known = _run('--helpshort').stdout + _run('--help').stdout
+  known = _run('--helpfull').stdout
   for path in folder.glob('*.flags'):
     found = _preset_flags(path.name)
     if 'dataset' in found:

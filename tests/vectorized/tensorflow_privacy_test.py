@@ -43,9 +43,9 @@ def test_clipped_sums_agree():
     losses = tf.keras.losses.sparse_categorical_crossentropy(
       labels, keras_model(images), from_logits=True
     )
-    pairs = optimizer._compute_gradients(
-      losses, keras_model.trainable_variables, tape=tape
-    )
+  pairs = optimizer._compute_gradients(
+    losses, keras_model.trainable_variables, tape=tape
+  )
   ours, _ = jax.jit(
     lambda p: per_example.clipped_sum(
       model, p, jnp.asarray(images), jnp.asarray(labels), np.ones(6), 1.0

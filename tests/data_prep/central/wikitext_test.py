@@ -1,5 +1,7 @@
 """Words, windows, and public text in private text's words."""
 
+import lzma
+
 import data_prep
 from data_prep import central
 from data_prep.central import wikitext
@@ -60,6 +62,19 @@ def test_load(folder):
   assert len(data.test) == 2
   assert data.unit == 'sequence'
   assert 'not cover' in data.caveats[0]
+
+
+def test_packed_text_is_the_same(folder):
+  plain = central.load_wikitext(folder, 4, 2)
+  for path in (folder / 'wikitext-2').iterdir():
+    content = lzma.compress(path.read_bytes())
+    path.with_name(f'{path.name}.xz').write_bytes(content)
+    path.unlink()
+  assert central.load_wikitext(folder, 4, 2).sha256 == plain.sha256
+  path = folder / 'wikitext-2' / 'wiki.test.tokens.xz'
+  path.write_bytes(path.read_bytes()[:-9])
+  with pytest.raises(data_prep.SourceError, match='tokens.xz is cut off'):
+    central.load_wikitext(folder, 4, 2)
 
 
 def test_bad_text(folder):
