@@ -23,7 +23,7 @@ run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them
 	  --output_dir=$(USERS) --synthetic_users=2000 --synthetic_words=1000 \
 	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
 	@$(PY) -m scripts.compare --output_dir=out/laptop --seeds=$(SEEDS) \
-	  --num_processes=3 -- --data_dir=$(USERS) \
+	  --num_processes=2 -- --data_dir=$(USERS) \
 	  --flagfile=scripts/presets/laptop.flags $(ARGS)
 
 lint: setup  ## Check style with ruff.
