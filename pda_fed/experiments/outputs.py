@@ -223,9 +223,11 @@ class RunFolder:
       {**old, 'engine': new['engine']} if changes else old, new
     )
     if lines:
+      only_engine = {**old, 'engine': new['engine']} == new
       raise errors.OutputError(
         f'{self.path} holds a run with other settings: {"; ".join(lines)}. Give'
-        ' these settings again, or another --output_dir.'
+        ' these settings again, or another --output_dir'
+        + (', or --change_engine.' if only_engine else '.')
       )
     if changes:
       self._change_engine(old['engine'], config)
