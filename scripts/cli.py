@@ -65,6 +65,11 @@ def presets() -> list[str]:
   return sorted(path.name for path in folder.glob('*.flags'))
 
 
+def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
+  """Returns what to say of a flag file that cannot be opened."""
+  return f'{error}. The presets in scripts/presets: {", ".join(presets())}'
+
+
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   # Bazel starts programs in a folder of its own, and says where the user is.
   # Before the flags: a --flagfile is looked for there.
@@ -72,7 +77,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(list(argv))
   except flags.CantOpenFlagFileError as e:
-    fail(f'{e}. The presets in scripts/presets: {", ".join(presets())}')
+    fail(no_flag_file(e))
   except flags.Error as e:
     fail(f'{e} (--help lists the flags)')
 

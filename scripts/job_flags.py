@@ -4,11 +4,14 @@ import importlib.util
 import pathlib
 import shlex
 import sys
-from typing import Optional
+from typing import Any, Optional
 
 from absl import flags
+from pda_fed.experiments import errors
+from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import outputs
+from scripts import cli
 
 try:
   import tqdm
@@ -161,6 +164,40 @@ def run(
       file=sys.stderr,
     )
   return failures
+
+
+def expanded(arguments: list[str]) -> list[str]:
+  """Returns arguments with those of their flag files in place.
+
+  Raises:
+    ValueError: If a flag file cannot be opened; the message lists the presets.
+  """
+  try:
+    return flags.FLAGS.read_flags_from_files(arguments, force_gnu=False)
+  except flags.CantOpenFlagFileError as e:
+    raise ValueError(cli.no_flag_file(e)) from e
+
+
+def refuse_others(path: pathlib.Path, content: dict[str, Any]) -> None:
+  """Notes what a folder is for; raises if it is noted to be for another thing.
+
+  Args:
+    path: Of the note, in the folder.
+    content: JSON values.
+
+  Raises:
+    OutputError: With the difference.
+  """
+  if path.exists():
+    lines = outputs.differences(files.read_json(path), content)
+    if lines:
+      raise errors.OutputError(
+        f'{path.parent} holds results for other flags: {"; ".join(lines)}. Give'
+        ' these again, or another --output_dir.'
+      )
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_json(path, content)
 
 
 def refuse(arguments: list[str], reserved: dict[str, Optional[str]]) -> None:

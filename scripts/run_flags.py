@@ -1,5 +1,6 @@
 """Flags that all training binaries share, and what they have in common."""
 
+import math
 from typing import Any, Optional
 import warnings
 
@@ -193,7 +194,7 @@ def alpha(
 
 
 def train(
-  config: experiments.RunConfig, open_engine, about: dict[str, Any]
+  config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
 ) -> experiments.RunFolder:
   """Runs the loop with progress, in the folder that the flags name."""
   return experiments.train(
@@ -203,6 +204,7 @@ def train(
     warm_start_dir=_WARM_START_DIR.value,
     about=about,
     progress=experiments.create_progress(),
+    **options,
   )
 
 
@@ -220,7 +222,9 @@ def print_result(folder: experiments.RunFolder) -> None:
   shown = {n: form for n, form in shown.items() if rows[-1].get(n) is not None}
 
   def cells(values: dict[str, float]) -> list[str]:
-    return [form.format(values[n]) for n, form in shown.items()]
+    # JSON has null for what is no number.
+    found = {n: math.nan if values[n] is None else values[n] for n in shown}
+    return [form.format(found[n]) for n, form in shown.items()]
 
   def spent(row) -> str:
     epsilon = row['epsilon']

@@ -82,6 +82,11 @@ def main(arguments: list[str]) -> None:
   folder = job_flags.output_dir()
   cells = sweeping.cells(grid)
   module = job_flags.module()
+  # Finished cells are not looked at again, so that their flags must be these.
+  job_flags.refuse_others(
+    folder / 'sweep.json',
+    {'binary': module, 'flags': job_flags.expanded(arguments)},
+  )
 
   def path(cell: sweeping.Cell) -> pathlib.Path:
     return folder / 'cells' / cell.name

@@ -28,6 +28,12 @@ _DATA_DIR = flags.DEFINE_string(
 _ENGINE = flags.DEFINE_enum(
   'engine', 'tff', list(experiments.ENGINES), 'What computes.'
 )
+_CHANGE_ENGINE = flags.DEFINE_bool(
+  'change_engine',
+  False,
+  'Go on with a run of another engine, if it was stopped by Ctrl-C or SIGTERM:'
+  ' of one that was killed, rounds could be run again with other noise.',
+)
 _ROUNDS = flags.DEFINE_integer('rounds', 1600, 'T, rounds.', lower_bound=1)
 _CLIENTS_PER_ROUND = flags.DEFINE_float(
   'clients_per_round', 100, 'Expected users in a round (Poisson sampling).'
@@ -167,7 +173,12 @@ def main() -> None:
   store = data_prep.open_store(run_flags.require(_DATA_DIR))
   config = _config(store)
   stores.open_checked(config)  # Before anything is written.
-  folder = run_flags.train(config, experiments.open_engine, _about(store))
+  folder = run_flags.train(
+    config,
+    experiments.open_engine,
+    _about(store),
+    change_engine=_CHANGE_ENGINE.value,
+  )
   run_flags.print_result(folder)
 
 

@@ -73,6 +73,8 @@ def load_run(path: os.PathLike) -> Run:
 
 def is_better(metric: str, a: float, b: float) -> bool:
   """Returns whether a value of a metric is better than another."""
+  if math.isnan(a) or math.isnan(b):  # A run that diverged.
+    return not math.isnan(a)
   return a > b if metric.startswith(_ACCURACY) else a < b
 
 
@@ -152,6 +154,18 @@ class Comparison:
     return None if None in found else max(found)
 
 
+def _tested(run: Run, metric: str) -> float:
+  """A metric of the test; JSON has null for what is no number."""
+  value = run.result['test'][metric]
+  return math.nan if value is None else value
+
+
+def _stdev(values: Sequence[float]) -> float:
+  if not all(map(math.isfinite, values)):
+    return math.nan
+  return statistics.stdev(values)
+
+
 def compare(
   runs: Sequence[Run], metrics: Optional[Sequence[str]] = None
 ) -> Comparison:
@@ -179,7 +193,7 @@ def compare(
   metrics = check_metrics(sorted(known), metrics)
   baseline = _BASELINE if _BASELINE in by_method else next(iter(by_method))
   values = {
-    method: {m: [run.result['test'][m] for run in runs_] for m in metrics}
+    method: {m: [_tested(run, m) for run in runs_] for m in metrics}
     for method, runs_ in by_method.items()
   }
   means = {
@@ -191,10 +205,11 @@ def compare(
     mean, base = means[method][metric], means[baseline][metric]
     seeds = values[method][metric]
     rivals = [means[other][metric] for other in means]
+    has_change = method != baseline and base and math.isfinite(mean / base)
     return Score(
       mean=mean,
-      std=statistics.stdev(seeds) if len(seeds) > 1 else None,
-      change=mean / base - 1 if method != baseline and base else None,
+      std=_stdev(seeds) if len(seeds) > 1 else None,
+      change=mean / base - 1 if has_change else None,
       best=not any(is_better(metric, rival, mean) for rival in rivals),
     )
 

@@ -44,11 +44,7 @@ def write_atomically(
       temporary.unlink(missing_ok=True)
     # Errors of writing do not say where.
     raise type(e)(e.errno, e.strerror, str(path)) from e
-  folder = os.open(path.parent, os.O_RDONLY)
-  try:
-    os.fsync(folder)
-  finally:
-    os.close(folder)
+  _sync_folder(path.parent)
 
 
 def write_json(path: os.PathLike, value: Any, *, mode: int = 0o666) -> None:
@@ -80,6 +76,22 @@ def read_json(path: os.PathLike) -> Any:
     return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
   except (OSError, ValueError) as e:
     raise errors.OutputError(f'{path} cannot be read: {e}.') from e
+
+
+def remove(path: os.PathLike) -> None:
+  """Removes a file, if it is there, so that no crash brings it back."""
+  path = pathlib.Path(path)
+  if path.exists():
+    path.unlink()
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
 
 
 def remove_temporaries(folder: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ have had. Rounds depend on the seeds and their number alone, and rows live in
 the checkpoints; metrics.csv is written from them.
 """
 
+import bisect
 from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
@@ -21,6 +22,7 @@ from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import epsilons
+from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 from pda_fed.experiments import progress as progress_lib
 from pda_fed.experiments import signals
@@ -104,6 +106,7 @@ class _Run:
     """Goes on to the end, and returns the result."""
     if not self._resume():
       self._start(warm_start_dir)
+    self._folder.mark_running()
     total = self._config.plan.rounds
     self._progress.start(self._done, total)
     if not self._record.rows:
@@ -144,6 +147,13 @@ class _Run:
     checkpoint = self._checkpoints.latest()
     if checkpoint is None:
       return False
+    first = self._folder.first_round_of_engine()
+    if checkpoint.round_num < first:
+      raise errors.CheckpointError(
+        f'No checkpoint is whole since the run changed its engine after round'
+        f' {first}. The newest that is, of round {checkpoint.round_num}, cannot'
+        ' be gone on with: rounds would be run again with other noise.'
+      )
     self._record = _Record(**checkpoint.record)
     self._done = checkpoint.round_num
     self._state = self._engine.from_arrays(checkpoint.arrays, self._done)
@@ -174,7 +184,16 @@ class _Run:
     self._record.seconds += time.monotonic() - started
     self._record.pending += metrics
     self._done = stop
-    self._progress.rounds(self._done, metrics[-1])
+    self._progress.rounds(
+      self._done, {**metrics[-1], 'epsilon': self._epsilon_bound()}
+    )
+
+  def _epsilon_bound(self) -> Optional[float]:
+    """Epsilon of the next evaluated round: never less than was spent."""
+    if self._epsilons is None:
+      return None
+    place = bisect.bisect_left(self._evaluated, self._done)
+    return self._epsilons[self._evaluated[place]]
 
   def _evaluate(self) -> None:
     metrics = self._engine.evaluate(
@@ -213,6 +232,8 @@ class _Run:
       return
     if self._checkpoints.last_round() != self._done:
       self._save()
+    if self._done < self._config.plan.rounds:
+      self._folder.mark_stopped(self._done)
     self._stop.raise_if_stopped(f'saved after round {self._done}. {_AGAIN}')
 
   def _result(self) -> dict[str, Any]:
@@ -247,6 +268,12 @@ def _is_finished(
   return result['test'] is not None or not config.final_test
 
 
+def _forget_seeds(folder: outputs.RunFolder) -> None:
+  result = folder.read_result()
+  if result['test'] is not None:  # Else the test may still be asked for.
+    folder.forget_seeds()
+
+
 def train(
   config: config_lib.RunConfig,
   open_engine: OpenEngine,
@@ -254,6 +281,7 @@ def train(
   *,
   warm_start_dir: Optional[os.PathLike] = None,
   about: Optional[dict[str, Any]] = None,
+  change_engine: bool = False,
   progress: Optional[progress_lib.Progress] = None,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end, from its start or from where it was left.
@@ -272,6 +300,9 @@ def train(
     warm_start_dir: Where warm starts are kept, to be shared; by default
       `warm_start` beside `output_dir`.
     about: What else config.json should say; JSON values.
+    change_engine: Whether a run of another engine may be gone on with; only
+      one that was stopped by a signal is, so that no round is run twice with
+      different noise.
     progress: What is shown; by default nothing.
 
   Returns:
@@ -287,10 +318,13 @@ def train(
     warm_start_dir = output_dir.parent / 'warm_start'
   progress = progress or progress_lib.Progress()
   with (
-    outputs.RunFolder.open(output_dir, config, about or {}) as folder,
+    outputs.RunFolder.open(
+      output_dir, config, about or {}, change_engine=change_engine
+    ) as folder,
     signals.StopSignals() as stop,
   ):
     if _is_finished(folder.read_result(), config):
+      _forget_seeds(folder)  # Killed just before it, a run has kept them.
       return folder
     with open_engine(config, folder.seeds(config.seed)) as engine:
       run = _Run(config, folder, engine, stop, progress)
@@ -300,6 +334,5 @@ def train(
         progress.close()
         run.close()
     folder.write_result(result)
-    if result['test'] is not None:  # Else the test may still be asked for.
-      folder.forget_seeds()
+    _forget_seeds(folder)
     return folder

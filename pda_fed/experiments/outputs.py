@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shlex
 import sys
 from typing import Any, Optional
@@ -38,9 +39,11 @@ CONFIG = 'config.json'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
+_STOPPED = 'stopped.json'
 _LOCK = '.lock'
-# What may lie in a folder that holds no run yet.
-_HARMLESS = frozenset({_LOCK})
+# What may lie in a folder that holds no run yet: our lock, and what is left of
+# writers that were killed.
+_HARMLESS = re.compile(rf'{re.escape(_LOCK)}|\.{re.escape(CONFIG)}\.tmp-\d+')
 
 _LIBRARIES = (
   'dp-accounting',
@@ -61,6 +64,9 @@ _FIRST_COLUMNS = (
   'accuracy',
   'accuracy_with_oov',
   'perplexity',
+  'seconds',
+  'clients',
+  'non_finite_clients',
 )
 
 
@@ -148,6 +154,8 @@ class RunFolder:
     path: os.PathLike,
     config: config_lib.RunConfig,
     about: dict[str, Any],
+    *,
+    change_engine: bool = False,
   ) -> Iterator['RunFolder']:
     """Takes a folder for a run, or for going on with the run that it holds.
 
@@ -155,12 +163,15 @@ class RunFolder:
       path: Made if need be.
       config: The run's settings.
       about: What else config.json should say; JSON values.
+      change_engine: Whether a run that was stopped may go on with another
+        engine.
 
     Yields:
       The folder, which no other process can take meanwhile.
 
     Raises:
-      OutputError: If it holds something else, or a run with other settings.
+      OutputError: If it holds something else, or a run with other settings, or
+        one that may not change its engine.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
@@ -174,8 +185,9 @@ class RunFolder:
           f'Another process is running the experiment in {path}.'
         ) from e
       folder = cls(path)
+      folder._check(config, change_engine)
+      # Not before: in a folder of others they are not ours.
       files.remove_temporaries(path)
-      folder._check(config)
       if not (path / CONFIG).exists():
         folder._write_config(config, about)
       yield folder
@@ -188,9 +200,10 @@ class RunFolder:
   def tensorboard_path(self) -> pathlib.Path:
     return self.path / 'tensorboard'
 
-  def _check(self, config: config_lib.RunConfig) -> None:
+  def _check(self, config: config_lib.RunConfig, change_engine: bool) -> None:
     if not (self.path / CONFIG).exists():
-      strangers = {p.name for p in self.path.iterdir()} - _HARMLESS
+      names = [p.name for p in self.path.iterdir()]
+      strangers = [n for n in names if not _HARMLESS.fullmatch(n)]
       if strangers:
         raise errors.OutputError(
           f'output_dir {self.path} must be empty or hold this experiment. Found'
@@ -205,12 +218,61 @@ class RunFolder:
         f'rounds must be at least {done}, which are done in {self.path}. Found'
         f' {config.plan.rounds}.'
       )
-    lines = differences(old, new)
+    changes = change_engine and old['engine'] != new['engine']
+    lines = differences(
+      {**old, 'engine': new['engine']} if changes else old, new
+    )
     if lines:
+      only_engine = {**old, 'engine': new['engine']} == new
       raise errors.OutputError(
         f'{self.path} holds a run with other settings: {"; ".join(lines)}. Give'
-        ' these settings again, or another --output_dir.'
+        ' these settings again, or another --output_dir'
+        + (', or --change_engine.' if only_engine else '.')
       )
+    if changes:
+      self._change_engine(old['engine'], config)
+
+  def _change_engine(self, old: str, config: config_lib.RunConfig) -> None:
+    """Lets a run go on with another engine, if no round is run twice.
+
+    Engines draw other noise for the same round. Of a run that was killed, some
+    rounds after the checkpoint were run, and seen perhaps: running these again
+    with other noise would be a second look at their users, which epsilon does
+    not cover.
+    """
+    checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
+    done = checkpoint.round_num if checkpoint is not None else 0
+    is_new = checkpoint is None and not (self.path / _METRICS).exists()
+    if not is_new and self._stopped_after() != done:
+      raise errors.OutputError(
+        f'The run in {self.path} must have been stopped by Ctrl-C or SIGTERM to'
+        f' go on with another engine. Found one that was killed or has ended:'
+        f' rounds after {done}, where it would go on, may have been run, and'
+        f' may not be run again with other noise. Go on with --engine={old},'
+        ' and stop that.'
+      )
+    content = self.read_config()
+    engines = content.get('engines', [{'engine': old, 'first_round': 0}])
+    engines.append({'engine': config.engine, 'first_round': done})
+    content |= {'settings': config.settings(), 'engines': engines}
+    files.write_json(self.path / CONFIG, content)
+
+  def first_round_of_engine(self) -> int:
+    """Returns the round from which on the run has the engine that it has."""
+    engines = self.read_config().get('engines')
+    return engines[-1]['first_round'] if engines else 0
+
+  def _stopped_after(self) -> Optional[int]:
+    path = self.path / _STOPPED
+    return files.read_json(path)['round'] if path.exists() else None
+
+  def mark_stopped(self, round_num: int) -> None:
+    """Notes that no round was run after this one, which is saved."""
+    files.write_json(self.path / _STOPPED, {'round': round_num})
+
+  def mark_running(self) -> None:
+    """Notes that rounds are run; call it before the first."""
+    files.remove(self.path / _STOPPED)
 
   def _write_config(
     self, config: config_lib.RunConfig, about: dict[str, Any]
@@ -270,7 +332,7 @@ class RunFolder:
 
   def forget_seeds(self) -> None:
     """Removes the seeds of a run that has ended."""
-    (self.path / _SEEDS).unlink(missing_ok=True)
+    files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
     """Writes metrics.csv anew."""

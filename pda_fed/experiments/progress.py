@@ -1,24 +1,27 @@
 """What a run shows while it runs: a bar on a terminal, else plain lines."""
 
+import functools
 import sys
 import time
 from typing import Any, Optional, TextIO
+
+from pda_fed import privacy
 
 # Plain lines come at most this often, the first and the last ones aside.
 _SECONDS_PER_LINE = 10.0
 
 _FORMATS = {
-  'train_loss': ('train loss', '{:.3f}'),
-  'loss': ('loss', '{:.3f}'),
-  'accuracy': ('accuracy', '{:.1%}'),
-  'epsilon': ('epsilon', '{:.3g}'),
-  'alpha': ('alpha', '{:.3f}'),
+  'train_loss': ('train loss', '{:.3f}'.format),
+  'loss': ('loss', '{:.3f}'.format),
+  'accuracy': ('accuracy', '{:.1%}'.format),
+  'epsilon': ('epsilon', functools.partial(privacy.round_up, digits=3)),
+  'alpha': ('alpha', '{:.3f}'.format),
 }
 
 
 def _describe(values: dict[str, Any]) -> dict[str, str]:
   return {
-    title: form.format(values[name])
+    title: form(values[name])
     for name, (title, form) in _FORMATS.items()
     if values.get(name) is not None
   }

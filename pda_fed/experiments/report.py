@@ -108,7 +108,15 @@ def _privacy(comparison: comparison_lib.Comparison) -> str:
         ] = None
       for note in (run.config['noise'], *run.config.get('caveats', [])):
         notes[note] = None
-  if sum(len(runs) for runs in comparison.runs.values()) > 1:
+  seeds = [run.result['seed'] for r in comparison.runs.values() for run in r]
+  given = [seed for seed in seeds if seed is not None]
+  if len(set(given)) < len(given):
+    notes[
+      'Each guarantee is for one run alone. Runs of one seed share their noise:'
+      ' who sees several of them can take it off. Tables over methods and seeds'
+      ' are for simulations.'
+    ] = None
+  elif len(seeds) > 1:
     notes[
       'Each guarantee is for one run. Publishing several runs on the same data'
       ' costs as much as all of them: tables over methods and seeds are for'

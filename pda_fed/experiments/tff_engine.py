@@ -132,7 +132,7 @@ class TffEngine:
       [self._dataset('private', i, self._config.batch_size) for i in cohort],
     )
     clients = output.metrics['client_work']
-    found = {'clients': len(cohort)}
+    found = {'clients': len(cohort), 'non_finite_clients': 0.0}
     if len(cohort):
       found['train_loss'] = float(clients['train']['token_loss'])
       found['non_finite_clients'] = float(clients['num_non_finite'])

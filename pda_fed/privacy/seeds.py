@@ -112,6 +112,7 @@ class SeedStreams:
     if self.reproducible:
       return (
         'The noise of this run follows from its seed: whoever knows the seed'
-        ' can take the noise off. The guarantee holds against those who do not.'
+        ' can take the noise off. The guarantee holds against those who do not,'
+        ' and see no other run of that seed, which shares the noise.'
       )
     return 'The noise of this run was drawn from a fresh secret seed.'

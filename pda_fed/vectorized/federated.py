@@ -309,7 +309,8 @@ def build_rounds(
     # What a call returns is on all devices; what it gets must be, too, or the
     # second call would be compiled again.
     state = devices_lib.replicate(state, devices)
-    return compiled(state, inputs, num_rounds, key_data)
+    with rounds_lib.lasting_noise():
+      return compiled(state, inputs, num_rounds, key_data)
 
   return run_on_devices
 

@@ -274,9 +274,10 @@ class SampleTrainer:
     Returns:
       The new state, and metrics, each of one number a step.
     """
-    return self._one(
-      state, data, inputs, num_rounds, noise_multiplier, key_data
-    )
+    with rounds_lib.lasting_noise():
+      return self._one(
+        state, data, inputs, num_rounds, noise_multiplier, key_data
+      )
 
   def run_side_by_side(self, state, data, inputs, num_rounds, noise, key_data):
     """Does what `run` does for several runs at once.
@@ -293,7 +294,8 @@ class SampleTrainer:
     Returns:
       State and metrics, with the axis of runs.
     """
-    return self._many(state, data, inputs, num_rounds, noise, key_data)
+    with rounds_lib.lasting_noise():
+      return self._many(state, data, inputs, num_rounds, noise, key_data)
 
   def _run(self, state, data, inputs, num_rounds, noise_multiplier, key_data):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')

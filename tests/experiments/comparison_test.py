@@ -110,6 +110,35 @@ def test_epsilon_of_no_noise_and_of_no_accountant():
   assert 'was not computed' in report.build_page(found, {}, 'command')
 
 
+def test_a_run_that_diverged_is_the_worst(tmp_path):
+  # JSON has null for what is no number.
+  runs = [
+    _run('cold', 0, 0.1, None),
+    _run('warm', 0, 0.1, 90.0),
+    _run('warm', 1, 0.1, None),
+    _run('pda', 0, 0.1, 100.0),
+  ]
+  found = comparison.compare(runs)
+  scores = {m: s['perplexity'] for m, s in found.scores.items()}
+  assert [m for m, s in scores.items() if s.best] == ['pda']
+  assert math.isnan(scores['warm'].mean) and math.isnan(scores['warm'].std)
+  assert scores['pda'].change is None
+  assert 'nan' in comparison.as_text(found)
+  drawn = figures.draw_comparison(found, tmp_path)
+  report.build_page(found, drawn, 'command')
+
+
+def test_shared_noise_is_said():
+  def page(*runs):
+    return report.build_page(comparison.compare(runs), {}, 'command')
+
+  shared = 'Runs of one seed share their noise'
+  assert shared in page(_run('cold', 0, 0.1, 9.0), _run('warm', 0, 0.1, 9.0))
+  apart = page(_run('cold', 0, 0.1, 9.0), _run('cold', 1, 0.1, 9.0))
+  assert shared not in apart
+  assert 'costs as much as all of them' in apart
+
+
 def test_unknown_metrics_are_listed():
   with pytest.raises(
     ValueError, match="among accuracy, loss, perplexity. Found 'bleu'"

@@ -1,6 +1,7 @@
 """The loop, with an engine of a few lines."""
 
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from pda_fed.experiments import checkpoints
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import loop
 from pda_fed.experiments import outputs
+from pda_fed.experiments import progress
 import pytest
 
 from tests import fake_engine
@@ -321,6 +323,140 @@ def test_folders_of_others_are_refused(tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(experiments.OutputError, match='is not a folder'):
     _train(tmp_path / 'file')
+
+
+def test_folders_of_others_stay_as_they_are(tmp_path):
+  theirs = tmp_path / '.notes.tmp-1'
+  theirs.touch()
+  with pytest.raises(experiments.OutputError, match='must be empty'):
+    _train(tmp_path)
+  assert theirs.exists()
+
+
+def _stopped_at(round_num, kind=fake_engine.FakeEngine, how=signal.SIGTERM):
+  """An opener of an engine that is stopped, or fails, in a round."""
+
+  class Stopped(kind):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == round_num:
+        if how is None:
+          raise KeyboardInterrupt
+        os.kill(os.getpid(), how)
+      return super().run_rounds(state, first_round, num_rounds)
+
+  return fake_engine.Opener(Stopped)
+
+
+class TestAnotherEngine:
+  """The engines draw other noise for the same round."""
+
+  _OLD = fake_engine.make_config()
+  _NEW = fake_engine.make_config(engine='other')
+
+  def test_goes_on_after_a_stop(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    with pytest.raises(experiments.OutputError, match='or --change_engine'):
+      _train(tmp_path / 'run', self._NEW)
+    folder, engine = _train(tmp_path / 'run', self._NEW, change_engine=True)
+    assert engine.rounds_run == [5, 6, 7, 8, 9]
+    config = folder.read_config()
+    assert config['settings']['engine'] == 'other'
+    assert config['engines'] == [
+      {'engine': 'fake', 'first_round': 0},
+      {'engine': 'other', 'first_round': 5},
+    ]
+    assert not (folder.path / 'stopped.json').exists()
+
+  @pytest.mark.parametrize('resumed', [False, True])
+  def test_no_round_is_run_again_with_other_noise(self, tmp_path, resumed):
+    if resumed:  # What a stop has noted does not hold any longer.
+      with pytest.raises(base_errors.StoppedError):
+        experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    with pytest.raises(KeyboardInterrupt):
+      experiments.train(self._OLD, _stopped_at(8, how=None), tmp_path / 'run')
+    with pytest.raises(experiments.OutputError, match='rounds after 6.* may'):
+      _train(tmp_path / 'run', self._NEW, change_engine=True)
+    _, engine = _train(tmp_path / 'run', self._OLD, change_engine=True)
+    assert engine.rounds_run == [6, 7, 8, 9]
+
+  def test_a_damaged_checkpoint_is_no_way_around_it(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    newest = max((tmp_path / 'run' / 'checkpoints').iterdir())
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:100])
+    with (
+      pytest.warns(UserWarning, match='one before it'),
+      pytest.raises(experiments.OutputError, match='rounds after 3'),
+    ):
+      _train(tmp_path / 'run', self._NEW, change_engine=True)
+    newest.write_bytes(whole)
+    opener = _stopped_at(5, how=None)
+    with pytest.raises(KeyboardInterrupt):
+      experiments.train(self._NEW, opener, tmp_path / 'run', change_engine=True)
+    newest.write_bytes(whole[:100])
+    with (
+      pytest.warns(UserWarning, match='one before it'),
+      pytest.raises(experiments.CheckpointError, match='after round 5'),
+    ):
+      _train(tmp_path / 'run', self._NEW)
+
+  def test_other_settings_are_refused_all_the_same(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    other = dataclasses.replace(self._NEW, seed=1)
+    with pytest.raises(experiments.OutputError, match='settings: seed: 0 -> 1'):
+      _train(tmp_path / 'run', other, change_engine=True)
+
+  def test_before_the_first_round(self, tmp_path):
+    class Signalled(fake_engine.FakeEngine):
+      def pretrain(self, on_epoch=None):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().pretrain(on_epoch)
+
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(
+        self._OLD, fake_engine.Opener(Signalled), tmp_path / 'run'
+      )
+    folder, _ = _train(tmp_path / 'run', self._NEW, change_engine=True)
+    assert folder.read_result()['engine'] == 'other'
+
+
+def test_a_secret_that_outlived_its_run_is_removed(tmp_path):
+  config = fake_engine.make_config(seed=None)
+  folder, engine = _train(tmp_path / 'run', config)
+  secret = folder.path / 'secret_seeds.json'
+  secret.write_text(json.dumps(engine.seeds.as_dict()))
+  _train(tmp_path / 'run', config)
+  assert not secret.exists()
+
+
+def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
+  class Shown(progress.Progress):
+    def __init__(self):
+      self.epsilons = {0: 0.0}
+
+    def rounds(self, done, metrics):
+      self.epsilons[done] = metrics['epsilon']
+
+  shown = Shown()
+  _train(tmp_path / 'run', progress=shown)
+  plan = fake_engine.make_config().plan
+  spent = epsilons.spent(plan, range(11))
+  assert all(shown.epsilons[t] >= spent[t] > 0 for t in range(1, 11))
+  assert shown.epsilons[3] == pytest.approx(spent[3])
+
+  stream = io.StringIO()
+  lines = progress.PlainProgress(stream)
+  lines.evaluated({'round': 1, 'epsilon': 4.6911})
+  assert 'epsilon 4.7' in stream.getvalue()
+
+
+def test_columns_have_one_order():
+  rows = [{'round': 1, 'alpha': 1.0, 'cosine': 0.1}, {'round': 2, 'clients': 1}]
+  text = outputs.format_csv(rows)
+  assert text.splitlines()[0] == 'round,epsilon,alpha,clients,cosine'
 
 
 def test_two_processes_in_one_folder_are_refused(tmp_path):

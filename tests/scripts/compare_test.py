@@ -158,6 +158,15 @@ class TestSweep:
     assert again.stdout == first.stdout
     assert '4 of 4 cells are finished' in again.stderr
 
+  def test_finished_cells_of_other_flags_are_refused(self, done, tmp_path):
+    _, arguments, _ = done
+    path = tmp_path / 'more.flags'
+    path.write_text('--rounds=7')
+    again = _run('sweep', *arguments, f'--flagfile={path}')
+    assert again.returncode == 2
+    assert 'holds results for other flags' in again.stderr
+    assert '--rounds=7' in again.stderr
+
   def test_unknown_metric(self, done):
     _, arguments, _ = done
     result = _run('sweep', '--metric=bleu', *arguments)
@@ -171,6 +180,10 @@ class TestSweep:
     ([], '--grid or --preset must be given'),
     (['--grid=rate'], 'grid must be flag=value'),
     (['--grid=rate=1,1'], 'each flag and value once'),
+    (
+      ['--grid=rate=1', '--', '--flagfile=scripts/presets/no.flags'],
+      'tiny.flags',
+    ),
     (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
   ],
 )

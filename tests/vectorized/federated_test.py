@@ -101,6 +101,19 @@ def test_several_rounds_in_a_call_are_the_same_rounds(noisy):
   np.testing.assert_array_equal(metrics['train_loss'], losses)
 
 
+@pytest.mark.skipif(
+  not hasattr(jax, 'threefry_partitionable'), reason='JAX has one way alone.'
+)
+def test_noise_is_the_same_whatever_the_default_of_jax(noisy):
+  # It is another one in JAX 0.4 and in 0.5: a run may go on with either.
+  found = []
+  for default in (False, True):
+    with jax.threefry_partitionable(default):
+      state, _ = noisy([_inputs(_USERS)])
+    found.append(_flat(state.params))
+  np.testing.assert_array_equal(*found)
+
+
 def test_clients_that_diverge_count_as_zero():
   settings = dataclasses.replace(_settings(), client_learning_rate=1e38)
   runner = _Runner(settings)
