@@ -66,6 +66,19 @@ def test_equal_tokens_add_up_in_the_embedding():
   np.testing.assert_allclose(actual.embedding, expected, atol=1e-7)
 
 
+@pytest.mark.parametrize('at_once', [1, 7, 64])
+def test_rows_are_summed_in_parts(at_once, monkeypatch):
+  rng = np.random.default_rng(0)
+  table = rng.standard_normal((5, 3)).astype(np.float32)
+  tokens = rng.integers(0, 5, 23)
+  rows = rng.standard_normal((23, 3)).astype(np.float32)
+  expected = table.copy()
+  np.add.at(expected, tokens, rows)
+  monkeypatch.setattr(local_training, '_TOKENS_AT_ONCE', at_once)
+  found = local_training._add_rows(table, jnp.asarray(tokens), rows)
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_clients_train_as_if_alone():
   tokens, weights = _arrays()
   updates, stats = _TRAIN(_PARAMS, tokens, weights, 3, _RATE)
