@@ -129,3 +129,19 @@ def test_bfloat16_products_keep_the_weights_in_float32():
   for a, e in zip(actual, expected, strict=True):
     assert a.dtype == jnp.float32
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
+
+
+def test_bfloat16_in_models_that_are_not_tiny():
+  # On a CPU products of other sizes are other code.
+  spec = models.RecurrentSpec(num_words=1000, embedding_size=8, lstm_size=8)
+  params = jax_recurrent.initial_params(spec, 0)
+  tokens = np.random.default_rng(0).integers(1, 1000, (1, 1, 64, 21), np.uint16)
+  weights = np.ones((1, 1, 64), np.float32)
+  expected, actual = (
+    jax.jit(functools.partial(local_training.train_clients, dtype=dtype))(
+      params, tokens, weights, 1, _RATE
+    )[0]
+    for dtype in (jnp.float32, jnp.bfloat16)
+  )
+  for a, e in zip(actual, expected, strict=True):
+    assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
