@@ -1,5 +1,6 @@
 """Flags that all training binaries share, and what they have in common."""
 
+import math
 from typing import Any, Optional
 import warnings
 
@@ -220,7 +221,9 @@ def print_result(folder: experiments.RunFolder) -> None:
   shown = {n: form for n, form in shown.items() if rows[-1].get(n) is not None}
 
   def cells(values: dict[str, float]) -> list[str]:
-    return [form.format(values[n]) for n, form in shown.items()]
+    # JSON has no infinity: a perplexity that is too large is None there.
+    found = [(values[n], form) for n, form in shown.items()]
+    return [form.format(math.inf if v is None else v) for v, form in found]
 
   def spent(row) -> str:
     epsilon = row['epsilon']
