@@ -138,10 +138,12 @@ class JaxEngine:
     """Runs rounds in one call, with smaller chunks if memory is short."""
     while True:
       try:
-        state, metrics = self._run(
+        # Not yet `state`: on a GPU memory may turn out to be short only when
+        # metrics are read, and then what was returned cannot be gone on with.
+        new_state, metrics = self._run(
           state, self._inputs(rounds, room), len(rounds), self._noise_key
         )
-        return state, {n: np.asarray(v) for n, v in metrics.items()}
+        return new_state, {n: np.asarray(v) for n, v in metrics.items()}
       except RuntimeError as e:
         if 'RESOURCE_EXHAUSTED' not in str(e) or self._clients_per_chunk == 1:
           raise

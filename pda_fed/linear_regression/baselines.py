@@ -5,10 +5,31 @@ from typing import Literal, Optional, Union
 import numpy as np
 from pda_fed import _validate
 from pda_fed import privacy
+from pda_fed.linear_regression import least_squares
 from scipy import linalg
 from scipy import sparse
 
 Noise = Literal['algorithm_1', 'tight']
+
+
+def check_target(noise: Noise, epsilon: float, delta: float) -> None:
+  """Raises unless `noise_stddev` has noise for the target.
+
+  Args:
+    noise: As for `noise_stddev`.
+    epsilon: The target.
+    delta: The target.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  _validate.one_of(('algorithm_1', 'tight'), noise=noise)
+  _validate.positive(epsilon=epsilon)
+  _validate.between(0, 1, delta=delta)
+  if noise == 'algorithm_1':  # The accountant has noise for any epsilon.
+    privacy.algorithm_1_noise_stddev(
+      lipschitz=1.0, rounds=1, epsilon=epsilon, delta=delta, population=1
+    )
 
 
 def noise_stddev(
@@ -85,11 +106,17 @@ def dp_sufficient_statistics(
     The coefficients.
 
   Raises:
-    ValueError: If a number is out of its range.
+    ValueError: If a number is out of its range or not finite, or if shapes do
+      not match.
   """
   _validate.positive(feature_norm=feature_norm, response_bound=response_bound)
-  features = sparse.csr_matrix(features, dtype=np.float64)
+  features, responses = least_squares.check_samples(features, responses)
   p = features.shape[1]
+  center = np.zeros(p) if center is None else np.asarray(center, np.float64)
+  if center.shape != (p,) or not np.isfinite(center).all():
+    raise ValueError(
+      f'center must be a vector of {p} finite numbers. Found {center!r}.'
+    )
   norms = np.sqrt(np.asarray(features.multiply(features).sum(axis=1)).ravel())
   shrink = np.minimum(1.0, feature_norm / np.maximum(norms, feature_norm))
   features = sparse.diags(shrink) @ features
@@ -107,7 +134,6 @@ def dp_sufficient_statistics(
   gram += stddev * (upper + np.triu(upper, 1).T)
   moments = features.T @ responses + stddev * rng.standard_normal(p)
   # From here on everything is post-processing.
-  center = np.zeros(p) if center is None else np.asarray(center, np.float64)
   target = moments - gram @ center
   ridge = 2 * (2 * stddev * np.sqrt(p))
   while True:

@@ -84,12 +84,15 @@ class DigitsConfig:
         f' {self.num_public} + {self.num_test}.'
       )
     _validate.positive(
-      epsilon=self.epsilon,
-      start_ridge=self.start_ridge,
-      inner_tolerance=self.inner_tolerance,
+      start_ridge=self.start_ridge, inner_tolerance=self.inner_tolerance
     )
-    _validate.between(0, 1, delta=self.delta)
-    _validate.one_of(('algorithm_1', 'tight'), noise=self.noise)
+    baselines.check_target(self.noise, self.epsilon, self.delta)
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if isinstance(value, tuple) and not 0 < len(set(value)) == len(value):
+        raise ValueError(
+          f'{field.name} must have values, none of them twice. Found {value!r}.'
+        )
     _validate.integers(0, seed=self.seed)
     for steps in self.exact_steps:
       _validate.integers(1, exact_steps=steps)

@@ -22,6 +22,45 @@ _DENSE_FROM = 0.08
 GradientFn = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 
 
+def check_samples(
+  features: Union[npt.ArrayLike, sparse.spmatrix],
+  responses: npt.ArrayLike,
+  dtype: npt.DTypeLike = np.float64,
+) -> tuple[sparse.csr_matrix, np.ndarray]:
+  """Returns samples as a CSR matrix and a vector.
+
+  A response of another shape, or a NaN, would spread from one sample to all of
+  a noised sum: no clip bounds it.
+
+  Args:
+    features: X, an (n, p) array or SciPy sparse matrix.
+    responses: The n responses y.
+    dtype: Of what is returned.
+
+  Raises:
+    ValueError: If there are no samples, if the shapes do not match or if a
+      number is not finite.
+  """
+  if not sparse.issparse(features):
+    features = np.asarray(features)
+  if features.ndim != 2 or 0 in features.shape:
+    raise ValueError(
+      'features must be a matrix with at least one row and one column. Found'
+      f' the shape {features.shape}.'
+    )
+  features = sparse.csr_matrix(features, dtype=dtype)
+  responses = np.asarray(responses, dtype)
+  if responses.shape != features.shape[:1]:
+    raise ValueError(
+      f'responses must have the shape ({features.shape[0]},). Found'
+      f' {responses.shape}.'
+    )
+  for name, values in (('features', features.data), ('responses', responses)):
+    if not np.isfinite(values).all():
+      raise ValueError(f'{name} must be finite. Found NaN or infinity.')
+  return features, responses
+
+
 class LeastSquares:
   """Private samples: their clipped gradients and their loss.
 
@@ -46,27 +85,24 @@ class LeastSquares:
         what they are off by is far below any noise that makes them private.
 
     Raises:
-      ValueError: If the shapes do not match or a number is not finite.
+      ValueError: If there are no samples, if the shapes do not match or if a
+        number is not finite.
     """
-    if not sparse.issparse(features):
-      features = np.asarray(features)
-    features = sparse.csr_matrix(features, dtype=dtype)
+    features, self._responses = check_samples(features, responses, dtype)
     self._features = features
-    self._responses = np.asarray(responses, dtype)
     self.num_samples, self.num_coefficients = features.shape
-    if self._responses.shape != (self.num_samples,):
-      raise ValueError(
-        f'responses must have the shape ({self.num_samples},). Found'
-        f' {self._responses.shape}.'
-      )
-    for name, values in (
-      ('features', features.data),
-      ('responses', self._responses),
-    ):
-      if not np.isfinite(values).all():
-        raise ValueError(f'{name} must be finite. Found NaN or infinity.')
-    squares = features.multiply(features).sum(axis=1)
-    self._norms = np.sqrt(np.asarray(squares).ravel())
+    # In float64 whatever products are in: squares of small float32 numbers lose
+    # their digits, and a norm that is too small is a clip that is too wide.
+    doubled = features.astype(np.float64)
+    squares = np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
+    # A row of zeros has no gradient, whatever its residual. One that is nearly
+    # zero counts as such: its norm is not known to any precision.
+    known = squares >= np.finfo(np.float64).tiny
+    norms = np.sqrt(np.where(known, squares, 1.0))
+    with np.errstate(
+      over='ignore'
+    ):  # An infinite bound clips nothing, rightly.
+      self._bounds = np.where(known, 1.0 / norms, 0.0).astype(dtype)
     if features.nnz > _DENSE_FROM * np.prod(features.shape):
       self._features = features.toarray()
 
@@ -87,13 +123,12 @@ class LeastSquares:
       A block of the shape of `thetas`. One sample more or less changes a column
       by at most its L.
     """
-    features, responses, norms = self._features, self._responses, self._norms
+    features, responses, bounds = self._features, self._responses, self._bounds
     if rows is not None:
-      features, responses, norms = features[rows], responses[rows], norms[rows]
+      features, responses = features[rows], responses[rows]
+      bounds = bounds[rows]
     residuals = features @ thetas.astype(features.dtype, copy=False)
     residuals -= responses[:, None]
-    # A row of zeros has no gradient, whatever its residual.
-    bounds = 1.0 / np.where(norms > 0, norms, np.inf)
     bounds = bounds[:, None] * np.asarray(clip_norms, features.dtype)
     np.clip(residuals, -bounds, bounds, out=residuals)
     return (features.T @ residuals).astype(np.float64, copy=False)
@@ -118,6 +153,9 @@ class LeastSquares:
         `plan.expected_cohort`.
       seed: Of the cohorts.
 
+    Returns:
+      A function that refuses steps beyond those that the plan pays for.
+
     Raises:
       ValueError: If the plan is for another number of samples.
     """
@@ -130,6 +168,11 @@ class LeastSquares:
     def gradient(
       thetas: np.ndarray, step: int, clip_norms: np.ndarray
     ) -> np.ndarray:
+      if step >= plan.rounds:
+        raise ValueError(
+          f'step must be less than {plan.rounds}, the rounds that the plan pays'
+          f' for. Found {step!r}.'
+        )
       rows = plan.cohort(step, seed)
       total = self.clipped_gradient(thetas, clip_norms, rows)
       # How many there are is private: only their expectation may divide.

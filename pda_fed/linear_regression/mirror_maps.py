@@ -21,6 +21,9 @@ from pda_fed import schedules
 from pda_fed.linear_regression import constraints
 from scipy import optimize
 
+# Of the multiplier of a ball that a strictly convex Psi never needs.
+_MAX_MULTIPLIER = 1e30
+
 
 class MirrorMap(Protocol):
   """What `mirror_descent` uses of a mirror map.
@@ -225,8 +228,13 @@ class SmoothMirrorMap:
       return float(np.linalg.norm(solution)) - radius
 
     high = 1.0
-    while excess(high) > 0:
+    while not excess(high) <= 0:
       high *= 4.0
+      if high > _MAX_MULTIPLIER:
+        raise ValueError(
+          'value must be strictly convex and gradient its gradient: no step'
+          f' within the radius was found. Found {radius!r} for radius.'
+        )
     multiplier = optimize.brentq(excess, 0.0, high, xtol=1e-14)
     theta = self._minimize(theta, target, multiplier, max_iterations)
     return constraints.project_onto_ball(theta, radius)

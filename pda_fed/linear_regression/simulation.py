@@ -80,13 +80,17 @@ class SimulationConfig:
       value = getattr(self, field.name)
       if isinstance(value, tuple) and not value:
         raise ValueError(f'{field.name} must not be empty. Found ().')
+      # The same setting or trial twice would count as two.
+      if isinstance(value, tuple) and len(set(value)) < len(value):
+        raise ValueError(
+          f'{field.name} must not repeat a value. Found {value!r}.'
+        )
     for p in self.dimensions:
       _validate.integers(200, dimensions=p)
     _validate.integers(2, num_trials=self.num_trials)
     _validate.integers(1, num_private=self.num_private)
-    _validate.positive(public_factor=self.public_factor, epsilon=self.epsilon)
-    _validate.between(0, 1, delta=self.delta)
-    _validate.one_of(('algorithm_1', 'tight'), noise=self.noise)
+    _validate.positive(public_factor=self.public_factor)
+    baselines.check_target(self.noise, self.epsilon, self.delta)
     for name in (
       'learning_rates',
       'mirror_learning_rates',

@@ -39,7 +39,8 @@ class TrialStore:
     self._trials.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(dataclasses.asdict(config)))
     path = self._folder / 'config.json'
-    if path.exists():
+    # Settings without a trial bind nobody: a run that failed leaves them.
+    if path.exists() and any(self._trials.glob('p*.json')):
       found = json.loads(path.read_text())
       different = [
         f'{name}: {found.get(name)!r} there, {value!r} now'

@@ -12,32 +12,46 @@ import jax
 import jax.numpy as jnp
 
 
+def _contract(
+  a: jax.Array, b: jax.Array, a_axes: tuple[int, ...], b_axes: tuple[int, ...]
+) -> jax.Array:
+  """A product over pairs of axes, summed in float32."""
+  if jax.default_backend() == 'cpu':
+    # XLA for CPUs has no products of larger bfloat16 matrices; those of the
+    # same numbers in float32 are the same.
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+  return jax.lax.dot_general(
+    a, b, ((a_axes, b_axes), ((), ())), preferred_element_type=jnp.float32
+  )
+
+
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
   """A product over a's last and b's first axis, summed in float32."""
-  return jax.lax.dot_general(
-    a,
-    b,
-    (((a.ndim - 1,), (0,)), ((), ())),
-    preferred_element_type=jnp.float32,
-  )
+  return _contract(a, b, (a.ndim - 1,), (0,))
+
+
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+  """A product over a's last and b's first axis, in their own dtype.
+
+  Args:
+    a: Any number of axes.
+    b: As many rows as `a` has columns, and the same dtype.
+  """
+  if jax.default_backend() == 'cpu':
+    return _dot(a, b).astype(a.dtype)
+  # Elsewhere as it is: the derivatives, too, are then products in that dtype.
+  return jnp.dot(a, b)
 
 
 def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
   """A product over the last axes of both, summed in float32."""
-  return jax.lax.dot_general(
-    a,
-    b,
-    (((a.ndim - 1,), (b.ndim - 1,)), ((), ())),
-    preferred_element_type=jnp.float32,
-  )
+  return _contract(a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
 def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
   """The sum of outer products over all axes but the last."""
   axes = tuple(range(a.ndim - 1))
-  return jax.lax.dot_general(
-    a, b, ((axes, axes), ((), ())), preferred_element_type=jnp.float32
-  )
+  return _contract(a, b, axes, axes)
 
 
 def _scan(step, start, inputs, reverse=False):

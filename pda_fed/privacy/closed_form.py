@@ -20,7 +20,9 @@ def algorithm_1_noise_stddev(
 
   It keeps (epsilon, delta) for the addition or removal of an example and
   epsilon up to 8 log(1/delta): the steps are rho-zCDP for rho = epsilon^2 / (16
-  log(1/delta)), and rho + 2 sqrt(rho log(1/delta)) is then at most epsilon.
+  log(1/delta)), and rho + 2 sqrt(rho log(1/delta)) is then at most epsilon. The
+  n of the mean is taken as known to all, and the same with and without that
+  example: it is the sum that may not tell.
 
   Args:
     lipschitz: L.

@@ -16,6 +16,10 @@ from pda_fed.models import jax_recurrent
 
 _Params = jax_recurrent.RecurrentParams
 
+# Tokens whose rows are summed in one product: its other factor has as many rows
+# and, for columns, all tokens of a batch.
+_TOKENS_AT_ONCE = 2048
+
 
 class LocalStats(NamedTuple):
   """Training metrics of a client, as sums, at the weights each batch met.
@@ -47,8 +51,19 @@ def _add_rows(
     tokens: [n].
     rows: [n, embedding].
   """
-  same = (tokens[:, None] == tokens[None, :]).astype(rows.dtype)
-  summed = jnp.dot(same, rows, precision=jax.lax.Precision.HIGHEST)
+
+  def sum_of(some: jax.Array) -> jax.Array:
+    same = (some[:, None] == tokens[None, :]).astype(rows.dtype)
+    return jnp.dot(same, rows, precision=jax.lax.Precision.HIGHEST)
+
+  size = tokens.shape[0]
+  if size <= _TOKENS_AT_ONCE:
+    summed = sum_of(tokens)
+  else:
+    # A public batch may be of many users: no matrix of all pairs of its tokens.
+    padded = jnp.pad(tokens, (0, -size % _TOKENS_AT_ONCE), constant_values=-1)
+    blocks = jax.lax.map(sum_of, padded.reshape(-1, _TOKENS_AT_ONCE))
+    summed = blocks.reshape(-1, rows.shape[1])[:size]
   table = jnp.asarray(table)
   return table.at[tokens].set(table[tokens] + summed)
 

@@ -137,7 +137,15 @@ def test_diverging_runs_stop_with_the_round(store):
     engine.run_rounds(engine.initialize(), 0, 2)
 
 
-def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch):
+class _OutOfMemory:
+  """A metric of a program that failed after its call had returned."""
+
+  def __array__(self, *args, **kwargs):
+    raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+
+@pytest.mark.parametrize('late', [False, True])
+def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
   config = _config(store, clients_per_chunk=4, method='warm', alpha=None)
   engine = _engine(config)
   expected, _ = engine.run_rounds(engine.initialize(), 0, 1)
@@ -145,6 +153,8 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch):
 
   def short_of_memory(state, inputs, *args):
     sizes.append(inputs.private.tokens.shape[3])
+    if sizes[-1] > 1 and late:
+      return None, {'clients': _OutOfMemory()}
     if sizes[-1] > 1:
       raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
     return run(state, inputs, *args)

@@ -67,6 +67,30 @@ def test_noise(noise):
   assert found == function(lipschitz=2.0, **settings)
 
 
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    # Broadcast against a vector of noise, it would come out p times, each time
+    # with the same noise.
+    (lambda x, y: {'responses': y[:, None]}, r'responses .*\(10,\).*\(10, 1\)'),
+    (lambda x, y: {'responses': y[:3]}, r'responses .* Found \(3,\)'),
+    (lambda x, y: {'responses': y * np.nan}, 'responses must be finite'),
+    (lambda x, y: {'features': x * np.nan}, 'features must be finite'),
+    (lambda x, y: {'features': x * np.inf}, 'features must be finite'),
+    (lambda x, y: {'center': np.zeros(2)}, 'center must be a vector of 3'),
+    (lambda x, y: {'center': np.full(3, np.nan)}, 'center must be a vector'),
+  ],
+)
+def test_samples_that_no_clip_bounds(change, message):
+  features, responses, _ = _samples(10)
+  arguments = {'features': features, 'responses': responses}
+  arguments |= change(features, responses)
+  with pytest.raises(ValueError, match=message):
+    baselines.dp_sufficient_statistics(
+      **arguments, rng=np.random.default_rng(0), **_TARGET, **_BOUNDS
+    )
+
+
 def test_bad_arguments():
   with pytest.raises(ValueError, match="noise must be one of .*'none'"):
     baselines.noise_stddev(

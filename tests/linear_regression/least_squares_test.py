@@ -77,6 +77,8 @@ def test_stochastic_gradients_are_over_the_expected_cohort():
   assert not samples.clipped_gradient(theta, 0.5, np.array([], int)).any()
   with pytest.raises(ValueError, match='population must be .* 19'):
     least_squares.LeastSquares(features[1:], responses[1:]).stochastic(plan, 0)
+  with pytest.raises(ValueError, match='step must be less than 50'):
+    gradient_fn(theta, 50, 0.5)
 
 
 def test_float32():
@@ -92,6 +94,16 @@ def test_float32():
     np.testing.assert_allclose(function(rounded), function(exact), rtol=1e-5)
 
 
+@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+@pytest.mark.parametrize('size', [4.5e-23, 1e-40, 1e-160, 2.5e-162, 0.0, 1e18])
+def test_features_of_any_size_are_clipped(size, dtype):
+  # Squares of these features have few digits or none, in one type or the other.
+  response = 1e38 if dtype == np.float32 else 1e300
+  samples = least_squares.LeastSquares([[size] * 4], [response], dtype=dtype)
+  gradient = samples.clipped_gradient(np.zeros((4, 1)), 1.0)
+  assert np.linalg.norm(gradient) <= 1 + 1e-6
+
+
 def test_mean_squared_error():
   samples = least_squares.LeastSquares([[1.0, 0.0], [0.0, 2.0]], [1.0, 1.0])
   thetas = np.array([[1.0, 0.0], [0.5, 0.0]])
@@ -105,3 +117,7 @@ def test_bad_data():
     least_squares.LeastSquares([[np.nan]], [1.0])
   with pytest.raises(ValueError, match='responses must be finite'):
     least_squares.LeastSquares([[1.0]], [np.inf])
+  with pytest.raises(ValueError, match=r'at least one row.* Found .*\(0, 2\)'):
+    least_squares.LeastSquares(np.zeros((0, 2)), [])
+  with pytest.raises(ValueError, match=r'must be a matrix .* Found .*\(3,\)'):
+    least_squares.LeastSquares(np.ones(3), np.ones(3))

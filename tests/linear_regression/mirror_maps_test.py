@@ -126,6 +126,16 @@ def test_wrong_gradients_are_found_in_debug_mode():
     mirror_maps.check_gradient(value, lambda t: t[:2], np.zeros(3))
 
 
+def test_a_concave_map_has_no_step():
+  psi = mirror_maps.SmoothMirrorMap(
+    lambda t: -(t @ t) / 2, lambda t: -t, num_coefficients=2, max_iterations=5
+  )
+  ball = constraints.ConstraintSet(radius=1.0)
+  with np.errstate(all='ignore'):
+    with pytest.raises(ValueError, match='value must be strictly convex'):
+      psi.step(np.ones(2), np.ones(2), 0.1, ball)
+
+
 def test_bad_arguments():
   with pytest.raises(ValueError, match='learning_rate must be positive'):
     _exponential().step(np.zeros(3), np.zeros(3), 0.0)

@@ -167,8 +167,11 @@ def test_store_round_trip(trials, tmp_path):
   assert names == ['config.json', 'p00200_trial000.json', 'trials']
 
 
-def test_store_of_another_simulation(tmp_path):
-  linear_regression.TrialStore(tmp_path, _CONFIG)
+def test_store_of_another_simulation(trials, tmp_path):
+  # A run that failed before its first trial leaves nothing to keep to.
+  failed = dataclasses.replace(_CONFIG, epsilon=3.0)
+  linear_regression.TrialStore(tmp_path, failed)
+  linear_regression.TrialStore(tmp_path, _CONFIG).save(trials[0])
   more = dataclasses.replace(_CONFIG, num_trials=9, dimensions=(200, 900))
   linear_regression.TrialStore(tmp_path, more)
   other = dataclasses.replace(_CONFIG, epsilon=2.0)
@@ -210,7 +213,10 @@ def test_tight_noise_is_less():
     ({'dimensions': ()}, 'dimensions must not be empty'),
     ({'num_trials': 1}, 'num_trials must be at least 2'),
     ({'epsilon': 0.0}, 'epsilon must be positive'),
+    ({'epsilon': 93.0}, r'epsilon must be in \[0, 92\.1'),
     ({'delta': 1.0}, r'delta must be in \(0, 1\)'),
+    ({'dimensions': (200, 200)}, 'dimensions must not repeat a value'),
+    ({'clip_norms': (0.1, 0.1)}, 'clip_norms must not repeat a value'),
     ({'noise': 'none'}, 'noise must be one of'),
     ({'learning_rates': (0.0,)}, 'learning_rates must be positive'),
     ({'regularizations': (0.0,)}, 'regularizations must be positive'),

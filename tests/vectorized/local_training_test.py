@@ -66,6 +66,19 @@ def test_equal_tokens_add_up_in_the_embedding():
   np.testing.assert_allclose(actual.embedding, expected, atol=1e-7)
 
 
+@pytest.mark.parametrize('at_once', [1, 7, 64])
+def test_rows_are_summed_in_parts(at_once, monkeypatch):
+  rng = np.random.default_rng(0)
+  table = rng.standard_normal((5, 3)).astype(np.float32)
+  tokens = rng.integers(0, 5, 23)
+  rows = rng.standard_normal((23, 3)).astype(np.float32)
+  expected = table.copy()
+  np.add.at(expected, tokens, rows)
+  monkeypatch.setattr(local_training, '_TOKENS_AT_ONCE', at_once)
+  found = local_training._add_rows(table, jnp.asarray(tokens), rows)
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_clients_train_as_if_alone():
   tokens, weights = _arrays()
   updates, stats = _TRAIN(_PARAMS, tokens, weights, 3, _RATE)
@@ -115,4 +128,20 @@ def test_bfloat16_products_keep_the_weights_in_float32():
   assert stats.loss.dtype == jnp.float32
   for a, e in zip(actual, expected, strict=True):
     assert a.dtype == jnp.float32
+    assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
+
+
+def test_bfloat16_in_models_that_are_not_tiny():
+  # On a CPU products of other sizes are other code.
+  spec = models.RecurrentSpec(num_words=1000, embedding_size=8, lstm_size=8)
+  params = jax_recurrent.initial_params(spec, 0)
+  tokens = np.random.default_rng(0).integers(1, 1000, (1, 1, 64, 21), np.uint16)
+  weights = np.ones((1, 1, 64), np.float32)
+  expected, actual = (
+    jax.jit(functools.partial(local_training.train_clients, dtype=dtype))(
+      params, tokens, weights, 1, _RATE
+    )[0]
+    for dtype in (jnp.float32, jnp.bfloat16)
+  )
+  for a, e in zip(actual, expected, strict=True):
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
