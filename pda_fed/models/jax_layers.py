@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, Protocol, Union
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.models import jax_recurrent
+from pda_fed.models import jax_ops
 
 Params = tuple[jax.Array, ...]
 
@@ -137,6 +137,9 @@ class Recorder:
   def __init__(self, params: Params, taps: Optional[Sequence[jax.Array]]):
     self._params = params
     self._taps = taps
+    # XLA compiles the derivative of a convolution in a loop to 30 times slower
+    # code than that of a product, on a CPU.
+    self._convolves = jax.default_backend() != 'cpu'
     self.inputs: list[jax.Array] = []
     self.outputs: list[jax.Array] = []
 
@@ -153,16 +156,22 @@ class Recorder:
     return self._record(x, jnp.dot(x, kernel) + bias)
 
   def convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-    """Applies a convolution."""
+    """Applies a convolution; of a product, the input is the patches."""
     kernel, bias = self._params[layer.kernel : layer.kernel + 2]
-    output = jax.lax.conv_general_dilated(
-      x,
-      kernel,
-      (layer.stride, layer.stride),
-      layer.padding,
-      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-    )
-    return self._record(x, output + bias)
+    if self._convolves:
+      output = jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (layer.stride, layer.stride),
+        layer.padding,
+        dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+      )
+      return self._record(x, output + bias)
+    seen = patches(layer, x)
+    output = jnp.dot(seen, kernel.reshape(-1, kernel.shape[-1]))
+    height, width = (output_size(layer, n) for n in x.shape[1:3])
+    output = output.reshape(len(x), height, width, -1)
+    return self._record(seen, output + bias)
 
   def embedding(self, layer: Embedding, tokens: jax.Array) -> jax.Array:
     """Looks tokens up."""
@@ -173,12 +182,18 @@ class Recorder:
     kernel, recurrent, bias = self._params[layer.kernel : layer.kernel + 3]
     place = len(self.inputs)
     gates = self._record(x, jnp.dot(x, kernel) + bias)
-    hidden = jax_recurrent.lstm(gates.transpose(1, 0, 2), recurrent)
+    hidden = jax_ops.lstm(gates.transpose(1, 0, 2), recurrent)
     hidden = hidden.transpose(1, 0, 2)
     before = jnp.pad(hidden[:, :-1], ((0, 0), (1, 0), (0, 0)))
     # Kernel and recurrent kernel share the gates' deltas.
     self.inputs[place] = jnp.concatenate([x, before], axis=-1)
     return hidden
+
+
+def output_size(layer: Convolution, size: int) -> int:
+  """Returns the height, or width, of a convolution's output."""
+  room = size if layer.padding == 'SAME' else size - layer.size + 1
+  return -(-room // layer.stride)
 
 
 def patches(layer: Convolution, x: jax.Array) -> jax.Array:
@@ -192,18 +207,15 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
     [batch, pixels, size * size * channels], in the order of the kernel's axes.
   """
   size, stride = layer.size, layer.stride
-  height, width = x.shape[1:3]
+  out = [output_size(layer, n) for n in x.shape[1:3]]
   if layer.padding == 'SAME':
-    out = [-(-n // stride) for n in (height, width)]
     pads = [
       max((o - 1) * stride + size - n, 0)
-      for o, n in zip(out, (height, width), strict=True)
+      for o, n in zip(out, x.shape[1:3], strict=True)
     ]
     x = jnp.pad(
       x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0))
     )
-  else:
-    out = [(n - size) // stride + 1 for n in (height, width)]
   # Shifted slices: an operation for patches is a convolution, and slow.
   shifted = [
     x[

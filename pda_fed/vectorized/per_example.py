@@ -128,9 +128,10 @@ def _dense(layer, shapes, x, delta) -> _LayerSums:
 
 
 def _convolution(layer, shapes, x, delta) -> _LayerSums:
-  sums = _product_sums(
-    jax_layers.patches(layer, x), delta.reshape(len(delta), -1, delta.shape[-1])
-  )
+  if x.ndim == 4:  # Else it is the patches.
+    x = jax_layers.patches(layer, x)
+  delta = delta.reshape(len(delta), -1, delta.shape[-1])
+  sums = _product_sums(x, delta)
 
   def weighted_sum(weights, counts):
     kernel, bias = sums.weighted_sum(weights, counts)

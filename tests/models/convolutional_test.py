@@ -8,6 +8,7 @@ from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import jax_layers
 from pda_fed.models import language
+from pda_fed.vectorized import per_example
 import pytest
 
 
@@ -93,6 +94,25 @@ def test_patches_times_kernel_are_the_convolution(size, stride, padding):
   np.testing.assert_allclose(
     found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4
   )
+
+
+def test_convolutions_and_products_are_the_same_model(monkeypatch):
+  spec = convolutional.EMNIST
+  model = jax_convolutional.ConvolutionalModel(spec)
+  params = tuple(map(jnp.asarray, model.initial_params(0)))
+  rng = np.random.default_rng(0)
+  images = jnp.asarray(rng.normal(size=(3, *spec.image_shape)), jnp.float32)
+  found = []
+  for backend in ('cpu', 'gpu'):
+    monkeypatch.setattr(jax, 'default_backend', lambda b=backend: b)
+    sums, stats = jax.jit(
+      lambda p: per_example.clipped_sum(
+        model, p, images, jnp.arange(3), jnp.ones(3), 1.0
+      )
+    )(params)
+    found.append((*sums.total, stats.loss))
+  for a, b in zip(*found, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(('size', 'stride'), [(2, 2), (2, 1), (3, 2)])
