@@ -160,10 +160,6 @@ _CANDIDATES = flags.DEFINE_integer(
   1,
   'Models of the warm start, of which held-out public data choose one.',
 )
-flags.FLAGS.set_default('pretraining_learning_rate', 1e-3)
-flags.FLAGS.set_default('pretraining_batch_size', 64)
-flags.FLAGS.set_default('pretraining_patience', 10)
-flags.FLAGS.set_default('pretraining_max_epochs', 200)
 
 # Enough rows for a curve.
 _EVALUATIONS = 20
@@ -205,9 +201,15 @@ def _split_config(task: central_config.TaskDefaults) -> central.SplitConfig:
   )
 
 
-def _pretraining(general: experiments.Pretraining):
+def _pretraining(
+  general: experiments.Pretraining, default: central_config.CentralPretraining
+) -> central_config.CentralPretraining:
+  own = {
+    name: _given(f'pretraining_{name}', getattr(default, name))
+    for name in ('learning_rate', 'batch_size', 'patience', 'max_epochs')
+  }
   return central_config.CentralPretraining(
-    **dataclasses.asdict(general),
+    **dataclasses.asdict(general) | own,
     optimizer=_OPTIMIZER.value,
     momentum=_PRETRAINING_MOMENTUM.value,
     clip_norm=_PRETRAINING_CLIP_NORM.value,
@@ -257,7 +259,7 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   epoch = plan.rounds_per_epoch
   every = max(1, round(epochs / _EVALUATIONS)) * epoch
   loop = run_flags.loop_settings()
-  loop['pretraining'] = _pretraining(loop['pretraining'])
+  loop['pretraining'] = _pretraining(loop['pretraining'], task.pretraining)
   for name, default in (
     ('rounds_per_dispatch', epoch),
     ('rounds_per_evaluation', every),

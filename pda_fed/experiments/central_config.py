@@ -21,6 +21,38 @@ LEARNING_RATE_DECAYS = ('none', 'linear', 'cosine')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CentralPretraining(config_lib.Pretraining):
+  """Settings of a warm start on public examples.
+
+  Attributes:
+    optimizer: 'adam' or 'sgd'.
+    momentum: Of SGD.
+    clip_norm: A bound on the norm of a gradient, or None.
+    weight_decay: What a step takes off each weight, over the learning rate.
+    dropout: The share of activations that are dropped.
+    augmentation: Whether images are flipped and cropped.
+    averaging: The decay of an average of the weights; 0 for none.
+    decay: Of the learning rate: 'none' or 'cosine'.
+    candidates: Models that are trained; the best on held-out public examples is
+      kept.
+  """
+
+  learning_rate: float = 1e-3
+  batch_size: int = 64
+  patience: int = 10
+  max_epochs: int = 200
+  optimizer: str = 'adam'
+  momentum: float = 0.0
+  clip_norm: Optional[float] = None
+  weight_decay: float = 0.0
+  dropout: float = 0.0
+  augmentation: bool = False
+  averaging: float = 0.0
+  decay: str = 'none'
+  candidates: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskDefaults:
   """What a data set's runs are like if nothing else is said.
 
@@ -35,6 +67,7 @@ class TaskDefaults:
     clips_mean: Whether the noised mean is clipped once more, to the same norm.
     public_batch_size: Public examples of a step.
     public_share: Of the training examples.
+    pretraining: Of the warm start.
   """
 
   spec: Spec
@@ -47,6 +80,7 @@ class TaskDefaults:
   clips_mean: bool
   public_batch_size: int
   public_share: float = 0.04
+  pretraining: CentralPretraining = CentralPretraining()
 
 
 TASKS = {
@@ -54,14 +88,17 @@ TASKS = {
   'digits': TaskDefaults(
     spec=convolutional.DIGITS,
     batch_size=64,
-    epochs=30,
+    epochs=20,
     delta=1e-4,
-    noise_multiplier=3.0,
+    noise_multiplier=10.0,
     learning_rate=0.5,
-    K=60,
+    K=20,
     clips_mean=True,
     public_batch_size=32,
-    public_share=0.08,
+    public_share=0.1,
+    pretraining=CentralPretraining(
+      learning_rate=1e-2, batch_size=16, patience=5
+    ),
   ),
   'cifar10': TaskDefaults(
     spec=convolutional.CIFAR10,
@@ -97,38 +134,6 @@ TASKS = {
     public_batch_size=250,
   ),
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CentralPretraining(config_lib.Pretraining):
-  """Settings of a warm start on public examples.
-
-  Attributes:
-    optimizer: 'adam' or 'sgd'.
-    momentum: Of SGD.
-    clip_norm: A bound on the norm of a gradient, or None.
-    weight_decay: What a step takes off each weight, over the learning rate.
-    dropout: The share of activations that are dropped.
-    augmentation: Whether images are flipped and cropped.
-    averaging: The decay of an average of the weights; 0 for none.
-    decay: Of the learning rate: 'none' or 'cosine'.
-    candidates: Models that are trained; the best on held-out public examples is
-      kept.
-  """
-
-  learning_rate: float = 1e-3
-  batch_size: int = 64
-  patience: int = 10
-  max_epochs: int = 200
-  optimizer: str = 'adam'
-  momentum: float = 0.0
-  clip_norm: Optional[float] = None
-  weight_decay: float = 0.0
-  dropout: float = 0.0
-  augmentation: bool = False
-  averaging: float = 0.0
-  decay: str = 'none'
-  candidates: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

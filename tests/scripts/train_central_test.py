@@ -47,7 +47,7 @@ def test_many_runs_in_a_process(tmp_path):
   assert settings['cold']['alpha'] is None
   assert settings['pda']['alpha']['K'] == 2
   # A line's flags are its own.
-  assert settings['slow']['alpha']['K'] == 60
+  assert settings['slow']['alpha']['K'] == 20
   assert settings['slow']['learning_rate'] == 0.1
   assert settings['pda']['learning_rate'] == settings['cold']['learning_rate']
   # Given again, nothing is left to do.
@@ -101,7 +101,7 @@ def test_presets_have_flags_that_exist():
   [
     ('--public_share=0', 'public_share must be in (0, 1)'),
     ('--public_share=1', 'public_share must be in (0, 1)'),
-    ('--batch_size=5000', 'batch_size must be in (0, 1178]'),
+    ('--batch_size=5000', 'batch_size must be in (0, 1149]'),
     ('--dataset=cifar10', 'data_dir must be given'),
     ('--public_dataset=x', "'digits', which has no words"),
   ],
