@@ -217,10 +217,15 @@ def print_result(folder: experiments.RunFolder) -> None:
   config, result = folder.read_config(), folder.read_result()
   rows = folder.read_metrics()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}
-  shown = {n: form for n, form in shown.items() if rows[-1].get(n) is not None}
+  # A run without validation data has the test alone.
+  known = {**rows[-1], **(result['test'] or {})}
+  shown = {n: form for n, form in shown.items() if known.get(n) is not None}
 
   def cells(values: dict[str, float]) -> list[str]:
-    return [form.format(values[n]) for n, form in shown.items()]
+    return [
+      '' if values.get(n) is None else form.format(values[n])
+      for n, form in shown.items()
+    ]
 
   def spent(row) -> str:
     epsilon = row['epsilon']
