@@ -6,6 +6,7 @@ from pda_fed import pretraining
 from pda_fed import vectorized
 from pda_fed.vectorized import sample_pretraining
 import pytest
+
 from tests.vectorized import small_models
 
 _CONFIG = pretraining.PretrainingConfig(
