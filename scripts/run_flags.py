@@ -219,12 +219,19 @@ def print_result(folder: experiments.RunFolder) -> None:
   config, result = folder.read_config(), folder.read_result()
   rows = folder.read_metrics()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}
-  shown = {n: form for n, form in shown.items() if rows[-1].get(n) is not None}
+  # A run without validation data has the test alone.
+  known = {**rows[-1], **(result['test'] or {})}
+  shown = {n: form for n, form in shown.items() if known.get(n) is not None}
 
   def cells(values: dict[str, float]) -> list[str]:
-    # JSON has null for what is no number.
-    found = {n: math.nan if values[n] is None else values[n] for n in shown}
-    return [form.format(found[n]) for n, form in shown.items()]
+    # Absent: not evaluated. None: JSON's null, for what is no number.
+    found = {n: values.get(n, '') for n in shown}
+    return [
+      form.format(math.nan if found[n] is None else found[n])
+      if found[n] != ''
+      else ''
+      for n, form in shown.items()
+    ]
 
   def spent(row) -> str:
     epsilon = row['epsilon']
