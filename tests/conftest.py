@@ -1,6 +1,7 @@
 """What the tests share."""
 
 import os
+import signal
 import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -8,6 +9,11 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
 import pytest
+
+# A shell starts programs in the background with SIGINT ignored, which programs
+# inherit: tests of Ctrl-C would then fail for no fault of ours.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope='session')
