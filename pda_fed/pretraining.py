@@ -31,6 +31,14 @@ class Pretrained:
   epochs: int
   held_out_losses: tuple[float, ...]
 
+  @property
+  def figures(self) -> dict[str, float]:
+    """What a result says of it."""
+    return {
+      'epochs': self.epochs,
+      'held_out_loss': self.held_out_losses[self.epochs],
+    }
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:

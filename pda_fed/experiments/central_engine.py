@@ -10,19 +10,17 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import math
 from typing import Any, Optional
 
 from data_prep import central
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import pretraining
+from pda_fed import metrics as metrics_lib
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import central_config
 from pda_fed.experiments import engine as engine_lib
-from pda_fed.experiments import errors
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.vectorized import augmentation
@@ -317,7 +315,7 @@ class CentralEngine:
     metrics = self.trainer.evaluate(weights, examples)
     if examples.targets.ndim > 1:
       loss = metrics['loss']
-      metrics['perplexity'] = math.exp(loss) if loss < 700 else math.inf
+      metrics['perplexity'] = metrics_lib.perplexity(loss)
     return metrics
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
@@ -329,22 +327,12 @@ class CentralEngine:
       self.trainer,
       self._arrays['public'],
       _optimizer(options),
-      pretraining.PretrainingConfig(
-        batch_size=options.batch_size,
-        held_out=options.held_out,
-        patience=options.patience,
-        max_epochs=options.max_epochs,
-        seed=seeds.shuffling,
-      ),
+      options.convergence(seeds.shuffling),
       initialization_seed=seeds.initialization,
       candidates=options.candidates,
       on_epoch=on_epoch,
     )
-    figures = {
-      'epochs': done.epochs,
-      'held_out_loss': done.held_out_losses[done.epochs],
-    }
-    return done.weights, figures
+    return done.weights, done.figures
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`; averaged ones, if there are."""
@@ -366,14 +354,7 @@ class CentralEngine:
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
     del round_num  # Rounds get their number from the loop.
-    expected = self.to_arrays(self.initialize())
-    if {n: a.shape for n, a in expected.items()} != {
-      n: np.shape(a) for n, a in arrays.items() if '/' in n
-    }:
-      raise errors.CheckpointError(
-        'The checkpoint is of another model or optimizer: its arrays have other'
-        ' names or shapes.'
-      )
+    engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
     parts = [
       tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
       for prefix in (engine_lib.WEIGHTS, engine_lib.MOMENTUM, _AVERAGE)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Optional
 
 from pda_fed import _validate
 from pda_fed import models
+from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import schedules
 
@@ -90,6 +91,16 @@ class Pretraining:
     _validate.between(0, 1, pretraining_held_out=self.held_out)
     if self.seed is not None:
       _validate.integers(0, pretraining_seed=self.seed)
+
+  def convergence(self, seed: int) -> pretraining.PretrainingConfig:
+    """Returns what decides when it stops, with the seed of its order."""
+    return pretraining.PretrainingConfig(
+      batch_size=self.batch_size,
+      held_out=self.held_out,
+      patience=self.patience,
+      max_epochs=self.max_epochs,
+      seed=seed,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

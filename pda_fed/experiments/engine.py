@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Optional, Protocol
 
 import numpy as np
+from pda_fed.experiments import errors
 
 # Opaque to the loop.
 State = Any
@@ -121,6 +122,41 @@ class Engine(Protocol):
       CheckpointError: If they are not of this model, or of an engine whose
         state this one cannot go on with.
     """
+
+
+def check_fit(
+  expected: Mapping[str, np.ndarray],
+  found: Mapping[str, np.ndarray],
+  engine: str,
+  *,
+  any_shape: Optional[str] = None,
+) -> None:
+  """Checks that a checkpoint is of this model, mechanism and optimizer.
+
+  Args:
+    expected: What `to_arrays` gives for a new state.
+    found: A checkpoint's arrays.
+    engine: The engine's name.
+    any_shape: Names that begin with this are not checked for shapes.
+
+  Raises:
+    CheckpointError: If names or shapes differ.
+  """
+  strange = {n for n in expected if n not in found}
+  strange |= {n for n in found if '/' in n and n not in expected}
+  if strange:
+    raise errors.CheckpointError(
+      'The checkpoint is of another engine, mechanism or optimizer, whose state'
+      f' {engine} cannot go on with: {", ".join(sorted(strange)[:3])} ...'
+    )
+  for name, array in expected.items():
+    shape = np.shape(found[name])
+    is_free = any_shape is not None and name.startswith(any_shape)
+    if not is_free and array.shape != shape:
+      raise errors.CheckpointError(
+        f'{name} of the checkpoint must have the shape {array.shape}, as the'
+        f' model. Found {shape}.'
+      )
 
 
 def numbered(prefix: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:

@@ -15,12 +15,10 @@ import warnings
 import data_prep
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine as engine_lib
-from pda_fed.experiments import errors
 from pda_fed.experiments import stores
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import devices as devices_lib
@@ -265,21 +263,11 @@ class JaxEngine:
       jax_recurrent.initial_params(self._config.spec, seeds.initialization),
       self._public_sentences,
       settings.learning_rate,
-      pretraining.PretrainingConfig(
-        batch_size=settings.batch_size,
-        held_out=settings.held_out,
-        patience=settings.patience,
-        max_epochs=settings.max_epochs,
-        seed=seeds.shuffling,
-      ),
+      settings.convergence(seeds.shuffling),
       compute_dtype=self._config.compute_dtype,
       on_epoch=on_epoch,
     )
-    figures = {
-      'epochs': done.epochs,
-      'held_out_loss': done.held_out_losses[done.epochs],
-    }
-    return done.weights, figures
+    return done.weights, done.figures
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
@@ -302,7 +290,7 @@ class JaxEngine:
     """See `engine.Engine`."""
     del round_num  # Rounds get their number from the loop.
     expected = self.to_arrays(self.initialize())
-    _check_fit(expected, arrays)
+    engine_lib.check_fit(expected, arrays, self.name)
     state = vectorized.initial_state(
       self._settings, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
@@ -318,21 +306,3 @@ class JaxEngine:
 def _stop(max_users: Optional[int]) -> Optional[int]:
   """Offsets are one more than users."""
   return None if max_users is None else max_users + 1
-
-
-def _check_fit(
-  expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
-) -> None:
-  """Raises unless a checkpoint's arrays are of this model and optimizer."""
-  strange = {n for n in found if '/' in n} ^ {n for n in expected if '/' in n}
-  if strange:
-    raise errors.CheckpointError(
-      'The checkpoint is of another engine, mechanism or optimizer, whose state'
-      f' JAX cannot go on with: {", ".join(sorted(strange)[:3])} ...'
-    )
-  for name, array in expected.items():
-    if array.shape != np.shape(found[name]):
-      raise errors.CheckpointError(
-        f'{name} of the checkpoint must have the shape {array.shape}, as the'
-        f' model. Found {np.shape(found[name])}.'
-      )

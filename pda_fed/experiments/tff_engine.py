@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Mapping
 import contextlib
 import functools
-import math
 from typing import Any, Optional
 
 import numpy as np
 from pda_fed import learning
+from pda_fed import metrics as metrics_lib
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine as engine_lib
-from pda_fed.experiments import errors
 from pda_fed.experiments import stores
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -162,7 +161,7 @@ class TffEngine:
       'loss': loss,
       'accuracy': found['accuracy'],
       'accuracy_with_oov': found['accuracy_with_oov'],
-      'perplexity': math.exp(loss) if loss < 700 else math.inf,
+      'perplexity': metrics_lib.perplexity(loss),
     }
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
@@ -173,20 +172,10 @@ class TffEngine:
       learning.build_model_fn(self._config.spec, seeds.initialization),
       self._public_data,
       tff.learning.optimizers.build_adam(settings.learning_rate),
-      learning.PretrainingConfig(
-        batch_size=settings.batch_size,
-        held_out=settings.held_out,
-        patience=settings.patience,
-        max_epochs=settings.max_epochs,
-        seed=seeds.shuffling,
-      ),
+      settings.convergence(seeds.shuffling),
       on_epoch=on_epoch,
     )
-    figures = {
-      'epochs': done.epochs,
-      'held_out_loss': done.held_out_losses[done.epochs],
-    }
-    return [np.asarray(w) for w in done.weights.trainable], figures
+    return [np.asarray(w) for w in done.weights.trainable], done.figures
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
@@ -218,7 +207,9 @@ class TffEngine:
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
     state = self.initialize()
-    _check_fit(self.to_arrays(state), arrays)
+    engine_lib.check_fit(
+      self.to_arrays(state), arrays, self.name, any_shape=_AGGREGATOR
+    )
     state = self.set_weights(
       state, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
@@ -263,22 +254,3 @@ def _is_number(leaf) -> bool:
 
 def _numbers(leaves) -> list[np.ndarray]:
   return [np.asarray(leaf) for leaf in leaves if _is_number(leaf)]
-
-
-def _check_fit(
-  expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
-) -> None:
-  """Raises unless a checkpoint's arrays are of this model and mechanism."""
-  foreign = [n for n in found if '/' in n and n not in expected]
-  names = {n for n in expected if n not in found} | set(foreign)
-  if names:
-    raise errors.CheckpointError(
-      'The checkpoint is of another engine, mechanism or optimizer, whose state'
-      f' TFF cannot go on with: {", ".join(sorted(names)[:3])} ...'
-    )
-  for name, array in expected.items():
-    if not name.startswith('tff/') and array.shape != found[name].shape:
-      raise errors.CheckpointError(
-        f'{name} of the checkpoint must have the shape {array.shape}, as the'
-        f' model. Found {found[name].shape}.'
-      )

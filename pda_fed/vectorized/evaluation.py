@@ -1,12 +1,12 @@
 """Evaluation of a model on sentences, in JAX."""
 
 import functools
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import metrics
 from pda_fed import models
 from pda_fed.models import jax_recurrent
 
@@ -55,5 +55,5 @@ def evaluate(
     'loss': loss,
     'accuracy': sums.word_hits / max(sums.words, 1),
     'accuracy_with_oov': sums.hits / max(sums.tokens, 1),
-    'perplexity': math.exp(loss) if loss < 700 else math.inf,
+    'perplexity': metrics.perplexity(loss),
   }
