@@ -1,0 +1,209 @@
+"""A run's folder is its own: settings, secrets, engines."""
+
+import dataclasses
+import json
+import os
+import signal
+
+from pda_fed import errors as base_errors
+from pda_fed import experiments
+from pda_fed.experiments import outputs
+import pytest
+
+from tests import fake_engine
+from tests.experiments import runs
+
+
+def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
+  class Dying(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == 5:
+        raise KeyboardInterrupt
+      return super().run_rounds(state, first_round, num_rounds)
+
+  config = fake_engine.make_config(seed=None)
+  folder = tmp_path / 'run'
+  opener = fake_engine.Opener(Dying)
+  with pytest.raises(KeyboardInterrupt):
+    experiments.train(config, opener, folder)
+  secret = folder / 'secret_seeds.json'
+  assert secret.stat().st_mode & 0o077 == 0
+  before = runs.rows(folder)
+  _, engine = runs.train(folder, config)
+  assert engine.seeds.as_dict() == opener.engine.seeds.as_dict()
+  assert runs.rows(folder)[: len(before)] == before
+  assert not secret.exists()
+  config = json.loads((folder / 'config.json').read_text())
+  assert 'fresh secret seed' in config['noise']
+  assert str(engine.seeds.noise) not in (folder / 'config.json').read_text()
+
+
+def test_without_its_secret_a_run_does_not_go_on(tmp_path):
+  config = fake_engine.make_config(seed=None, final_test=False)
+  folder, _ = runs.train(tmp_path / 'run', config)
+  (folder.path / 'secret_seeds.json').unlink()
+  with pytest.raises(
+    experiments.OutputError, match='secret_seeds.json is gone'
+  ):
+    runs.train(tmp_path / 'run', fake_engine.make_config(seed=None))
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path):
+  runs.train(tmp_path / 'run')
+  other = fake_engine.make_config(seed=3, rounds_per_evaluation=5)
+  with pytest.raises(
+    experiments.OutputError,
+    match='other settings: rounds_per_evaluation: 3 -> 5; seed: 0 -> 3',
+  ):
+    runs.train(tmp_path / 'run', other)
+
+
+def test_fewer_rounds_than_are_done_are_refused(tmp_path):
+  runs.train(tmp_path / 'run')
+  with pytest.raises(
+    experiments.OutputError, match='rounds must be at least 10.* Found 9'
+  ):
+    runs.train(tmp_path / 'run', fake_engine.make_config(rounds=9))
+
+
+def test_what_does_not_matter_may_differ(tmp_path):
+  runs.train(tmp_path / 'run')
+  runs.train(tmp_path / 'run', fake_engine.make_config(checkpoints_kept=7))
+
+
+def test_folders_of_others_are_refused(tmp_path):
+  (tmp_path / 'photos').mkdir()
+  (tmp_path / 'photos' / 'cat.png').touch()
+  with pytest.raises(experiments.OutputError, match='must be empty.*cat.png'):
+    runs.train(tmp_path / 'photos')
+  (tmp_path / 'web').mkdir()
+  (tmp_path / 'web' / 'config.json').write_text('{"port": 80}')
+  with pytest.raises(experiments.OutputError, match='is not of a run'):
+    runs.train(tmp_path / 'web')
+  (tmp_path / 'file').touch()
+  with pytest.raises(experiments.OutputError, match='is not a folder'):
+    runs.train(tmp_path / 'file')
+
+
+def test_folders_of_others_stay_as_they_are(tmp_path):
+  theirs = tmp_path / '.notes.tmp-1'
+  theirs.touch()
+  with pytest.raises(experiments.OutputError, match='must be empty'):
+    runs.train(tmp_path)
+  assert theirs.exists()
+
+
+def _stopped_at(round_num, kind=fake_engine.FakeEngine, how=signal.SIGTERM):
+  """An opener of an engine that is stopped, or fails, in a round."""
+
+  class Stopped(kind):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == round_num:
+        if how is None:
+          raise KeyboardInterrupt
+        os.kill(os.getpid(), how)
+      return super().run_rounds(state, first_round, num_rounds)
+
+  return fake_engine.Opener(Stopped)
+
+
+class TestAnotherEngine:
+  """The engines draw other noise for the same round."""
+
+  _OLD = fake_engine.make_config()
+  _NEW = fake_engine.make_config(engine='other')
+
+  def test_goes_on_after_a_stop(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    with pytest.raises(experiments.OutputError, match='or --change_engine'):
+      runs.train(tmp_path / 'run', self._NEW)
+    folder, engine = runs.train(tmp_path / 'run', self._NEW, change_engine=True)
+    assert engine.rounds_run == [5, 6, 7, 8, 9]
+    config = folder.read_config()
+    assert config['settings']['engine'] == 'other'
+    assert config['engines'] == [
+      {'engine': 'fake', 'first_round': 0},
+      {'engine': 'other', 'first_round': 5},
+    ]
+    assert not (folder.path / 'stopped.json').exists()
+
+  @pytest.mark.parametrize('resumed', [False, True])
+  def test_no_round_is_run_again_with_other_noise(self, tmp_path, resumed):
+    if resumed:  # What a stop has noted does not hold any longer.
+      with pytest.raises(base_errors.StoppedError):
+        experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    with pytest.raises(KeyboardInterrupt):
+      experiments.train(self._OLD, _stopped_at(8, how=None), tmp_path / 'run')
+    with pytest.raises(experiments.OutputError, match='rounds after 6.* may'):
+      runs.train(tmp_path / 'run', self._NEW, change_engine=True)
+    _, engine = runs.train(tmp_path / 'run', self._OLD, change_engine=True)
+    assert engine.rounds_run == [6, 7, 8, 9]
+
+  def test_a_damaged_checkpoint_is_no_way_around_it(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    newest = max((tmp_path / 'run' / 'checkpoints').iterdir())
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:100])
+    with (
+      pytest.warns(UserWarning, match='one before it'),
+      pytest.raises(experiments.OutputError, match='rounds after 3'),
+    ):
+      runs.train(tmp_path / 'run', self._NEW, change_engine=True)
+    newest.write_bytes(whole)
+    opener = _stopped_at(5, how=None)
+    with pytest.raises(KeyboardInterrupt):
+      experiments.train(self._NEW, opener, tmp_path / 'run', change_engine=True)
+    newest.write_bytes(whole[:100])
+    with (
+      pytest.warns(UserWarning, match='one before it'),
+      pytest.raises(experiments.CheckpointError, match='after round 5'),
+    ):
+      runs.train(tmp_path / 'run', self._NEW)
+
+  def test_other_settings_are_refused_all_the_same(self, tmp_path):
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
+    other = dataclasses.replace(self._NEW, seed=1)
+    with pytest.raises(experiments.OutputError, match='settings: seed: 0 -> 1'):
+      runs.train(tmp_path / 'run', other, change_engine=True)
+
+  def test_before_the_first_round(self, tmp_path):
+    class Signalled(fake_engine.FakeEngine):
+      def pretrain(self, on_epoch=None):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().pretrain(on_epoch)
+
+    with pytest.raises(base_errors.StoppedError):
+      experiments.train(
+        self._OLD, fake_engine.Opener(Signalled), tmp_path / 'run'
+      )
+    folder, _ = runs.train(tmp_path / 'run', self._NEW, change_engine=True)
+    assert folder.read_result()['engine'] == 'other'
+
+
+def test_a_secret_that_outlived_its_run_is_removed(tmp_path):
+  config = fake_engine.make_config(seed=None)
+  folder, engine = runs.train(tmp_path / 'run', config)
+  secret = folder.path / 'secret_seeds.json'
+  secret.write_text(json.dumps(engine.seeds.as_dict()))
+  runs.train(tmp_path / 'run', config)
+  assert not secret.exists()
+
+
+def test_columns_have_one_order():
+  rows = [{'round': 1, 'alpha': 1.0, 'cosine': 0.1}, {'round': 2, 'clients': 1}]
+  text = outputs.format_csv(rows)
+  assert text.splitlines()[0] == 'round,epsilon,alpha,clients,cosine'
+
+
+def test_two_processes_in_one_folder_are_refused(tmp_path):
+  class Nested(fake_engine.FakeEngine):
+    def initialize(self):
+      runs.train(tmp_path / 'run')
+
+  with pytest.raises(experiments.OutputError, match='Another process'):
+    experiments.train(
+      fake_engine.make_config(), fake_engine.Opener(Nested), tmp_path / 'run'
+    )
