@@ -18,6 +18,7 @@ from pda_fed.runtime.errors import WorkerDiedError
 from pda_fed.runtime.errors import WorkerError
 from pda_fed.runtime.errors import WorkerStartError
 from pda_fed.runtime.errors import WorkerVersionError
+from pda_fed.runtime.relay import versions
 from pda_fed.runtime.relay import WorkerServer
 from pda_fed.runtime.remote import remote_workers
 from pda_fed.runtime.worker import Isolation
@@ -37,4 +38,5 @@ __all__ = [
   'local_workers',
   'remote_workers',
   'use_local_worker',
+  'versions',
 ]
