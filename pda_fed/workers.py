@@ -15,6 +15,8 @@ from pda_fed import _validate
 # Seconds without a sign of life after which a worker counts as lost.
 DEFAULT_TIMEOUT_S = 60.0
 UNIX = 'unix:'
+# The length that Linux allows a Unix socket's path, less its final zero.
+MAX_SOCKET_PATH = 107
 _MAX_PORT = 65535
 _HOST_AND_PORT = re.compile(r'(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})')
 
@@ -30,7 +32,13 @@ def check_address(address: str, *, lowest_port: int = 1) -> None:
     ValueError: If it is not.
   """
   if address.startswith(UNIX):
-    allowed = os.path.isabs(address.removeprefix(UNIX))
+    path = address.removeprefix(UNIX)
+    allowed = os.path.isabs(path)
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+      raise ValueError(
+        "A Unix socket's path must have at most"
+        f' {MAX_SOCKET_PATH} bytes. Found {path!r}.'
+      )
   else:
     match = _HOST_AND_PORT.fullmatch(address)
     allowed = match and lowest_port <= int(match[2]) <= _MAX_PORT

@@ -20,15 +20,13 @@ Isolation = worker_lib.Isolation
 class _LocalSeat:
   """A local worker as a member of a group; see `sharing.Seat`."""
 
-  def __init__(
-    self, worker: worker_lib.LocalWorker, compiler: executors.Compiler
-  ):
+  def __init__(self, worker: worker_lib.LocalWorker):
     self.worker = worker
     self.name = worker.target
     self._factory = executors.WorkerExecutorFactory(
       worker, grpc.insecure_channel(worker.target, executors.CHANNEL_OPTIONS)
     )
-    self.context = executors.WorkerContext(self._factory, compiler)
+    self.context = executors.WorkerContext(self._factory)
 
   @property
   def usable(self) -> bool:
@@ -66,8 +64,7 @@ class _Session:
     try:
       for _ in range(num_workers):
         self.workers.append(worker_lib.LocalWorker(**worker_options))
-      compiler = executors.Compiler()
-      self._seats = [_LocalSeat(w, compiler) for w in self.workers]
+      self._seats = [_LocalSeat(w) for w in self.workers]
     except BaseException:
       self.stop()
       raise

@@ -8,7 +8,7 @@ release is met in one place.
 from collections.abc import Callable
 import functools
 import threading
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 import cachetools
 import grpc
@@ -33,6 +33,13 @@ _MAX_FAILURES = 10
 # on any thread: none may wait for a worker that hangs.
 _TIDY_SECONDS = 10.0
 _TIDYING = ('/Dispose', '/DisposeExecutor')
+
+
+def describe(error: Exception) -> str:
+  """Returns an error in one line; gRPC shows many."""
+  if isinstance(error, grpc.Call):
+    return f'{error.code().name}: {error.details()}'
+  return str(error) or type(error).__name__
 
 
 class Worker(Protocol):
@@ -160,7 +167,8 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
         self._failures += 1
         if self._failures > _MAX_FAILURES:
           raise errors.WorkerDiedError(
-            f'The TFF worker cannot be reached at {self._worker.target}: {e}'
+            f'The TFF worker cannot be reached at {self._worker.target}:'
+            f' {describe(e)}.'
           ) from e
         raise  # TFF tries again, after a growing pause.
       self._failures = 0
@@ -194,23 +202,20 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
 class Compiler:
   """Compiles a computation once, whatever number of contexts asks.
 
-  TFF's contexts each keep what they compiled, and compiling is slow, and never
-  meant to be done in two threads at a time.
+  TFF's contexts each compile for themselves, which is slow, and never meant to
+  be done in two threads at a time.
   """
 
-  def __init__(self, compile_fn: Optional[Callable[[Any], Any]] = None):
-    """Initializes the compiler.
-
-    Args:
-      compile_fn: By default what TFF's native contexts use.
-    """
-    native = tff.backends.native.desugar_and_transform_to_native
-    self._compile = functools.lru_cache(compile_fn or native)
+  def __init__(self, compile_fn: Callable[[Any], Any]):
+    self._compile = functools.lru_cache(compile_fn)
     self._lock = threading.Lock()
 
   def __call__(self, comp):
     with self._lock:
       return self._compile(comp)
+
+
+_compile_native = Compiler(tff.backends.native.desugar_and_transform_to_native)
 
 
 class WorkerContext(tff.framework.SyncExecutionContext):
@@ -220,10 +225,10 @@ class WorkerContext(tff.framework.SyncExecutionContext):
   exist there.
   """
 
-  def __init__(self, factory: WorkerExecutorFactory, compiler: Compiler):
+  def __init__(self, factory: WorkerExecutorFactory):
     super().__init__(
       executor_fn=factory,
-      compiler_fn=compiler,
+      compiler_fn=_compile_native,
       transform_args=tensorflow_computation.transform_args,
       transform_result=tensorflow_computation.transform_result,
     )

@@ -34,7 +34,6 @@ class _Connection:
     target: str,
     channel: grpc.Channel,
     instance: str,
-    compiler: executors.Compiler,
     session: str,
   ):
     self.target = target
@@ -45,7 +44,7 @@ class _Connection:
     self._factory = executors.WorkerExecutorFactory(
       self, channel, ((relay.SESSION, session),)
     )
-    self.context = executors.WorkerContext(self._factory, compiler)
+    self.context = executors.WorkerContext(self._factory)
 
   def check_owner(self) -> None:
     if os.getpid() != self._owner_pid:
@@ -79,22 +78,15 @@ class RemoteWorker:
     name: Its address.
   """
 
-  def __init__(
-    self,
-    address: str,
-    settings: workers_lib.RemoteWorkers,
-    compiler: executors.Compiler,
-  ):
+  def __init__(self, address: str, settings: workers_lib.RemoteWorkers):
     """Initializes the worker; `connect` connects.
 
     Args:
       address: One of the settings'.
       settings: How it is reached.
-      compiler: Shared by all workers.
     """
     self.name = address
     self._settings = settings
-    self._compiler = compiler
     self._owner_pid = os.getpid()
     self._session = uuid.uuid4().hex
     self._lock = threading.Lock()
@@ -171,7 +163,7 @@ class RemoteWorker:
         channel.close()
         return
       self._connection = _Connection(
-        self.name, channel, instance, self._compiler, self._session
+        self.name, channel, instance, self._session
       )
 
   def connect(self) -> Optional[str]:
@@ -193,7 +185,7 @@ class RemoteWorker:
         self._connect_once(left)
         trouble = None
       except grpc.RpcError as e:
-        trouble = f'{self.name} cannot be reached ({_reason(e)})'
+        trouble = f'{self.name} cannot be reached ({executors.describe(e)})'
         self._closing.wait(min(_RETRY_SECONDS, left))
     self._watcher.start()
     return trouble
@@ -220,9 +212,9 @@ class RemoteWorker:
       except (grpc.RpcError, ValueError) as e:  # ValueError: closed meanwhile.
         silent = time.monotonic() - seen
         if connection is not None and silent >= timeout:
+          why = executors.describe(e)
           self._lose(
-            connection,
-            f'gave no sign of life for {silent:.0f} s ({_reason(e)})',
+            connection, f'gave no sign of life for {silent:.0f} s ({why})'
           )
 
   def _lose(self, connection: _Connection, what: str) -> None:
@@ -246,7 +238,9 @@ class RemoteWorker:
     except Exception as e:
       if self._answers(connection):
         raise  # The computation's own error.
-      self._lose(connection, f'failed in a computation ({_reason(e)})')
+      self._lose(
+        connection, f'failed in a computation ({executors.describe(e)})'
+      )
       raise errors.WorkerDiedError(connection.lost) from e
 
   def _answers(self, connection: _Connection) -> bool:
@@ -274,21 +268,13 @@ def _show(found: Any) -> str:
   return ', '.join(f'{name} {version}' for name, version in found.items())
 
 
-def _reason(error: Exception) -> str:
-  if isinstance(error, grpc.Call):
-    return f'{error.code().name}: {error.details()}'
-  return str(error) or type(error).__name__
-
-
 class _Session:
   """Remote workers, the context over them, and their common end."""
 
   def __init__(self, settings: workers_lib.RemoteWorkers):
-    compiler = executors.Compiler()
     self._owner_pid = os.getpid()
     self.workers = [
-      RemoteWorker(address, settings, compiler)
-      for address in settings.addresses
+      RemoteWorker(address, settings) for address in settings.addresses
     ]
     try:
       with futures.ThreadPoolExecutor(len(self.workers)) as threads:

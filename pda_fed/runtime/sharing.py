@@ -39,6 +39,10 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
 from tensorflow_federated.python.core.impl.types import type_analysis
 from tensorflow_federated.python.core.impl.types import type_conversions
 
+_compile_mergeable = executors.Compiler(
+  mergeable_comp_compiler.compile_to_mergeable_comp_form
+)
+
 
 class Seat(Protocol):
   """A worker as a member of a group.
@@ -111,9 +115,6 @@ class SharedContext(tff.framework.SyncContext):
       seats: The workers; clients are split by their number, usable or not.
     """
     self._seats = list(seats)
-    self._compile = executors.Compiler(
-      mergeable_comp_compiler.compile_to_mergeable_comp_form
-    )
 
   def invoke(self, comp, arg):
     """See the base class.
@@ -132,7 +133,7 @@ class SharedContext(tff.framework.SyncContext):
       seat.check_owner()
     if not _has_clients(comp.type_signature.parameter):
       return self._run(0, comp, arg)
-    form = self._compile(comp)
+    form = _compile_mergeable(comp)
     type_spec = form.up_to_merge.type_signature.parameter
     parts = mergeable._split_value_into_subrounds(
       arg, type_spec, len(self._seats)

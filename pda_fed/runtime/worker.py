@@ -22,13 +22,12 @@ import urllib.parse
 import warnings
 
 from pda_fed import _validate
+from pda_fed import workers
 from pda_fed.runtime import errors
 
 _SUPERVISOR = pathlib.Path(__file__).with_name('supervisor.py')
 _LOG_TAIL_LINES = 5
 _STOP_SECONDS = 5.0
-# The length that Linux allows a Unix socket's path, with its final zero.
-_MAX_SOCKET_PATH = 107
 
 
 class Isolation(enum.Enum):
@@ -197,7 +196,8 @@ class LocalWorker:
     path = os.path.join(folder, 'worker.sock')
     # gRPC reads targets as URIs: # and ? would end the path.
     if (
-      len(path.encode()) > _MAX_SOCKET_PATH or urllib.parse.quote(path) != path
+      len(path.encode()) > workers.MAX_SOCKET_PATH
+      or urllib.parse.quote(path) != path
     ):
       os.rmdir(folder)
       folder = tempfile.mkdtemp(prefix='pda_fed-', dir='/tmp')
