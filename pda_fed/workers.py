@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 from typing import Optional
+import urllib.parse
 
 from pda_fed import _validate
 
@@ -16,9 +17,18 @@ from pda_fed import _validate
 DEFAULT_TIMEOUT_S = 60.0
 UNIX = 'unix:'
 # The length that Linux allows a Unix socket's path, less its final zero.
-MAX_SOCKET_PATH = 107
+_MAX_SOCKET_PATH = 107
 _MAX_PORT = 65535
 _HOST_AND_PORT = re.compile(r'(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})')
+
+
+def is_socket_path(path: str) -> bool:
+  """Whether a path is legal for a Unix socket, for Linux and for gRPC."""
+  # gRPC reads addresses as URIs: # and ? would end the path.
+  return (
+    len(os.fsencode(path)) <= _MAX_SOCKET_PATH
+    and urllib.parse.quote(path) == path
+  )
 
 
 def check_address(address: str, *, lowest_port: int = 1) -> None:
@@ -34,10 +44,10 @@ def check_address(address: str, *, lowest_port: int = 1) -> None:
   if address.startswith(UNIX):
     path = address.removeprefix(UNIX)
     allowed = os.path.isabs(path)
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+    if not is_socket_path(path):
       raise ValueError(
-        "A Unix socket's path must have at most"
-        f' {MAX_SOCKET_PATH} bytes. Found {path!r}.'
+        f"A Unix socket's path must have at most {_MAX_SOCKET_PATH} plain"
+        f' characters (letters, digits, / . _ - ~). Found {path!r}.'
       )
   else:
     match = _HOST_AND_PORT.fullmatch(address)

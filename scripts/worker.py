@@ -14,6 +14,7 @@ from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
 from absl import flags
+from pda_fed import runtime
 from pda_fed import workers
 from pda_fed.experiments import signals
 from scripts import worker_flags
@@ -57,8 +58,6 @@ def main() -> None:
   insecure = worker_flags.INSECURE.value
   workers.check_address(_LISTEN.value, lowest_port=0)
   workers.check_protected([_LISTEN.value], tls, insecure)
-
-  from pda_fed import runtime  # Slow: not before the flags are right.
 
   with signals.StopSignals() as stop:
     worker = runtime.LocalWorker(

@@ -7,6 +7,7 @@
 import atexit
 import collections
 import enum
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,7 +19,6 @@ import tempfile
 import threading
 import time
 from typing import Optional
-import urllib.parse
 import warnings
 
 from pda_fed import _validate
@@ -52,9 +52,11 @@ def available_cores() -> int:
 
 def default_worker_binary() -> pathlib.Path:
   """The worker that the installed tensorflow_federated ships."""
-  import tensorflow_federated as tff  # Slow: only when a worker is wanted.
-
-  return pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
+  # Found, not imported: that takes seconds and 400 MB.
+  spec = importlib.util.find_spec('tensorflow_federated')
+  if spec is None:
+    raise errors.WorkerStartError('tensorflow_federated is not installed.')
+  return pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
 
 
 def _worker_environment(threads: int) -> dict[str, str]:
@@ -194,11 +196,7 @@ class LocalWorker:
     """A 0700 folder in which a socket's path is legal for Linux and gRPC."""
     folder = tempfile.mkdtemp(prefix='pda_fed-')
     path = os.path.join(folder, 'worker.sock')
-    # gRPC reads targets as URIs: # and ? would end the path.
-    if (
-      len(path.encode()) > workers.MAX_SOCKET_PATH
-      or urllib.parse.quote(path) != path
-    ):
+    if not workers.is_socket_path(path):
       os.rmdir(folder)
       folder = tempfile.mkdtemp(prefix='pda_fed-', dir='/tmp')
     return pathlib.Path(folder)
