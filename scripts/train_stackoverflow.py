@@ -119,11 +119,14 @@ _ALPHA = 5.0
 
 
 def _remote_workers() -> Optional[workers.RemoteWorkers]:
+  tls = worker_flags.tls_files()
   if not _WORKERS.value:
+    if tls is not None or worker_flags.INSECURE.value:
+      raise ValueError('--tls_* and --insecure must be given with --workers.')
     return None
   return workers.RemoteWorkers(
     addresses=tuple(_WORKERS.value),
-    tls=worker_flags.tls_files(),
+    tls=tls,
     insecure=worker_flags.INSECURE.value,
     timeout_s=_WORKER_TIMEOUT_S.value,
   )

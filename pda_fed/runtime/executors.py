@@ -90,6 +90,7 @@ class _QuietChannel:
   ):
     self._channel = channel
     self._metadata = metadata
+    self._tidies = True
 
   def subscribe(self, callback, try_to_connect=False):
     """Does not call back."""
@@ -107,9 +108,10 @@ class _QuietChannel:
 
     def tidy(request):
       try:
-        return inner(request, timeout=_TIDY_SECONDS, metadata=self._metadata)
+        if self._tidies:
+          inner(request, timeout=_TIDY_SECONDS, metadata=self._metadata)
       except (grpc.RpcError, ValueError):
-        return None
+        self._tidies = False  # There may be many to come: none waits again.
 
     return tidy if method.endswith(_TIDYING) else call
 

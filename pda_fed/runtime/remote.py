@@ -23,6 +23,9 @@ import tensorflow_federated as tff
 # A worker's address is meant as it stands, whatever proxy the web goes through.
 _OPTIONS = (*executors.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
 _RETRY_SECONDS = 0.5
+# Between signs of life, however patient we are: a worker removes what belongs
+# to a coordinator of which it hears nothing.
+_MAX_PAUSE_SECONDS = 15.0
 _END_SECONDS = 5.0
 
 
@@ -194,7 +197,8 @@ class RemoteWorker:
     """Asks for a sign of life now and then; loses and finds the worker."""
     timeout = self._settings.timeout_s
     seen = time.monotonic()
-    while not self._closing.wait(timeout / 4):
+    pause = min(timeout / 4, _MAX_PAUSE_SECONDS)
+    while not self._closing.wait(pause):
       connection = self._connection
       try:
         if connection is None:
@@ -256,10 +260,10 @@ class RemoteWorker:
     self._closing.set()
     with self._lock:
       connection, self._connection = self._connection, None
-    if self._watcher.ident is not None:
-      self._watcher.join(_END_SECONDS)
     for past in (*self._past, *([connection] if connection else [])):
       past.end()
+    if self._watcher.ident is not None:  # It has been started.
+      self._watcher.join(_END_SECONDS)
 
 
 def _show(found: Any) -> str:

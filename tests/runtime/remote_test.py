@@ -1,6 +1,9 @@
 """Remote workers: the same numbers, and no door that is open."""
 
 import pathlib
+import subprocess
+import sys
+import textwrap
 
 import grpc
 import numpy as np
@@ -292,3 +295,15 @@ def test_half_of_the_tls_files():
     workers_lib.TlsFiles.from_flags(
       str(pathlib.Path(__file__)), None, str(pathlib.Path(__file__))
     )
+
+
+def test_a_program_that_serves_a_worker_needs_no_tensorflow():
+  program = """
+    import sys
+    from pda_fed import runtime
+    runtime.LocalWorker().stop()
+    runtime.versions()
+    assert not {'tensorflow', 'tensorflow_federated'} & set(sys.modules)
+    """
+  command = [sys.executable, '-c', textwrap.dedent(program)]
+  subprocess.run(command, cwd=remote.ROOT, timeout=120, check=True)
