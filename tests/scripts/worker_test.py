@@ -83,12 +83,12 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
   def kill_after(process, folder, round_num, victim):
     path = folder / 'checkpoints' / f'round_{round_num:08d}.ckpt'
     assert processes.wait_until(
-      lambda: path.exists() or process.poll() is not None, 200
+      lambda: path.exists() or process.poll() is not None, 500
     )
     victim.kill()
 
   whole = train(tmp_path / 'whole')
-  _, errors = whole.communicate(timeout=200)
+  _, errors = whole.communicate(timeout=500)
   assert whole.returncode == 0, errors
 
   folder = tmp_path / 'run'
@@ -99,7 +99,7 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
   assert not (folder / 'result.json').exists()
   again = train(folder)
   kill_after(again, folder, 2, two_workers[1].process)
-  _, errors = again.communicate(timeout=200)
+  _, errors = again.communicate(timeout=500)
   assert again.returncode == 0, errors
   assert 'done by another worker' in errors
   assert runs.rows(folder) == runs.rows(tmp_path / 'whole')
@@ -109,6 +109,10 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
   ]
   assert results[0]['test'] == results[1]['test']
   assert results[0]['epsilon'] == results[1]['epsilon'] > 0
+  options = experiments.RunFolder(folder).read_config()['options']
+  assert options['remote_workers']['addresses'] == [
+    w.address for w in two_workers
+  ]
 
   # TFF's worker is gone with the program that was killed.
   lost, left = two_workers[1], two_workers[0]
