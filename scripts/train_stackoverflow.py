@@ -14,13 +14,16 @@ from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
 import dataclasses
+from typing import Optional
 
 from absl import flags
 import data_prep
 from pda_fed import experiments
 from pda_fed import schedules
+from pda_fed import workers
 from pda_fed.experiments import stores
 from scripts import run_flags
+from scripts import worker_flags
 
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'The token store, as prepare_stackoverflow writes it.'
@@ -86,6 +89,18 @@ _ISOLATION = flags.DEFINE_enum(
   ['auto', 'required', 'off'],
   "Whether TFF's worker must be out of the network's reach.",
 )
+_WORKERS = flags.DEFINE_list(
+  'workers',
+  [],
+  'HOST:PORT or unix:/PATH of workers that scripts.worker serves, between which'
+  ' the TFF engine shares the users of a round; default: one here.',
+)
+_WORKER_TIMEOUT_S = flags.DEFINE_float(
+  'worker_timeout_s',
+  workers.DEFAULT_TIMEOUT_S,
+  'Seconds without a sign of life after which one of --workers is lost, and the'
+  ' others do its part.',
+)
 _COMPUTE_DTYPE = flags.DEFINE_enum(
   'compute_dtype',
   'float32',
@@ -101,6 +116,20 @@ _PLATFORM = flags.DEFINE_enum(
 # Of the paper's StackOverflow runs.
 _NOISE_MULTIPLIER = 0.4
 _ALPHA = 5.0
+
+
+def _remote_workers() -> Optional[workers.RemoteWorkers]:
+  tls = worker_flags.tls_files()
+  if not _WORKERS.value:
+    if tls is not None or worker_flags.INSECURE.value:
+      raise ValueError('--tls_* and --insecure must be given with --workers.')
+    return None
+  return workers.RemoteWorkers(
+    addresses=tuple(_WORKERS.value),
+    tls=tls,
+    insecure=worker_flags.INSECURE.value,
+    timeout_s=_WORKER_TIMEOUT_S.value,
+  )
 
 
 def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
@@ -140,6 +169,7 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
     public_clip_norm=_PUBLIC_CLIP_NORM.value,
     mean_clip_norm=_MEAN_CLIP_NORM.value,
     worker_isolation=_ISOLATION.value,
+    remote_workers=_remote_workers(),
     compute_dtype=_COMPUTE_DTYPE.value,
     clients_per_chunk=_CLIENTS_PER_CHUNK.value,
     platform=_PLATFORM.value,

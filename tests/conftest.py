@@ -8,12 +8,22 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # Programs of tests run for a moment: compiling them is what takes time.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
+import pathlib
+import tempfile
+
 import pytest
 
 # A shell starts programs in the background with SIGINT ignored, which programs
 # inherit: tests of Ctrl-C would then fail for no fault of ours.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def short_path():
+  """A folder whose path leaves room for a Unix socket's name."""
+  with tempfile.TemporaryDirectory(prefix='pda-', dir='/tmp') as folder:
+    yield pathlib.Path(folder)
 
 
 @pytest.fixture(scope='session')

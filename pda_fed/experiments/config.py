@@ -13,6 +13,7 @@ from pda_fed import models
 from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import schedules
+from pda_fed import workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +219,7 @@ class FederatedConfig(RunConfig):
     public_clip_norm: An optional bound on the public update's norm.
     mean_clip_norm: An optional bound on the noised mean's norm.
     worker_isolation: Of TFF's worker: 'auto', 'required' or 'off'.
+    remote_workers: Where the TFF engine computes instead of on this machine.
     compute_dtype: Of the JAX engine's products: 'float32' or 'bfloat16'.
     clients_per_chunk: How many clients the JAX engine trains side by side; None
       lets it choose.
@@ -235,6 +237,7 @@ class FederatedConfig(RunConfig):
   public_clip_norm: Optional[float] = None
   mean_clip_norm: Optional[float] = None
   worker_isolation: str = no_setting(default='auto')
+  remote_workers: Optional[workers.RemoteWorkers] = no_setting(default=None)
   compute_dtype: str = 'float32'
   clients_per_chunk: Optional[int] = no_setting(default=None)
   platform: Optional[str] = no_setting(default=None)
@@ -260,6 +263,10 @@ class FederatedConfig(RunConfig):
     )
     _validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
     _validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
+    if self.remote_workers is not None and self.engine != 'tff':
+      raise ValueError(
+        f'remote workers must be used with engine tff. Found {self.engine!r}.'
+      )
     for name in ('public_clip_norm', 'mean_clip_norm'):
       if getattr(self, name) is not None:
         _validate.positive(**{name: getattr(self, name)})

@@ -8,7 +8,7 @@ class CheckpointError(errors.PdaFedError):
 
 
 class EngineError(errors.PdaFedError):
-  """An engine is not there."""
+  """An engine is not there, or has failed."""
 
 
 class OutputError(errors.PdaFedError):

@@ -9,7 +9,7 @@ the checkpoints; metrics.csv is written from them.
 """
 
 import bisect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import os
@@ -17,6 +17,7 @@ import pathlib
 import time
 from typing import Any, Optional
 
+from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
@@ -109,18 +110,47 @@ class _Run:
     self._folder.mark_running()
     total = self._config.plan.rounds
     self._progress.start(self._done, total)
-    if not self._record.rows:
+    if self._lacks_row():
       self._evaluate()
       self._save()
     while self._done < total:
       self._stop_if_asked()
-      self._train()
-      if self._done in self._evaluated:
-        self._evaluate()
+      with self._saved_if_the_engine_fails():
+        self._train()
+        if self._lacks_row():
+          self._evaluate()
       if self._is_saved(self._done):
         self._save()
     self._stop_if_asked()
     return self._result()
+
+  def _lacks_row(self) -> bool:
+    """Whether the model is to be evaluated now, and has not been."""
+    rows = self._record.rows
+    is_new = not rows or rows[-1]['round'] < self._done
+    return is_new and self._done in self._evaluated
+
+  @contextlib.contextmanager
+  def _saved_if_the_engine_fails(self) -> Iterator[None]:
+    """Saves the rounds that are done when no more can be, for want of workers.
+
+    A round is done when the engine has returned it: of one that failed nothing
+    is kept, and when it is run again it is the same round.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      EngineError: If the engine fails.
+    """
+    try:
+      yield
+    except base_errors.PdaFedError as e:
+      if self._checkpoints.last_round() != self._done:
+        self._save()
+      raise errors.EngineError(
+        f'{e} Saved after round {self._done}. {_AGAIN}'
+      ) from e
 
   def _start(self, warm_start_dir: pathlib.Path) -> None:
     state = self._engine.initialize()
@@ -310,6 +340,7 @@ def train(
 
   Raises:
     CheckpointError: If a checkpoint cannot be written, or none be used.
+    EngineError: If the engine fails; the rounds that are done are saved.
     OutputError: If the folder holds something else.
     StoppedError: If SIGINT or SIGTERM ended it; everything is saved.
   """

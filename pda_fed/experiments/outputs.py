@@ -278,7 +278,7 @@ class RunFolder:
     self, config: config_lib.RunConfig, about: dict[str, Any]
   ) -> None:
     options = {
-      f.name: getattr(config, f.name)
+      f.name: config_lib.as_settings(getattr(config, f.name))
       for f in dataclasses.fields(config)
       if not f.metadata.get('setting', True)
     }

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from typing import Optional
 
 from pda_fed import errors
@@ -36,6 +37,13 @@ class StopSignals:
     del frame
     self.signum = signum
     self._restore()
+
+  def wait(self, seconds: float) -> bool:
+    """Waits, at most so long; returns whether a signal has come."""
+    # A sleep goes on after a handler has run, so it should be short.
+    if self.signum is None:
+      time.sleep(seconds)
+    return self.signum is not None
 
   def raise_if_stopped(self, message: str) -> None:
     """Raises `StoppedError` with a message if a signal has come."""

@@ -33,7 +33,7 @@ _MIRROR_METRICS = {
 def open_engine(
   config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
 ) -> Iterator['TffEngine']:
-  """Opens the engine on a local worker, which ends with the block.
+  """Opens the engine on a local worker of its own, or on remote ones.
 
   Args:
     config: The run's settings.
@@ -43,9 +43,21 @@ def open_engine(
     The engine.
   """
   engine = TffEngine(config, seeds)  # First: bad data need no worker.
-  isolation = runtime.Isolation(config.worker_isolation)
-  with runtime.local_workers(isolation=isolation):
+  with _workers(config):
     yield engine
+
+
+def _workers(config: config_lib.FederatedConfig):
+  remote = config.remote_workers
+  if remote is None:
+    isolation = runtime.Isolation(config.worker_isolation)
+    return runtime.local_workers(isolation=isolation)
+  return runtime.remote_workers(
+    remote.addresses,
+    tls=remote.tls,
+    insecure=remote.insecure,
+    timeout_s=remote.timeout_s,
+  )
 
 
 class TffEngine:
@@ -179,7 +191,9 @@ class TffEngine:
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
-    weights = self._process.get_model_weights(state).trainable
+    # Not process.get_model_weights, which asks a worker: what was computed can
+    # be saved when no worker is left.
+    weights = state.global_model_weights.trainable
     return [np.asarray(w, np.float32) for w in weights]
 
   def set_weights(self, state, weights: list[np.ndarray]):

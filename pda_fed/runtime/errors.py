@@ -15,5 +15,9 @@ class WorkerDiedError(WorkerError):
   """The worker ended while it was needed, or was stopped before a call."""
 
 
+class WorkerVersionError(WorkerError):
+  """A remote worker is of another version, or is no worker of ours."""
+
+
 class IsolationError(WorkerError):
   """The worker cannot be closed off from the network, as was required."""

@@ -7,6 +7,7 @@
 import atexit
 import collections
 import enum
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,17 +19,15 @@ import tempfile
 import threading
 import time
 from typing import Optional
-import urllib.parse
 import warnings
 
 from pda_fed import _validate
+from pda_fed import workers
 from pda_fed.runtime import errors
 
 _SUPERVISOR = pathlib.Path(__file__).with_name('supervisor.py')
 _LOG_TAIL_LINES = 5
 _STOP_SECONDS = 5.0
-# The length that Linux allows a Unix socket's path, with its final zero.
-_MAX_SOCKET_PATH = 107
 
 
 class Isolation(enum.Enum):
@@ -53,9 +52,11 @@ def available_cores() -> int:
 
 def default_worker_binary() -> pathlib.Path:
   """The worker that the installed tensorflow_federated ships."""
-  import tensorflow_federated as tff  # Slow: only when a worker is wanted.
-
-  return pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
+  # Found, not imported: that takes seconds and 400 MB.
+  spec = importlib.util.find_spec('tensorflow_federated')
+  if spec is None:
+    raise errors.WorkerStartError('tensorflow_federated is not installed.')
+  return pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
 
 
 def _worker_environment(threads: int) -> dict[str, str]:
@@ -195,10 +196,7 @@ class LocalWorker:
     """A 0700 folder in which a socket's path is legal for Linux and gRPC."""
     folder = tempfile.mkdtemp(prefix='pda_fed-')
     path = os.path.join(folder, 'worker.sock')
-    # gRPC reads targets as URIs: # and ? would end the path.
-    if (
-      len(path.encode()) > _MAX_SOCKET_PATH or urllib.parse.quote(path) != path
-    ):
+    if not workers.is_socket_path(path):
       os.rmdir(folder)
       folder = tempfile.mkdtemp(prefix='pda_fed-', dir='/tmp')
     return pathlib.Path(folder)

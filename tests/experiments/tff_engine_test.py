@@ -2,66 +2,26 @@
 
 import contextlib
 
-import data_prep
-from data_prep import sources
 import numpy as np
 from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed import schedules
 from pda_fed.experiments import stores
 from pda_fed.experiments import tff_engine
 import pytest
 import tensorflow as tf
+
+from tests.experiments import tiny_users
 
 _SEEDS = privacy.SeedStreams(0)
 
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
-  path = tmp_path_factory.mktemp('data') / 'store'
-  data_prep.prepare(
-    sources.SyntheticSource(sources.SyntheticConfig(num_users=40)),
-    path,
-    data_prep.PrepareConfig(
-      partition=data_prep.PartitionConfig(
-        seed=0, max_sentences=24, num_public_users=3
-      ),
-      holdout=data_prep.HoldoutConfig(
-        validation_fraction=0.1, test_fraction=0.1
-      ),
-      vocabulary=data_prep.VocabularyConfig(size=50),
-      num_processes=1,
-    ),
-  )
-  return path
+  return tiny_users.prepare(tmp_path_factory.mktemp('data') / 'store')
 
 
-def _config(data_dir, method='pda', *, plan=None, **changes):
-  store = data_prep.open_store(data_dir)
-  fields = dict(
-    population=len(store.users('private')),
-    expected_cohort=2,
-    rounds=4,
-    delta=1e-3,
-    noise_multiplier=0.5,
-    clip_norm=0.3,
-  )
-  settings = dict(
-    method=method,
-    dataset='test',
-    data_dir=str(data_dir),
-    data_hash=stores.data_hash(store),
-    engine='tff',
-    plan=privacy.PrivacyPlan(**{**fields, **(plan or {})}),
-    alpha=schedules.cosine(3) if method == 'pda' else None,
-    spec=models.RecurrentSpec(num_words=50, embedding_size=3, lstm_size=4),
-    seed=0,
-    public_users_per_round=2,
-    pretraining=experiments.Pretraining(max_epochs=1),
-    rounds_per_evaluation=2,
-  )
-  return experiments.FederatedConfig(**{**settings, **changes})
+_config = tiny_users.make_config
 
 
 def _leaves(state):

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 from pda_fed import runtime
-from pda_fed.runtime import contexts
+from pda_fed.runtime import executors
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -131,11 +131,11 @@ class _FakeExecutor:
 
 
 def test_evicted_executors_are_closed():
-  cache = contexts._ExecutorCache(2)
-  executors = [_FakeExecutor() for _ in range(4)]
-  for clients, executor in enumerate(executors):
+  cache = executors._ExecutorCache(2)
+  fakes = [_FakeExecutor() for _ in range(4)]
+  for clients, executor in enumerate(fakes):
     cache[clients] = executor
-  assert [e.closed for e in executors] == [True, True, False, False]
+  assert [e.closed for e in fakes] == [True, True, False, False]
 
 
 def _resident_bytes(pid: int) -> int:

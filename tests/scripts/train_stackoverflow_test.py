@@ -98,6 +98,8 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     (['--public_users_per_round=5'], 'must be at most 4'),
     (['--alpha_i=2', '--alpha_K=3'], 'Only one alpha must be given'),
     (['--noise_multiplier=1', '--target_epsilon=1'], 'must not be given with'),
+    (['--workers=b.lan:8443'], 'b.lan:8443 must be protected'),
+    (['--insecure'], 'must be given with --workers'),
     (['--data_dir=nowhere'], 'nowhere is no token store'),
     (['--output_dir='], 'output_dir'),
     (['--flagfile=scripts/presets/huge.flags'], 'laptop.flags, stackoverflow_'),

@@ -1,0 +1,363 @@
+"""TFF execution on workers of other machines."""
+
+import atexit
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+import contextlib
+import json
+import os
+import threading
+import time
+from typing import Any, Optional
+import uuid
+import warnings
+
+import grpc
+from pda_fed import workers as workers_lib
+from pda_fed.runtime import errors
+from pda_fed.runtime import executors
+from pda_fed.runtime import relay
+from pda_fed.runtime import sharing
+import tensorflow_federated as tff
+
+# A worker's address is meant as it stands, whatever proxy the web goes through.
+_OPTIONS = (*executors.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
+_RETRY_SECONDS = 0.5
+# Between signs of life, however patient we are: a worker removes what belongs
+# to a coordinator of which it hears nothing.
+_MAX_PAUSE_SECONDS = 15.0
+_END_SECONDS = 5.0
+
+
+class _Connection:
+  """A channel to one life of a worker; see `executors.Worker`."""
+
+  def __init__(
+    self,
+    target: str,
+    channel: grpc.Channel,
+    instance: str,
+    session: str,
+  ):
+    self.target = target
+    self.channel = channel
+    self.instance = instance
+    self.lost: Optional[str] = None
+    self._owner_pid = os.getpid()
+    self._factory = executors.WorkerExecutorFactory(
+      self, channel, ((relay.SESSION, session),)
+    )
+    self.context = executors.WorkerContext(self._factory)
+
+  def check_owner(self) -> None:
+    if os.getpid() != self._owner_pid:
+      raise errors.WorkerDiedError(
+        f'The connection to the worker {self.target} belongs to process'
+        f' {self._owner_pid}: a forked process has to make its own.'
+      )
+
+  def check_alive(self) -> None:
+    self.check_owner()
+    if self.lost is not None:
+      raise errors.WorkerDiedError(self.lost)
+
+  def lose(self, reason: str) -> None:
+    self.lost = reason
+    self._factory.abandon()  # Calls under way fail.
+
+  def end(self) -> None:
+    if self.lost is None:
+      self.lost = f'The connection to the worker {self.target} is closed.'
+      self._factory.close()
+    self.context.end()
+
+
+class RemoteWorker:
+  """A worker on another machine, watched, lost and found again.
+
+  It is a `sharing.Seat`.
+
+  Attributes:
+    name: Its address.
+  """
+
+  def __init__(self, address: str, settings: workers_lib.RemoteWorkers):
+    """Initializes the worker; `connect` connects.
+
+    Args:
+      address: One of the settings'.
+      settings: How it is reached.
+    """
+    self.name = address
+    self._settings = settings
+    self._owner_pid = os.getpid()
+    self._session = uuid.uuid4().hex
+    self._lock = threading.Lock()
+    self._connection: Optional[_Connection] = None
+    self._past: list[_Connection] = []
+    self._closing = threading.Event()
+    self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+  @property
+  def usable(self) -> bool:
+    """See `sharing.Seat`."""
+    return self._connection is not None
+
+  def check_owner(self) -> None:
+    """See `sharing.Seat`."""
+    if os.getpid() != self._owner_pid:
+      raise errors.WorkerDiedError(
+        f'The connection to {self.name} belongs to process {self._owner_pid}:'
+        ' a forked process has to make its own.'
+      )
+
+  def _open_channel(self) -> grpc.Channel:
+    if self._settings.tls is None or self.name.startswith(workers_lib.UNIX):
+      return grpc.insecure_channel(self.name, _OPTIONS)
+    cert, key, ca = self._settings.tls.read()
+    credentials = grpc.ssl_channel_credentials(ca, key, cert)
+    return grpc.secure_channel(self.name, credentials, _OPTIONS)
+
+  def _ask_health(self, channel: grpc.Channel, seconds: float) -> str:
+    """Returns which life of the worker answers.
+
+    Args:
+      channel: To it.
+      seconds: To wait.
+
+    Raises:
+      WorkerVersionError: If it is not a worker for us.
+      grpc.RpcError: If it does not answer.
+    """
+    try:
+      answer = channel.unary_unary(relay.HEALTH)(
+        b'', timeout=seconds, metadata=((relay.SESSION, self._session),)
+      )
+    except grpc.RpcError as e:
+      if e.code() is grpc.StatusCode.UNIMPLEMENTED:
+        raise errors.WorkerVersionError(
+          f'{self.name} is no worker of ours: start it by scripts.worker.'
+        ) from e
+      raise
+    try:
+      health = json.loads(answer)
+      theirs, instance = health['versions'], health['instance']
+    except (ValueError, KeyError, TypeError) as e:
+      raise errors.WorkerVersionError(
+        f'{self.name} gives an answer that no worker of ours gives: {e!r}.'
+      ) from e
+    ours = relay.versions()
+    if theirs != ours:
+      raise errors.WorkerVersionError(
+        f'The worker {self.name} must have the versions of this program,'
+        f' {_show(ours)}. Found {_show(theirs)}.'
+      )
+    return instance
+
+  def _connect_once(self, seconds: float) -> None:
+    channel = self._open_channel()
+    try:
+      instance = self._ask_health(channel, seconds)
+    except BaseException:
+      channel.close()
+      raise
+    with self._lock:
+      if self._closing.is_set():
+        channel.close()
+        return
+      self._connection = _Connection(
+        self.name, channel, instance, self._session
+      )
+
+  def connect(self) -> Optional[str]:
+    """Connects; from now on the worker is watched.
+
+    Returns:
+      Why it cannot be reached, or None.
+
+    Raises:
+      WorkerVersionError: If it is of another version, or no worker of ours.
+    """
+    deadline = time.monotonic() + self._settings.timeout_s
+    trouble = None
+    while not self.usable:
+      left = deadline - time.monotonic()
+      if left <= 0:
+        break
+      try:
+        self._connect_once(left)
+        trouble = None
+      except grpc.RpcError as e:
+        trouble = f'{self.name} cannot be reached ({executors.describe(e)})'
+        self._closing.wait(min(_RETRY_SECONDS, left))
+    self._watcher.start()
+    return trouble
+
+  def _watch(self) -> None:
+    """Asks for a sign of life now and then; loses and finds the worker."""
+    timeout = self._settings.timeout_s
+    seen = time.monotonic()
+    pause = min(timeout / 4, _MAX_PAUSE_SECONDS)
+    while not self._closing.wait(pause):
+      connection = self._connection
+      try:
+        if connection is None:
+          self._connect_once(timeout / 2)
+        elif self._ask_health(connection.channel, timeout / 2) != (
+          connection.instance
+        ):
+          self._lose(connection, 'was started anew')
+        seen = time.monotonic()
+      except errors.WorkerVersionError as e:
+        if connection is not None:
+          self._lose(connection, 'was replaced')
+        warnings.warn(str(e), RuntimeWarning, stacklevel=2)
+        return
+      except (grpc.RpcError, ValueError) as e:  # ValueError: closed meanwhile.
+        silent = time.monotonic() - seen
+        if connection is not None and silent >= timeout:
+          why = executors.describe(e)
+          self._lose(
+            connection, f'gave no sign of life for {silent:.0f} s ({why})'
+          )
+
+  def _lose(self, connection: _Connection, what: str) -> None:
+    with self._lock:
+      if self._connection is not connection:
+        return
+      self._connection = None
+      self._past.append(connection)
+    connection.lose(f'The worker {self.name} {what}.')
+
+  def invoke(self, comp: Any, arg: Any) -> Any:
+    """See `sharing.Seat`."""
+    connection = self._connection
+    if connection is None:
+      raise errors.WorkerDiedError(f'The worker {self.name} is lost.')
+    try:
+      return connection.context.invoke(comp, arg)
+    except errors.WorkerDiedError as e:
+      self._lose(connection, f'is lost: {e}')
+      raise
+    except Exception as e:
+      if self._answers(connection):
+        raise  # The computation's own error.
+      self._lose(
+        connection, f'failed in a computation ({executors.describe(e)})'
+      )
+      raise errors.WorkerDiedError(connection.lost) from e
+
+  def _answers(self, connection: _Connection) -> bool:
+    """Whether this life of the worker still answers."""
+    try:
+      instance = self._ask_health(connection.channel, self._settings.timeout_s)
+    except (grpc.RpcError, ValueError, errors.WorkerError):
+      return False
+    return instance == connection.instance
+
+  def close(self) -> None:
+    """Ends the connection; the worker goes on."""
+    self._closing.set()
+    with self._lock:
+      connection, self._connection = self._connection, None
+    for past in (*self._past, *([connection] if connection else [])):
+      past.end()
+    if self._watcher.ident is not None:  # It has been started.
+      self._watcher.join(_END_SECONDS)
+
+
+def _show(found: Any) -> str:
+  if not isinstance(found, dict):
+    return repr(found)
+  return ', '.join(f'{name} {version}' for name, version in found.items())
+
+
+class _Session:
+  """Remote workers, the context over them, and their common end."""
+
+  def __init__(self, settings: workers_lib.RemoteWorkers):
+    self._owner_pid = os.getpid()
+    self.workers = [
+      RemoteWorker(address, settings) for address in settings.addresses
+    ]
+    try:
+      with futures.ThreadPoolExecutor(len(self.workers)) as threads:
+        found = list(threads.map(RemoteWorker.connect, self.workers))
+      trouble = '; '.join(why for why in found if why)
+      if not any(worker.usable for worker in self.workers):
+        raise errors.WorkerStartError(f'No worker is there: {trouble}.')
+      if trouble:
+        warnings.warn(
+          f'{trouble}. The others do the work, and it is tried again.',
+          RuntimeWarning,
+          stacklevel=5,
+        )
+    except BaseException:
+      self.stop()
+      raise
+    self.context = sharing.SharedContext(self.workers)
+    atexit.register(self.stop)
+
+  def stop(self) -> None:
+    if os.getpid() != self._owner_pid:
+      return
+    atexit.unregister(self.stop)
+    for worker in self.workers:
+      worker.close()
+
+
+@contextlib.contextmanager
+def remote_workers(
+  addresses: Sequence[str],
+  *,
+  tls: Optional[workers_lib.TlsFiles] = None,
+  insecure: bool = False,
+  timeout_s: float = workers_lib.DEFAULT_TIMEOUT_S,
+) -> Iterator[list[RemoteWorker]]:
+  """Runs the TFF computations of a `with` block on workers elsewhere.
+
+  The clients of each computation are shared between the workers; sums are
+  merged before the noise is added. A worker that dies, hangs or is out of reach
+  is lost, with a warning, and its clients are computed by the others: the
+  result is the same. When it comes back it is used again.
+
+  Example:
+
+  ```
+  tls = runtime.TlsFiles(cert='me.crt', key='me.key', ca='ca.crt')
+  with runtime.remote_workers(['a.lan:8443', 'b.lan:8443'], tls=tls):
+    state = process.initialize()
+  ```
+
+  Args:
+    addresses: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH` of workers that
+      `scripts.worker` has started.
+    tls: Our side of TLS, for addresses with a port.
+    insecure: Whether ports may be used without TLS.
+    timeout_s: Seconds without a sign of life after which a worker is lost, and
+      for which workers are waited for at the start.
+
+  Yields:
+    The workers.
+
+  Raises:
+    ValueError: If addresses or options do not fit.
+    WorkerStartError: If no worker can be reached.
+    WorkerVersionError: If a worker is of another version.
+  """
+  settings = workers_lib.RemoteWorkers(
+    addresses=tuple(addresses), tls=tls, insecure=insecure, timeout_s=timeout_s
+  )
+  if insecure:
+    warnings.warn(
+      "The workers are used without encryption or authentication: users' data"
+      " and the noise's seed go over the network in the clear.",
+      RuntimeWarning,
+      stacklevel=3,
+    )
+  session = _Session(settings)
+  try:
+    with tff.framework.get_context_stack().install(session.context):
+      yield session.workers
+  finally:
+    session.stop()

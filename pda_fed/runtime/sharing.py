@@ -1,0 +1,180 @@
+"""One computation on several workers, which may fail.
+
+TFF splits a computation at its aggregation into what is done for some clients
+(`up_to_merge`), the sum of two such results (`merge`), and the rest, which has
+no aggregation any more (`after_merge`: in DP-FedAvg the noise, the mean and the
+server's step). So
+
+    some clients -> up_to_merge on worker 0 --.
+    the others   -> up_to_merge on worker 1 ---+-> merge -> after_merge
+
+adds the noise once, to the sum over all workers.
+
+TFF's own context for this awaits calls that block, so that its workers compute
+one after the other; it merges in the order in which they finish, so that the
+rounding changes from run to run; and it has no answer to a worker that is gone.
+This one computes in parallel and merges in the order of the clients. Clients
+are split by the number of workers that there are meant to be, and a part whose
+worker fails is computed by another: the three computations depend on their
+arguments alone, so whoever computes them, and however often, the result is the
+same, noise included.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent import futures
+import functools
+import threading
+from typing import Any, Protocol
+import warnings
+
+from pda_fed.runtime import errors
+from pda_fed.runtime import executors
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.backends.native import (
+  mergeable_comp_compiler,
+)
+from tensorflow_federated.python.core.impl.execution_contexts import (
+  mergeable_comp_execution_context as mergeable,
+)
+from tensorflow_federated.python.core.impl.types import type_analysis
+from tensorflow_federated.python.core.impl.types import type_conversions
+
+_compile_mergeable = executors.Compiler(
+  mergeable_comp_compiler.compile_to_mergeable_comp_form
+)
+
+
+class Seat(Protocol):
+  """A worker as a member of a group.
+
+  Attributes:
+    name: For messages.
+    usable: Whether it is worth a try.
+  """
+
+  name: str
+  usable: bool
+
+  def check_owner(self) -> None:
+    """Raises `WorkerDiedError` in a process that may not use it."""
+
+  def invoke(self, comp: Any, arg: Any) -> Any:
+    """Runs a computation.
+
+    Args:
+      comp: A TFF computation.
+      arg: Its argument.
+
+    Raises:
+      WorkerDiedError: If the worker, and not the computation, is at fault.
+    """
+
+
+def _start(function: Callable[..., Any], *args) -> futures.Future:
+  """Calls a function on a thread that no end of the program waits for."""
+  future = futures.Future()
+
+  def run():
+    try:
+      future.set_result(function(*args))
+    except BaseException as e:
+      future.set_exception(e)
+
+  threading.Thread(target=run, daemon=True).start()
+  return future
+
+
+def _has_clients(type_spec: tff.Type) -> bool:
+  return type_spec is not None and type_analysis.contains(
+    type_spec,
+    lambda t: isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS,
+  )
+
+
+def _is_one_for_all(type_spec: tff.Type) -> bool:
+  """Whether a result has nothing that each client has for itself."""
+  return type_analysis.contains_only(
+    type_spec,
+    lambda t: not isinstance(t, tff.FederatedType) or t.all_equal,
+  )
+
+
+def _without_clients(arg: Any, type_spec: tff.Type) -> Any:
+  """The argument with no clients: their data need not travel twice."""
+  value = mergeable._PartitioningValue(arg, 0, 1, 0)
+  return mergeable._partition_value(value, type_spec).payload
+
+
+class SharedContext(tff.framework.SyncContext):
+  """Shares the clients of each computation between workers."""
+
+  def __init__(self, seats: Sequence[Seat]):
+    """Initializes the context.
+
+    Args:
+      seats: The workers; clients are split by their number, usable or not.
+    """
+    self._seats = list(seats)
+
+  def invoke(self, comp, arg):
+    """See the base class.
+
+    Args:
+      comp: A computation with at most one aggregation.
+      arg: Its argument.
+
+    Returns:
+      Its result.
+
+    Raises:
+      WorkerDiedError: If no worker is left.
+    """
+    for seat in self._seats:
+      seat.check_owner()
+    if not _has_clients(comp.type_signature.parameter):
+      return self._run(0, comp, arg)
+    form = _compile_mergeable(comp)
+    type_spec = form.up_to_merge.type_signature.parameter
+    parts = mergeable._split_value_into_subrounds(
+      arg, type_spec, len(self._seats)
+    )
+    merged = functools.reduce(
+      lambda a, b: self._run(0, form.merge, tff.structure.Struct.unnamed(a, b)),
+      self._run_all(form.up_to_merge, parts),
+    )
+    result_type = form.after_merge.type_signature.result
+    if _is_one_for_all(result_type):
+      parts = [_without_clients(arg, type_spec)]
+    results = self._run_all(
+      form.after_merge,
+      [tff.structure.Struct.unnamed(part, merged) for part in parts],
+    )
+    return type_conversions.type_to_py_container(
+      mergeable._repackage_partitioned_values(results, result_type), result_type
+    )
+
+  def _run_all(self, comp, args: Sequence[Any]) -> list[Any]:
+    """Runs a computation on each argument, in parallel."""
+    started = [_start(self._run, i, comp, arg) for i, arg in enumerate(args)]
+    futures.wait(started)  # None may go on behind the back of the next call.
+    return [future.result() for future in started]
+
+  def _run(self, index: int, comp, arg) -> Any:
+    """Runs a computation on the seat of an index, or on one after it."""
+    failure = None
+    for seat in self._seats[index:] + self._seats[:index]:
+      if not seat.usable:
+        continue
+      try:
+        return seat.invoke(comp, arg)
+      except errors.WorkerDiedError as e:
+        failure = e
+        warnings.warn(
+          f'{e} Its part of the computation is done by another worker.',
+          RuntimeWarning,
+          stacklevel=2,
+        )
+    names = ', '.join(seat.name for seat in self._seats)
+    raise errors.WorkerDiedError(
+      f'No worker is left of {names}. The last error: {failure}'
+    ) from failure

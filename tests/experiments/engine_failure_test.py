@@ -1,0 +1,162 @@
+"""What the loop does when an engine fails or a disk is full."""
+
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from pda_fed import errors as base_errors
+from pda_fed import experiments
+import pytest
+
+from tests import fake_engine
+from tests.experiments import runs
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+class _FailingEngine(fake_engine.FakeEngine):
+  """Fails in a round, or in the evaluation after it."""
+
+  place = ''
+
+  def _fail(self, place):
+    if place == self.place:
+      raise base_errors.PdaFedError('The last worker died.')
+
+  def run_rounds(self, state, first_round, num_rounds):
+    self._fail(f'round {first_round}')
+    return super().run_rounds(state, first_round, num_rounds)
+
+  def evaluate(self, weights, group, max_users=None):
+    last = self.rounds_run[-1] if self.rounds_run else -1
+    self._fail(f'evaluation after {last}')
+    return super().evaluate(weights, group, max_users)
+
+
+@pytest.mark.parametrize(
+  'place, saved',
+  [
+    ('round 0', 0),
+    ('round 5', 5),
+    ('evaluation after 5', 6),
+    ('evaluation after 9', 10),
+  ],
+)
+def test_rounds_that_are_done_are_saved(tmp_path, place, saved):
+  whole, _ = runs.train(tmp_path / 'whole')
+
+  class Failing(_FailingEngine):
+    pass
+
+  Failing.place = place
+  with pytest.raises(
+    experiments.EngineError, match=f'worker died. Saved after round {saved}'
+  ):
+    experiments.train(
+      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
+    )
+  run, engine = runs.train(tmp_path / 'run')
+  assert engine.rounds_run == list(range(saved, 10))
+  assert runs.rows(run.path) == runs.rows(whole.path)
+  assert run.read_result()['test'] == whole.read_result()['test']
+
+
+def test_a_run_whose_engine_failed_may_not_change_it(tmp_path):
+  # The round that failed, somebody may have seen.
+  class Failing(_FailingEngine):
+    place = 'round 5'
+
+  with pytest.raises(experiments.EngineError):
+    experiments.train(
+      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
+    )
+  with pytest.raises(experiments.OutputError, match='must have been stopped'):
+    experiments.train(
+      fake_engine.make_config(engine='other'),
+      fake_engine.Opener(),
+      tmp_path / 'run',
+      change_engine=True,
+    )
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch):
+  whole, _ = runs.train(tmp_path / 'whole')
+  calls = []
+
+  def full(descriptor):
+    path = os.readlink(f'/proc/self/fd/{descriptor}')
+    if 'round_00000006.ckpt' in path:
+      calls.append(path)
+      raise OSError(errno.ENOSPC, 'No space left on device')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, 'fsync', full)
+    with pytest.raises(experiments.CheckpointError, match='The disk is full'):
+      runs.train(tmp_path / 'run')
+  assert calls
+  kept = tmp_path / 'run' / 'checkpoints'
+  assert sorted(p.name for p in kept.iterdir()) == [
+    'round_00000000.ckpt',
+    'round_00000003.ckpt',
+  ]
+  run, engine = runs.train(tmp_path / 'run')
+  assert engine.rounds_run == list(range(3, 10))
+  assert runs.rows(run.path) == runs.rows(whole.path)
+
+
+# A tmpfs of 96 kB, seen by this process and its children alone.
+_ON_A_TINY_DISK = """
+set -e
+mkdir "$1/disk"
+mount -t tmpfs -o size=96k tmpfs "$1/disk"
+cd "$2"
+"$3" -c "$4" "$1/disk/run" "$1/whole"
+"""
+_RUN_UNTIL_IT_IS_FULL = """
+import os, sys
+from pda_fed import experiments
+from tests import fake_engine
+from tests.experiments import runs
+
+folder, whole = sys.argv[1:]
+config = fake_engine.make_config(
+    rounds=200, rounds_per_evaluation=5, checkpoints_kept=1)
+ballast = os.path.dirname(folder) + '/ballast'
+with open(ballast, 'wb') as f:
+  f.write(bytes(56 * 1024))
+try:
+  runs.train(folder, config)
+  print('never full')
+except (experiments.CheckpointError, OSError) as e:
+  print(type(e).__name__, e)
+os.unlink(ballast)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+  if shutil.which('unshare') is None:
+    pytest.skip('unshare is not installed')
+  done = subprocess.run(
+    ['unshare', '--user', '--map-root-user', '--mount', 'sh', '-c',
+     _ON_A_TINY_DISK + 'df "$1/disk"; cp -r "$1/disk/run" "$1/kept"', 'sh',
+     tmp_path, _ROOT, sys.executable, _RUN_UNTIL_IT_IS_FULL],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )  # fmt: skip
+  if 'mount' in done.stderr or 'unshare' in done.stderr:
+    pytest.skip(f'no tmpfs of our own: {done.stderr}')
+  assert done.returncode == 0, done.stderr
+  assert 'No space left' in done.stdout or 'disk is full' in done.stdout
+  # Elsewhere, with space, it goes on.
+  config = fake_engine.make_config(
+    rounds=200, rounds_per_evaluation=5, checkpoints_kept=1
+  )
+  whole, _ = runs.train(tmp_path / 'whole', config)
+  run, engine = runs.train(tmp_path / 'kept', config)
+  assert 0 < len(engine.rounds_run) < 200
+  assert runs.rows(run.path) == runs.rows(whole.path)

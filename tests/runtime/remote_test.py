@@ -1,0 +1,309 @@
+"""Remote workers: the same numbers, and no door that is open."""
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import grpc
+import numpy as np
+from pda_fed import learning
+from pda_fed import privacy
+from pda_fed import runtime
+from pda_fed import workers as workers_lib
+from pda_fed.runtime import relay
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.learning import linear_model
+from tests.runtime import processes
+from tests.runtime import remote_workers as remote
+
+
+@pytest.fixture(scope='module')
+def four():
+  with remote.serve(4) as served:
+    yield served
+
+
+class TestNumbers:
+  def test_two_workers_equal_the_local_one(self, tff_worker, four):
+    del tff_worker
+    process = remote.pda_dpmd(0.0)
+    cohorts = [remote.DATASETS, [], remote.DATASETS[:1], remote.DATASETS]
+    local = remote.run_rounds(process, cohorts)
+    with remote.connected(four[:2]):
+      shared = remote.run_rounds(process, cohorts)
+    for a, b in zip(local, shared, strict=True):
+      np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    assert np.abs(local[0]).max() > 0.01  # It has learned something.
+
+  def test_noise_is_added_once_whatever_the_number_of_workers(
+    self, tff_worker, four
+  ):
+    del tff_worker
+    features, sigma, clip, cohort = 20_000, 0.5, 2.0, 4
+    plan = privacy.PrivacyPlan(
+      population=10,
+      expected_cohort=cohort,
+      rounds=1,
+      delta=1e-2,
+      noise_multiplier=sigma,
+      clip_norm=clip,
+    )
+    sgd = tff.learning.optimizers.build_sgdm
+    process = learning.build_dp_fedavg(
+      linear_model.build_model_fn(features), plan, sgd(0.1), sgd(1.0),
+      noise_seed=3,
+    )  # fmt: skip
+    # Their updates are 0, so that noise alone moves the weights.
+    zeros = np.zeros((2, features), np.float32), np.zeros((2, 1), np.float32)
+    clients = [linear_model.make_dataset(zeros, 2)] * 4
+    local = remote.run_rounds(process, [clients])[0]
+    found = {}
+    for number in (1, 2, 4):
+      with remote.connected(four[:number]):
+        found[number] = remote.run_rounds(process, [clients])[0]
+    # With noise from each of n workers this would be sqrt(n) times as much.
+    expected = sigma * clip / cohort
+    for weights in (local, *found.values()):
+      assert np.std(weights) == pytest.approx(expected, rel=0.03)
+    for weights in found.values():  # The very same draw, even.
+      np.testing.assert_array_equal(weights, local)
+
+  def test_an_error_of_the_computation_comes_through(self, four):
+    @tff.tensorflow.computation(np.float32)
+    def fails(x):
+      with tf.control_dependencies([tf.debugging.assert_greater(x, 1.0)]):
+        return tf.identity(x)
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def of_clients(values):
+      return tff.federated_sum(tff.federated_map(fails, values))
+
+    with remote.connected(four[:2]) as workers:
+      with pytest.raises(Exception, match='assertion failed|InvalidArgument'):
+        of_clients([2.0, 0.0])
+      assert all(worker.usable for worker in workers)
+      assert of_clients([2.0, 3.0]) == 5.0
+
+
+_GET_EXECUTOR = '/tensorflow_federated.v0.ExecutorGroup/GetExecutor'
+_CREATE_STRUCT = '/tensorflow_federated.v0.ExecutorGroup/CreateStruct'
+
+
+def _code(channel: grpc.Channel, method=relay.HEALTH, request=b''):
+  with channel:
+    try:
+      channel.unary_unary(method)(request, timeout=20)
+    except grpc.RpcError as e:
+      return e.code()
+  return grpc.StatusCode.OK
+
+
+def _channel(address, ca, tls=None) -> grpc.Channel:
+  with open(ca, 'rb') as f:
+    root = f.read()
+  cert, key, _ = tls.read() if tls else (None, None, None)
+  credentials = grpc.ssl_channel_credentials(root, key, cert)
+  return grpc.secure_channel(address, credentials)
+
+
+class TestTls:
+  @pytest.mark.parametrize('method', [relay.HEALTH, _GET_EXECUTOR])
+  @pytest.mark.parametrize(
+    'who, allowed',
+    [
+      ('coordinator', True),
+      ('no certificate', False),
+      ('certificate of another CA', False),
+      ("worker's certificate", False),
+      ('plain text', False),
+    ],
+  )
+  def test_only_a_coordinator_of_our_ca_is_let_in(
+    self, four, who, allowed, method
+  ):
+    address = four[0].address
+    ca = remote.tls_files(remote.HOST).ca
+    if who == 'plain text':
+      code = _code(grpc.insecure_channel(address), method)
+    else:
+      tls = {
+        'coordinator': remote.tls_files('coordinator'),
+        'no certificate': None,
+        'certificate of another CA': remote.tls_files('coordinator', 'theirs'),
+        "worker's certificate": remote.tls_files(remote.HOST),
+      }[who]
+      code = _code(_channel(address, ca, tls), method)
+    if allowed:
+      # An empty request is let in, and found wanting by the worker.
+      assert (code is grpc.StatusCode.OK) == (method == relay.HEALTH)
+      assert code is not grpc.StatusCode.UNAVAILABLE
+    else:
+      assert code is grpc.StatusCode.UNAVAILABLE
+
+  def test_a_worker_of_another_ca_or_name_is_not_believed(self, four):
+    ours = remote.tls_files('coordinator')
+    theirs = remote.tls_files('coordinator', 'theirs').ca
+    address = four[0].address
+    assert _code(_channel(address, theirs, ours)) is (
+      grpc.StatusCode.UNAVAILABLE
+    )
+    # Its certificate is for localhost.
+    numeric = address.replace(remote.HOST, '127.0.0.1')
+    assert _code(_channel(numeric, ours.ca, ours)) is (
+      grpc.StatusCode.UNAVAILABLE
+    )
+
+  def test_who_is_refused_is_told(self, four):
+    with pytest.raises(
+      runtime.WorkerStartError, match='localhost.* cannot be reached'
+    ):
+      with remote.connected(
+        four[:1], tls=remote.tls_files('coordinator', 'theirs'), timeout_s=1
+      ):
+        pass
+
+  def test_other_services_are_not_there(self, four):
+    tls = remote.tls_files('coordinator')
+    channel = _channel(four[0].address, tls.ca, tls)
+    assert _code(channel, '/grpc.health.v1.Health/Check') is (
+      grpc.StatusCode.UNIMPLEMENTED
+    )
+
+
+class TestDoors:
+  @pytest.fixture
+  def worker(self):
+    worker = runtime.LocalWorker(isolation=runtime.Isolation.REQUIRED)
+    yield worker
+    worker.stop()
+
+  def test_a_port_needs_tls(self, worker):
+    with pytest.raises(ValueError, match='127.0.0.1:0 must be protected'):
+      runtime.WorkerServer(worker, '127.0.0.1:0')
+    with pytest.raises(ValueError, match='must be protected'):
+      with runtime.remote_workers(['127.0.0.1:1']):
+        pass
+
+  def test_insecure_is_a_warning_on_both_sides(self, worker):
+    with pytest.warns(RuntimeWarning, match='can run programs'):
+      server = runtime.WorkerServer(worker, '127.0.0.1:0', insecure=True)
+    with pytest.warns(RuntimeWarning, match='in the clear'):
+      with runtime.remote_workers([server.address], insecure=True) as workers:
+        assert workers[0].usable
+    server.stop()
+
+  def test_a_unix_socket_is_for_this_user_and_for_one_worker(
+    self, worker, short_path
+  ):
+    path = short_path / 'w.sock'
+    server = runtime.WorkerServer(worker, f'unix:{path}')
+    assert path.stat().st_mode & 0o777 == 0o600
+    with runtime.remote_workers([server.address]) as workers:
+      assert workers[0].usable
+    with pytest.raises(runtime.WorkerStartError, match='Another worker'):
+      runtime.WorkerServer(worker, f'unix:{path}')
+    server.stop()
+    runtime.WorkerServer(worker, f'unix:{path}').stop()
+
+  def test_a_port_is_for_one_worker(self, worker):
+    tls = remote.tls_files(remote.HOST)
+    server = runtime.WorkerServer(worker, 'localhost:0', tls=tls)
+    with pytest.raises(runtime.WorkerStartError, match='Cannot listen'):
+      runtime.WorkerServer(worker, server.address, tls=tls)
+    server.stop()
+
+  def test_broken_tls_files(self, worker, tmp_path):
+    broken = tmp_path / 'broken'
+    broken.write_text('no certificate')
+    tls = workers_lib.TlsFiles(
+      cert=str(broken), key=str(broken), ca=str(broken)
+    )
+    with pytest.raises(runtime.WorkerStartError, match='Cannot listen'):
+      runtime.WorkerServer(worker, '127.0.0.1:0', tls=tls)
+
+  def test_a_worker_of_another_version_is_refused(
+    self, worker, short_path, monkeypatch
+  ):
+    theirs = {**relay.versions(), 'tensorflow-federated': '0.86.0'}
+    with monkeypatch.context() as patch:
+      patch.setattr(relay, 'versions', lambda: theirs)
+      server = runtime.WorkerServer(worker, f'unix:{short_path}/w.sock')
+    with pytest.raises(
+      runtime.WorkerVersionError, match='0.87.0.*Found.*federated 0.86.0'
+    ):
+      with runtime.remote_workers([server.address]):
+        pass
+    server.stop()
+
+  def test_what_is_no_worker_of_ours_is_refused(self, worker):
+    with pytest.raises(runtime.WorkerVersionError, match='scripts.worker'):
+      with runtime.remote_workers([worker.target]):
+        pass
+
+  def test_what_a_dead_coordinator_left_is_removed(self, worker, short_path):
+    server = runtime.WorkerServer(
+      worker, f'unix:{short_path}/w.sock', lease_s=0.5
+    )
+    # As a program that asks for an executor, and is killed.
+    with runtime.remote_workers([server.address], timeout_s=60) as workers:
+      connection = workers[0]._connection
+      connection._factory.create_executor({tff.CLIENTS: 1})
+      session = workers[0]._session
+      (executor,) = server._relay.sessions._executors[session]
+      # Nothing is heard of it: its next sign of life is 15 s away.
+      left = server._relay.sessions._executors
+      assert processes.wait_until(lambda: session not in left, 20)
+
+      def is_gone():
+        # In this request too, field 1 is the executor; it asks for ().
+        channel = grpc.insecure_channel(server.address)
+        code = _code(channel, _CREATE_STRUCT, executor)
+        # TFF takes this as a reason to make another executor and try again.
+        return code is grpc.StatusCode.FAILED_PRECONDITION
+
+      assert processes.wait_until(is_gone, 20)
+    server.stop()
+
+
+@pytest.mark.parametrize(
+  'addresses, options, message',
+  [
+    ([], {}, 'at least one address'),
+    (['a'], {}, "Found 'a'"),
+    (['a:0'], {}, "Found 'a:0'"),
+    (['a:70000'], {}, "Found 'a:70000'"),
+    (['dns:///a:1'], {}, 'Found'),
+    (['unix:w.sock'], {}, "Found 'unix:w.sock'"),
+    (['unix:/' + 200 * 'a'], {}, 'at most 107 plain'),
+    (['unix:/a#b'], {}, 'plain characters'),
+    (['unix:/a', 'unix:/a'], {}, 'must be different'),
+    (['unix:/a'], {'timeout_s': 0}, 'worker_timeout_s must be positive'),
+  ],
+)
+def test_bad_settings(addresses, options, message):
+  with pytest.raises(ValueError, match=message):
+    with runtime.remote_workers(addresses, **options):
+      pass
+
+
+def test_half_of_the_tls_files():
+  with pytest.raises(ValueError, match="tls_key must be a file. Found ''"):
+    workers_lib.TlsFiles.from_flags(
+      str(pathlib.Path(__file__)), None, str(pathlib.Path(__file__))
+    )
+
+
+def test_a_program_that_serves_a_worker_needs_no_tensorflow():
+  program = """
+    import sys
+    from pda_fed import runtime
+    runtime.LocalWorker().stop()
+    runtime.versions()
+    assert not {'tensorflow', 'tensorflow_federated'} & set(sys.modules)
+    """
+  command = [sys.executable, '-c', textwrap.dedent(program)]
+  subprocess.run(command, cwd=remote.ROOT, timeout=120, check=True)
