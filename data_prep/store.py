@@ -23,11 +23,13 @@ import hashlib
 import json
 import os
 import pathlib
+import tokenize
 from typing import Any, NoReturn, Union
 
 from data_prep import encoding
 from data_prep import errors
 import numpy as np
+from pda_fed import _seal
 from pda_fed import _validate
 from pda_fed import models
 
@@ -43,6 +45,18 @@ MANIFEST = 'manifest.json'
 DATA_FILES = (TOKENS, USER_OFFSETS, USER_IDS, USER_ID_OFFSETS, VOCABULARY)
 
 _CHUNK = 2**22
+# numpy parses the header of a file as a literal of Python.
+_NPY_ERRORS = (
+  EOFError,
+  MemoryError,
+  OSError,
+  OverflowError,
+  RecursionError,
+  SyntaxError,
+  TypeError,
+  ValueError,
+  tokenize.TokenError,
+)
 
 
 def file_sha256(path: os.PathLike) -> str:
@@ -139,10 +153,11 @@ class TokenStore:
     path = self.path / name
     try:
       if path.suffix == '.npy':
-        array = np.load(path, mmap_mode='r')
+        # Not np.load, which takes a file that begins otherwise for a zip.
+        array = np.lib.format.open_memmap(path, mode='r')
       else:
         array = np.memmap(path, np.uint8, 'r')
-    except (OSError, EOFError, SyntaxError, TypeError, ValueError) as e:
+    except _NPY_ERRORS as e:
       self._fail(name, f'cannot be read: {e}.')
     # As a plain array: slices of np.memmap are several times slower.
     return np.asarray(array)
@@ -317,11 +332,11 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     )
   try:
     _check_manifest(manifest)
+    return _seal.unseal(manifest)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     raise errors.StoreError(
       f'{path / MANIFEST} is damaged: {e!r}. Prepare the data again.'
     ) from e
-  return manifest
 
 
 def _check_manifest(manifest: dict[str, Any]) -> None:
