@@ -44,7 +44,8 @@ class _Database:
     """Turns errors of SQLite into ours."""
     try:
       yield
-    except sqlite3.Error as e:
+    # Its messages quote a damaged schema, which need not be UTF-8.
+    except (sqlite3.Error, UnicodeDecodeError) as e:
       raise errors.SourceError(
         f'{self.path.name} cannot be read as a SQLite database: {e}. A'
         ' download or copy that stopped early looks like this.'
