@@ -200,8 +200,8 @@ class _Runs:
     pickle.dumps({b'data': _Runs(), b'labels': []}, 2),
     pickle.dumps({b'data': np.array([_Runs()], object), b'labels': []}, 2),
     b'cposix\nsystem\n(S"true"\ntR.',
-    # Puts into place 2**31 - 1 of the memo, a list of pointers.
-    b'\x80\x02}r\xff\xff\xff\x7f.',
+    # Puts into place 2**26 of the memo, which would be a list of 2**27.
+    b'\x80\x02}r\x00\x00\x00\x04.',
     # Says to hold more bytes than there are.
     b'\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.',
     b'(' * 100_000 + b't' * 100_000 + b'.',
