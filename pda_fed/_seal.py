@@ -27,16 +27,21 @@ def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
   return {**fields, _FIELD: _digest(fields)}
 
 
-def unseal(fields: Mapping[str, Any]) -> dict[str, Any]:
+def unseal(
+  fields: Mapping[str, Any], *, required: bool = False
+) -> dict[str, Any]:
   """Returns the fields that `seal` was given.
 
   Args:
-    fields: As JSON gave them back. Without a checksum, as earlier versions
-      wrote them, they are taken as they are.
+    fields: As JSON gave them back.
+    required: Whether there must be a checksum. If not, fields without one, as
+      earlier versions wrote them, are taken as they are.
 
   Raises:
     ValueError: If they are not those that the checksum was made of.
   """
+  if required and _FIELD not in fields:
+    raise ValueError(f'{_FIELD} must be there. Found none')
   content = {n: value for n, value in fields.items() if n != _FIELD}
   if _FIELD in fields and fields[_FIELD] != _digest(content):
     raise ValueError(

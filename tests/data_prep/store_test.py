@@ -13,7 +13,9 @@ import pytest
 
 
 def _without_checksum(manifest):
-  return {n: value for n, value in manifest.items() if n != 'sha256'}
+  """As the first version wrote it."""
+  manifest = {n: value for n, value in manifest.items() if n != 'sha256'}
+  return {**manifest, 'version': 1}
 
 
 @pytest.fixture
