@@ -88,8 +88,8 @@ def _gigabytes(size: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-  if seconds < 120:
-    return f'{seconds:.1f} s'
+  if seconds < 600:
+    return f'{seconds:.3g} s'
   if seconds < 7200:
     return f'{seconds / 60:.0f} min'
   if seconds < 48 * 3600:
@@ -102,7 +102,6 @@ def sizes() -> list[tuple[str, str]]:
   all_sentences = sum(s.sentences for s in SPLITS.values())
   stored = sum(s.most_stored for s in SPLITS.values())
   spec = models.RecurrentSpec()
-  # A client in training: weights, gradients, update, activations.
   return [
     ('sentences of the source', f'{all_sentences:,}'),
     ('sentences stored, at most', f'{stored:,}'),
