@@ -7,7 +7,7 @@ _PANELS = (
   ('cohort', 'clients of a round', 'rounds a second'),
   ('users', 'users in the store', 'rounds a second'),
   ('memory', 'users in the store', "the process's memory, MB"),
-  ('workers', 'workers, a core each', 'rounds a second'),
+  ('workers', 'workers of one thread each', 'rounds a second'),
 )
 _STYLES = {'jax': ('#1b6ca8', 'o'), 'tff': ('#c8553d', 's')}
 
