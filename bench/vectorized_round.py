@@ -4,14 +4,17 @@
     python -m bench.vectorized_round --work=full --compute_dtype=bfloat16
     python -m bench.vectorized_round --data_dir=data/stackexchange --rounds=20
     python -m bench.vectorized_round --work=small --scale=1,2,4
+    python -m bench.vectorized_round --work=small,paper --pfl
 
 Needs no TensorFlow. On a CPU, every core is a device of its own that trains a
-part of the clients.
+part of the clients. With --pfl, rounds of pfl-research on the same sizes are
+measured in turn with ours.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
+import contextlib
 import dataclasses
 import resource
 import statistics
@@ -27,6 +30,8 @@ from pda_fed import tables
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import chunks
 from pda_fed.vectorized import devices as devices_lib
+
+from bench import pfl_peer
 
 _WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper, full.')
 _DATA_DIR = flags.DEFINE_string(
@@ -45,6 +50,12 @@ _COMPUTE_DTYPE = flags.DEFINE_list(
 )
 _CLIENTS_PER_CHUNK = flags.DEFINE_list(
   'clients_per_chunk', ['0'], 'Clients side by side; 0 lets the engine choose.'
+)
+_PFL = flags.DEFINE_bool(
+  'pfl', False, 'Measure pfl-research too; installs it into build/pfl-venv.'
+)
+_PFL_PYTHON = flags.DEFINE_string(
+  'pfl_python', None, 'An interpreter that has pfl, instead of installing it.'
 )
 _SCALE = flags.DEFINE_list('scale', ['1'], 'Multiples of the cohort.')
 
@@ -143,8 +154,14 @@ def _measure(
   dtype: str,
   per_chunk: int,
   store: Optional[data_prep.TokenStore],
-) -> tuple[float, float, int]:
-  """Median seconds of a round, seconds of compilation, clients in a chunk."""
+  peer: Optional[pfl_peer.PflRounds],
+) -> tuple[float, float, int, Optional[float]]:
+  """Measures rounds, in turn with the peer's.
+
+  Returns:
+    Median seconds of a round, seconds of compilation, clients in a chunk, and
+    the peer's median.
+  """
   import jax
   from pda_fed.vectorized import federated
 
@@ -175,7 +192,7 @@ def _measure(
     )
     return federated.RoundInputs(round_num=np.int32(seed), private=private)
 
-  seconds = []
+  seconds, peers = [], []
   for i in range(_ROUNDS.value + 1):
     inputs = federated.stack_rounds(
       [make(i * room + j) for j in range(room)], room
@@ -183,10 +200,25 @@ def _measure(
     started = time.perf_counter()
     state, metrics = jax.block_until_ready(run(state, inputs, room, key))
     seconds.append((time.perf_counter() - started) / room)
+    if peer is not None:
+      peers.append(peer.round())
   if not np.isfinite(metrics['train_loss']).all():
     raise ValueError(f'The loss is not finite: {metrics}.')
   median = statistics.median(seconds[1:])
-  return median, seconds[0] - median, per_chunk
+  peers_median = statistics.median(peers[1:]) if peers else None
+  return median, seconds[0] - median, per_chunk, peers_median
+
+
+def _peer(work: _Work, clients: int):
+  """pfl-research for a work, or nothing if it is not wanted."""
+  if not _PFL.value and _PFL_PYTHON.value is None:
+    return contextlib.nullcontext()
+  return pfl_peer.running(
+    pfl_peer.ensure_python(_PFL_PYTHON.value),
+    clients=clients,
+    sentences=work.sentences,
+    **dataclasses.asdict(work.spec),
+  )
 
 
 def _memory() -> str:
@@ -209,6 +241,8 @@ def main() -> None:
     if unknown:
       raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
     works = {name: _WORKS[name] for name in _WORK.value}
+  elif _PFL.value or _PFL_PYTHON.value is not None:
+    raise ValueError('--pfl must not be given with --data_dir.')
   else:
     works = {'store': _Work(100, 0, store.spec)}
   rows = []
@@ -217,9 +251,10 @@ def main() -> None:
       for dtype in _COMPUTE_DTYPE.value:
         for per_chunk in map(int, _CLIENTS_PER_CHUNK.value):
           clients = round(work.clients * scale)
-          median, compilation, used = _measure(
-            work, clients, dtype, per_chunk, store
-          )
+          with _peer(work, clients) as peer:
+            median, compilation, used, peers = _measure(
+              work, clients, dtype, per_chunk, store, peer
+            )
           rows.append(
             (
               f'{name}: {clients} x {work.sentences or "all"}',
@@ -229,15 +264,14 @@ def main() -> None:
               f'{median / clients * 1000:.2f}',
               f'{compilation:.1f}',
               _memory(),
+              *([f'{peers:.4f}', f'{median / peers:.2f}'] if peers else []),
             )
           )
           print(*rows[-1], flush=True)
   header = ['clients x sentences', 'products', 'chunk', 's/round']
-  print(
-    tables.format_table(
-      [*header, 'ms/client', 'compile s', 'peak GiB so far'], rows
-    )
-  )
+  header += ['ms/client', 'compile s', 'peak GiB so far']
+  header += ['pfl-research s', 'ratio'][: len(rows[0]) - len(header)]
+  print(tables.format_table(header, rows))
 
 
 if __name__ == '__main__':

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from typing import Any
 
+from data_prep import errors
 from data_prep import parallel
 from data_prep import sqlite_writer
 from data_prep.sources import base
@@ -93,16 +94,25 @@ def regroup(
       yield chunk
       on_progress('reading', source.bytes_read, source.num_bytes, 'B')
 
+  num_sentences = 0
+
   def sentences() -> Iterator[tuple[str, str, str]]:
+    nonlocal num_sentences
     for chunk in parallel.ordered_map(
       _SplitSentences(source), chunks(), num_processes
     ):
       for user, split, texts in chunk:
         if not texts:
           source.tally.skipped[base.NO_SENTENCE] += 1
+        num_sentences += len(texts)
         for tokens in texts:
           yield user, split, tokens
 
   sqlite_writer.write_sqlite(path, sentences(), all_features=False)
   source.tally.check(source.name)
+  if not num_sentences:
+    raise errors.SourceError(
+      f'{source.name} has no sentence that can be used, in'
+      f' {source.tally.rows} rows.'
+    )
   return SpooledSource(path, source.name, source.tally)

@@ -9,6 +9,7 @@ A folder with
     user_id_offsets.npy  int64 [users + 1]: where each name begins in it
     vocabulary.txt       a word a line; the word on line i has the id i
     manifest.json        where the data come from, counts, sha256 of all files
+                         and of itself
 
 Users are ordered by group (private, public, validation, test) and within a
 group by name. Opening reads the manifest, checks the offsets and maps the rest,
@@ -23,16 +24,20 @@ import hashlib
 import json
 import os
 import pathlib
+import tokenize
 from typing import Any, NoReturn, Union
 
+from data_prep import assignment
 from data_prep import encoding
 from data_prep import errors
 import numpy as np
+from pda_fed import _seal
 from pda_fed import _validate
 from pda_fed import models
 
 FORMAT = 'pda_fed token store'
-VERSION = 1
+VERSION = 2
+_FIRST_SEALED_VERSION = 2  # Before it, manifests had no checksum.
 
 TOKENS = 'tokens.npy'
 USER_OFFSETS = 'user_offsets.npy'
@@ -43,6 +48,18 @@ MANIFEST = 'manifest.json'
 DATA_FILES = (TOKENS, USER_OFFSETS, USER_IDS, USER_ID_OFFSETS, VOCABULARY)
 
 _CHUNK = 2**22
+# numpy parses the header of a file as a literal of Python.
+_NPY_ERRORS = (
+  EOFError,
+  MemoryError,
+  OSError,
+  OverflowError,
+  RecursionError,
+  SyntaxError,
+  TypeError,
+  ValueError,
+  tokenize.TokenError,
+)
 
 
 def file_sha256(path: os.PathLike) -> str:
@@ -139,10 +156,11 @@ class TokenStore:
     path = self.path / name
     try:
       if path.suffix == '.npy':
-        array = np.load(path, mmap_mode='r')
+        # Not np.load, which takes a file that begins otherwise for a zip.
+        array = np.lib.format.open_memmap(path, mode='r')
       else:
         array = np.memmap(path, np.uint8, 'r')
-    except (OSError, EOFError, SyntaxError, TypeError, ValueError) as e:
+    except _NPY_ERRORS as e:
       self._fail(name, f'cannot be read: {e}.')
     # As a plain array: slices of np.memmap are several times slower.
     return np.asarray(array)
@@ -310,18 +328,19 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     raise errors.StoreError(f'{path / MANIFEST} is damaged: {e}.') from e
   if not isinstance(manifest, dict) or manifest.get('format') != FORMAT:
     raise errors.StoreError(f'{path / MANIFEST} is not of a token store.')
-  if manifest.get('version') != VERSION:
+  version = manifest.get('version')
+  if version not in range(1, VERSION + 1):
     raise errors.StoreError(
-      f'{path} is a token store of version {manifest.get("version")}; this'
-      f' program reads version {VERSION}. Prepare the data again.'
+      f'{path} is a token store of version {version!r}; this program reads'
+      f' versions up to {VERSION}. Prepare the data again.'
     )
   try:
     _check_manifest(manifest)
+    return _seal.unseal(manifest, required=version >= _FIRST_SEALED_VERSION)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     raise errors.StoreError(
       f'{path / MANIFEST} is damaged: {e!r}. Prepare the data again.'
     ) from e
-  return manifest
 
 
 def _check_manifest(manifest: dict[str, Any]) -> None:
@@ -332,6 +351,7 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     _validate.integers(0, bytes=manifest['files'][name]['bytes'])
     str.encode(manifest['files'][name]['sha256'])
   _validate.integers(0, users=manifest['users'])
+  _validate.one_of((assignment.GROUPS,), groups=tuple(manifest['groups']))
   end = 0
   for name, group in manifest['groups'].items():
     _validate.integers(0, **{f'users of {name}': group['users']})

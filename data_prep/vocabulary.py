@@ -79,6 +79,7 @@ class VocabularyConfig:
   path: Optional[os.PathLike] = None
 
   def __post_init__(self):
+    _validate.instances(Origin, origin=self.origin)
     _validate.integers(1, vocabulary_size=self.size)
     # Ids are 16 bits wide, and four of them are special.
     _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)

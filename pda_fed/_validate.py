@@ -69,6 +69,21 @@ def integers(low: int, **named: int) -> None:
     _check(name, value, value >= low, f'at least {low}')
 
 
+def texts(**named: str) -> None:
+  """Raises unless every value is a text with something in it."""
+  for name, value in named.items():
+    if not isinstance(value, str):
+      raise TypeError(f'{name} must be a text. Found {value!r}.')
+    _check(name, value, bool(value), 'a text that is not empty')
+
+
+def instances(kind: type, **named) -> None:
+  """Raises unless every value is an instance of a class."""
+  for name, value in named.items():
+    if not isinstance(value, kind):
+      raise TypeError(f'{name} must be a {kind.__name__}. Found {value!r}.')
+
+
 def one_of(allowed, **named) -> None:
   """Raises unless every value is among `allowed`."""
   for name, value in named.items():

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import logging
 import os
 import pathlib
+import shlex
 import sys
 from typing import NoReturn
 import warnings
@@ -70,6 +71,49 @@ def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
   return f'{error}. The presets in scripts/presets: {", ".join(presets())}'
 
 
+def _no_text(argv: Sequence[str], error: ValueError) -> str:
+  """Returns what to say of a flag file that is not text."""
+  given = [argument for argument in argv if 'flagfile' in argument]
+  return f'{" ".join(given)}: a flag file must be UTF-8 text: {error}.'
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+  """Returns arguments with those of their flag files in place.
+
+  Args:
+    arguments: Of a program.
+
+  Raises:
+    ValueError: If a flag file cannot be opened, and the message lists the
+      presets; or is no text.
+  """
+  try:
+    return flags.FLAGS.read_flags_from_files(list(arguments), force_gnu=False)
+  except flags.CantOpenFlagFileError as e:
+    raise ValueError(no_flag_file(e)) from e
+  except flags.Error as e:
+    raise ValueError(f'{" ".join(arguments)}: {e}') from e
+  except ValueError as e:
+    raise ValueError(_no_text(arguments, e)) from e
+
+
+def read_command_lines(path: pathlib.Path) -> list[list[str]]:
+  """Reads command lines, one a line, as a shell would take them apart.
+
+  Args:
+    path: A UTF-8 file; comments and empty lines are left out.
+
+  Raises:
+    ValueError: If it is no text, or a quotation is not closed.
+  """
+  try:
+    lines = path.read_text(encoding='utf-8').splitlines()
+    found = [shlex.split(line, comments=True) for line in lines]
+  except ValueError as e:
+    raise ValueError(f'{path} must have a command a line: {e}.') from e
+  return [line for line in found if line]
+
+
 def _parse_flags(argv: Sequence[str]) -> list[str]:
   # Bazel starts programs in a folder of its own, and says where the user is.
   # Before the flags: a --flagfile is looked for there.
@@ -80,6 +124,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     fail(no_flag_file(e))
   except flags.Error as e:
     fail(f'{e} (--help lists the flags)')
+  except ValueError as e:
+    fail(_no_text(argv, e))
 
 
 def run(

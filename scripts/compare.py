@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> None:
   reserved = {'method': '--methods', 'seed': '--seeds'}
   reserved['output_dir'] = '--output_dir before --'
   job_flags.refuse(arguments, reserved)
-  job_flags.expanded(arguments)  # One error instead of one for each run.
+  cli.expanded(arguments)  # One error instead of one for each run.
   all_jobs = _jobs(arguments)
   folder = job_flags.output_dir()
   failures = job_flags.run(all_jobs, folder / 'logs')

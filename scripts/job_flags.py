@@ -11,7 +11,6 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import outputs
-from scripts import cli
 
 try:
   import tqdm
@@ -164,18 +163,6 @@ def run(
       file=sys.stderr,
     )
   return failures
-
-
-def expanded(arguments: list[str]) -> list[str]:
-  """Returns arguments with those of their flag files in place.
-
-  Raises:
-    ValueError: If a flag file cannot be opened; the message lists the presets.
-  """
-  try:
-    return flags.FLAGS.read_flags_from_files(arguments, force_gnu=False)
-  except flags.CantOpenFlagFileError as e:
-    raise ValueError(cli.no_flag_file(e)) from e
 
 
 def refuse_others(path: pathlib.Path, content: dict[str, Any]) -> None:

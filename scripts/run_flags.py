@@ -9,7 +9,6 @@ from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import tables
-from pda_fed.experiments import epsilons
 
 _MAX_ROWS = 12
 
@@ -216,8 +215,7 @@ def _thinned(rows: list) -> list:
 
 def print_result(folder: experiments.RunFolder) -> None:
   """Prints rows of metrics.csv, the test and the guarantee."""
-  config, result = folder.read_config(), folder.read_result()
-  rows = folder.read_metrics()
+  config, rows, result = folder.read_finished()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}
   # A run without validation data has the test alone.
   known = {**rows[-1], **(result['test'] or {})}
@@ -241,7 +239,7 @@ def print_result(folder: experiments.RunFolder) -> None:
   if result['test'] is not None:
     table.append(['test', table[-1][1], *cells(result['test'])])
   print(tables.format_table(['round', 'epsilon', *shown], table))
-  plan = epsilons.plan_from_settings(config['settings'])
+  plan = folder.read_plan()
   print()
   if result['epsilon'] is None and plan.noise_multiplier:
     print('Epsilon needs dp_accounting: scripts.privacy --fill adds it.')

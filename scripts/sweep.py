@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> None:
   # Finished cells are not looked at again, so that their flags must be these.
   job_flags.refuse_others(
     folder / 'sweep.json',
-    {'binary': module, 'flags': job_flags.expanded(arguments)},
+    {'binary': module, 'flags': cli.expanded(arguments)},
   )
 
   def path(cell: sweeping.Cell) -> pathlib.Path:

@@ -18,7 +18,6 @@ from scripts import cli  # First: it silences TensorFlow.
 # isort: split
 import dataclasses
 import pathlib
-import shlex
 import sys
 from typing import Any
 
@@ -304,16 +303,11 @@ def _open_engine(config, seeds):
   return central_engine.open_engine(config, seeds)
 
 
-def _run_lines(path: pathlib.Path) -> list[list[str]]:
-  lines = path.read_text(encoding='utf-8').splitlines()
-  return [shlex.split(line, comments=True) for line in lines if line.strip()]
-
-
 def _run_many(path: pathlib.Path) -> None:
   """Makes the runs of a file, one after the other or side by side."""
   from pda_fed.experiments import side_by_side  # It imports JAX.
 
-  lines = [line for line in _run_lines(path) if line]
+  lines = cli.read_command_lines(path)
   runs = []
   for line in lines:
     with flagsaver.flagsaver():

@@ -26,6 +26,16 @@ def short_path():
     yield pathlib.Path(folder)
 
 
+def pytest_addoption(parser):
+  """Flags of tests/fuzz; here, since pytest asks no folder below for flags."""
+  parser.addoption(
+    '--fuzz_cases', type=int, default=500, help='Cases of each fuzz target.'
+  )
+  parser.addoption(
+    '--fuzz_seed', type=int, default=0, help='Of the first fuzz case.'
+  )
+
+
 @pytest.fixture(scope='session')
 def tff_worker():
   """One TFF worker for all tests of a pytest process that compute with TFF."""

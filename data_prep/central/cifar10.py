@@ -5,15 +5,14 @@ Both archives hold five batches of 10,000 training images and one of test
 images; a record is a label and 3,072 bytes, red, green, blue, row by row.
 """
 
-import io
 import os
 import pathlib
-import pickle
 
 from data_prep import errors
 from data_prep.central import base
 from data_prep.central import files
 from data_prep.central import packing
+from data_prep.central import pickles
 import numpy as np
 
 _FOLDERS = (
@@ -30,22 +29,6 @@ _IMAGE_BYTES = 3 * 32 * 32
 _NUM_CLASSES = 10
 # Other data of this format may have other numbers of images; CIFAR-10 has not.
 _IMAGES_PER_BATCH = 10_000
-_SAFE = {
-  ('numpy', 'dtype'),
-  ('numpy', 'ndarray'),
-  ('numpy.core.multiarray', '_reconstruct'),
-  ('numpy._core.multiarray', '_reconstruct'),
-  ('_codecs', 'encode'),
-}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-  """Reads arrays and nothing that could run code."""
-
-  def find_class(self, module, name):
-    if (module, name) not in _SAFE:
-      raise pickle.UnpicklingError(f'{module}.{name} is not an array')
-    return super().find_class(module, name)
 
 
 def _to_examples(images: np.ndarray, labels: np.ndarray) -> base.Examples:
@@ -60,22 +43,26 @@ def _read_binary(path: pathlib.Path, num_images: int) -> base.Examples:
 
 
 def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
-  content = io.BytesIO(files.read_file(path))
   try:
-    batch = _ArrayUnpickler(content, encoding='bytes').load()
-    images, labels = np.asarray(batch[b'data']), np.asarray(batch[b'labels'])
-  except (pickle.UnpicklingError, EOFError, KeyError, TypeError) as e:
+    batch = pickles.load_arrays(files.read_file(path))
+    images, labels = batch[b'data'], batch[b'labels']
+  except (KeyError, ValueError) as e:
     raise errors.SourceError(f'{path} is cut off or no batch: {e!r}.') from e
-  if images.shape != (num_images, _IMAGE_BYTES) or images.dtype != np.uint8:
+  if np.shape(images) != (num_images, _IMAGE_BYTES):
     raise errors.SourceError(
-      f'{path} must hold uint8 images of the shape ({num_images},'
-      f' {_IMAGE_BYTES}). Found {images.dtype} {images.shape}.'
+      f'{path} must hold an array of images of the shape ({num_images},'
+      f' {_IMAGE_BYTES}). Found {np.shape(images)}.'
     )
-  if labels.shape != (num_images,):
+  if (
+    not isinstance(labels, list)
+    or len(labels) != num_images
+    or any(label not in range(_NUM_CLASSES) for label in labels)
+  ):
     raise errors.SourceError(
-      f'{path} must hold {num_images} labels. Found {labels.shape}.'
+      f'{path} must hold a list of {num_images} labels from 0 to'
+      f' {_NUM_CLASSES - 1}. Found another.'
     )
-  return _to_examples(images, labels)
+  return _to_examples(images, np.array(labels))
 
 
 def _load_packed(folder: pathlib.Path) -> base.CentralData:

@@ -4,6 +4,7 @@
 hold each image transposed; what is loaded stands upright.
 """
 
+import math
 import os
 import pathlib
 import struct
@@ -29,24 +30,27 @@ def read_idx(path: pathlib.Path, num_dimensions: int) -> np.ndarray:
   Raises:
     SourceError: If it is missing, cut off, or something else.
   """
-  content = files.read_file(path)
-  header = 4 + 4 * num_dimensions
   magic = bytes([0, 0, _UBYTE, num_dimensions])
-  if content[:4] != magic:
+  with files.opened(path) as f:
+    header = f.read(4 + 4 * num_dimensions)
+    if header[:4] != magic:
+      raise errors.SourceError(
+        f'{path} must begin with the bytes {magic.hex()}, those of an idx file'
+        f' of bytes in {num_dimensions} dimensions. Found {header[:4].hex()}.'
+      )
+    if len(header) < 4 + 4 * num_dimensions:
+      raise errors.SourceError(f'{path} is cut off in its header.')
+    shape = struct.unpack_from(f'>{num_dimensions}I', header, 4)
+    expected = math.prod(shape)
+    content = files.read_at_most(f, expected)
+  if len(content) != expected or not expected:
+    size = len(header) + len(content)
+    found = 'more' if len(content) > expected else f'{size:,}'
     raise errors.SourceError(
-      f'{path} must begin with the bytes {magic.hex()}, those of an idx file of'
-      f' bytes in {num_dimensions} dimensions. Found {content[:4].hex()}.'
+      f'{path} must have {len(header) + expected:,} bytes unpacked, for the'
+      f' shape {shape} of its header, and some. Found {found}.'
     )
-  if len(content) < header:
-    raise errors.SourceError(f'{path} is cut off in its header.')
-  shape = struct.unpack_from(f'>{num_dimensions}I', content, 4)
-  expected = header + int(np.prod(shape, dtype=np.int64))
-  if len(content) != expected:
-    raise errors.SourceError(
-      f'{path} must have {expected:,} bytes unpacked, for the shape {shape} of'
-      f' its header. Found {len(content):,}.'
-    )
-  return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+  return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def _load_split(folder: pathlib.Path, split: str) -> base.Examples:

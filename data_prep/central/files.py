@@ -1,13 +1,20 @@
 """Files of published data sets: found, read whole, and checked."""
 
+from collections.abc import Iterator
+import contextlib
 import gzip
 import lzma
 import os
 import pathlib
-from typing import Optional
+from typing import BinaryIO, Optional
 import zlib
 
 from data_prep import errors
+
+_OPENERS = {'.gz': gzip.open, '.xz': lzma.open}
+# No file of these data sets comes near it, unpacked.
+_MAX_SIZE = 2**32
+_CHUNK = 2**20
 
 
 def find_folder(
@@ -33,27 +40,65 @@ def find_folder(
   )
 
 
+@contextlib.contextmanager
+def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
+  """Opens a file.
+
+  Args:
+    path: Of the file.
+    unpack: Whether what is read of `.gz` and `.xz` is unpacked.
+
+  Yields:
+    The file.
+
+  Raises:
+    SourceError: If it is missing, or what is read of it is damaged.
+  """
+  try:
+    opener = _OPENERS.get(path.suffix, open) if unpack else open
+    with opener(path, 'rb') as f:
+      yield f
+  except FileNotFoundError as e:
+    raise errors.SourceError(f'{path} is missing.') from e
+  except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
+    raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
+
+
+def read_at_most(f: BinaryIO, size: int) -> bytes:
+  """Reads a file to its end, or to one byte more than `size`.
+
+  A small file may unpack to more than there is memory, and a damaged header
+  may promise more than there is: no memory is taken for what is not there.
+
+  Args:
+    f: The file.
+    size: The most bytes that it should have.
+  """
+  chunks, left = [], size + 1
+  while left and (chunk := f.read(min(left, _CHUNK))):
+    chunks.append(chunk)
+    left -= len(chunk)
+  return b''.join(chunks)
+
+
 def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
   """Reads a file, `.gz` and `.xz` unpacked.
 
   Args:
     path: Of the file.
-    expected_size: In bytes, unpacked; None takes any.
+    expected_size: In bytes, unpacked; None takes any up to 4 GiB.
 
   Raises:
     SourceError: If it is missing, cut off, or of another size.
   """
-  try:
-    content = path.read_bytes()
-    if path.suffix == '.gz':
-      content = gzip.decompress(content)
-    elif path.suffix == '.xz':
-      content = lzma.decompress(content)
-  except FileNotFoundError as e:
-    raise errors.SourceError(f'{path} is missing.') from e
-  except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
-    raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
-  if expected_size is not None and len(content) != expected_size:
+  most = _MAX_SIZE if expected_size is None else expected_size
+  with opened(path) as f:
+    content = read_at_most(f, most)
+  if len(content) > most:
+    raise errors.SourceError(
+      f'{path} must have at most {most:,} bytes. Found more.'
+    )
+  if expected_size is not None and len(content) < expected_size:
     raise errors.SourceError(
       f'{path} must have {expected_size:,} bytes. Found {len(content):,}.'
     )
@@ -62,7 +107,9 @@ def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
 
 def check_classes(path: pathlib.Path, targets, num_classes: int) -> None:
   """Raises SourceError unless all targets are classes."""
-  if targets.size and int(targets.max()) >= num_classes:
+  if not targets.size:
+    raise errors.SourceError(f'{path} must have labels. Found none.')
+  if int(targets.max()) >= num_classes:
     raise errors.SourceError(
       f'{path} must have labels from 0 to {num_classes - 1}. Found'
       f' {int(targets.max())}.'

@@ -10,16 +10,22 @@ folder is the same data set in 100 MB, in files of 4 MB; nothing is lost.
 
 from concurrent import futures
 import lzma
+import math
 import os
 import pathlib
+import struct
 
 from data_prep import errors
 from data_prep.central import base
+from data_prep.central import files
 import numpy as np
 
 _NAME = 'images-{:03d}.xz'
-_MAGIC = b'pda_fed images 1\n'
+_MAGIC = b'pda_fed images 2\n'
+# Of the first version, whose files do not say which of how many they are.
+_OLD_MAGIC = b'pda_fed images 1\n'
 _GREEN = 1
+_HEADER_BYTES = 16  # Four numbers: the shape.
 
 
 def _predict(left, up, corner):
@@ -81,31 +87,42 @@ def decode_images(differences: np.ndarray) -> np.ndarray:
   return images.astype(np.uint8)
 
 
-def _pack(part: base.Examples) -> bytes:
+def _pack(part: base.Examples, number: int, num_files: int) -> bytes:
   header = np.array(part.inputs.shape, '<u4').tobytes()
   labels = part.targets.astype('<u2').tobytes()
   # Channel by channel, image by image: neighbours are alike.
   body = encode_images(part.inputs).transpose(3, 0, 1, 2).tobytes()
-  return _MAGIC + lzma.compress(header + labels + body, preset=6)
+  content = lzma.compress(header + labels + body, preset=6)
+  return _MAGIC + struct.pack('<2I', number, num_files) + content
 
 
-def _unpack(path: pathlib.Path) -> base.Examples:
-  content = path.read_bytes()
-  if not content.startswith(_MAGIC):
-    raise errors.SourceError(f'{path} must be a file of packed images.')
-  try:
-    content = lzma.decompress(content[len(_MAGIC) :])
-  except (lzma.LZMAError, EOFError) as e:
-    raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
-  shape = tuple(np.frombuffer(content, '<u4', 4).tolist())
-  count, height, width, channels = shape
-  expected = 16 + 2 * count + int(np.prod(shape, dtype=np.int64))
-  if len(content) != expected:
+def _unpack(path: pathlib.Path, number: int, num_files: int) -> base.Examples:
+  with files.opened(path, unpack=False) as packed:
+    magic = packed.read(len(_MAGIC))
+    if magic not in (_MAGIC, _OLD_MAGIC):
+      raise errors.SourceError(f'{path} must be a file of packed images.')
+    place = struct.pack('<2I', number, num_files)
+    if magic == _MAGIC and packed.read(len(place)) != place:
+      raise errors.SourceError(
+        f'{path} must be file {number} of {num_files}. It is another: is one'
+        ' missing?'
+      )
+    with lzma.open(packed) as f:
+      header = f.read(_HEADER_BYTES)
+      if len(header) < _HEADER_BYTES:
+        raise errors.SourceError(f'{path} is cut off in its header.')
+      shape = tuple(np.frombuffer(header, '<u4').tolist())
+      count, height, width, channels = shape
+      expected = 2 * count + math.prod(shape)
+      content = files.read_at_most(f, expected)
+  if len(content) != expected or not math.prod(shape):
+    found = 'more' if len(content) > expected else f'{len(content):,}'
     raise errors.SourceError(
-      f'{path} must have {expected:,} bytes unpacked. Found {len(content):,}.'
+      f'{path} must have {max(1, expected):,} bytes behind its header, for'
+      f' images of the shape {shape}. Found {found}.'
     )
-  labels = np.frombuffer(content, '<u2', count, 16).astype(np.int32)
-  body = np.frombuffer(content, np.uint8, offset=16 + 2 * count)
+  labels = np.frombuffer(content, '<u2', count).astype(np.int32)
+  body = np.frombuffer(content, np.uint8, offset=2 * count)
   planes = body.reshape(channels, count, height, width)
   return base.Examples(decode_images(planes.transpose(1, 2, 3, 0)), labels)
 
@@ -126,10 +143,11 @@ def write_packed(
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   paths = []
-  for i, start in enumerate(range(0, len(examples), images_per_file)):
+  starts = range(0, len(examples), images_per_file)
+  for i, start in enumerate(starts):
     rows = np.arange(start, min(start + images_per_file, len(examples)))
     paths.append(folder / _NAME.format(i))
-    paths[-1].write_bytes(_pack(examples.take(rows)))
+    paths[-1].write_bytes(_pack(examples.take(rows), i, len(starts)))
   return paths
 
 
@@ -151,7 +169,14 @@ def read_packed(folder: os.PathLike) -> base.Examples:
     )
   # lzma lets other threads run.
   with futures.ThreadPoolExecutor() as pool:
-    parts = list(pool.map(_unpack, paths))
+    numbers = range(len(paths))
+    parts = list(pool.map(_unpack, paths, numbers, [len(paths)] * len(paths)))
+  for path, part in zip(paths, parts, strict=True):
+    if part.inputs.shape[1:] != parts[0].inputs.shape[1:]:
+      raise errors.SourceError(
+        f'{path} must hold images of the shape {parts[0].inputs.shape[1:]}, as'
+        f' {paths[0]}. Found {part.inputs.shape[1:]}.'
+      )
   return base.Examples(
     np.concatenate([part.inputs for part in parts]),
     np.concatenate([part.targets for part in parts]),

@@ -128,7 +128,10 @@ def load_wikitext(
   folder = files.find_folder(data_dir, _FOLDERS, 'wiki.train.tokens')
   paths = {s: folder / f'wiki.{s}.tokens' for s in ('train', 'valid', 'test')}
   lines = {split: _read_lines(path) for split, path in paths.items()}
-  vocabulary = most_frequent_words(lines['train'], vocabulary_size)
+  try:
+    vocabulary = most_frequent_words(lines['train'], vocabulary_size)
+  except ValueError as e:
+    raise ValueError(f'{paths["train"]}: {e}') from e
   ids = {word: i for i, word in enumerate(vocabulary)}
   parts = {}
   for split, path in paths.items():

@@ -44,7 +44,8 @@ class _Database:
     """Turns errors of SQLite into ours."""
     try:
       yield
-    except sqlite3.Error as e:
+    # Its messages quote a damaged schema, which need not be UTF-8.
+    except (sqlite3.Error, UnicodeDecodeError) as e:
       raise errors.SourceError(
         f'{self.path.name} cannot be read as a SQLite database: {e}. A'
         ' download or copy that stopped early looks like this.'
@@ -62,7 +63,7 @@ class _Database:
     with self.errors():
       for table, wanted in _COLUMNS.items():
         rows = self.query(f'PRAGMA table_info({table})')
-        missing = wanted - {row[1].decode() for row in rows}
+        missing = wanted - {self.text(row[1]) for row in rows}
         if missing:
           raise errors.SourceError(
             f'{self.path.name} does not have the schema of TFF data: the table'
@@ -86,7 +87,7 @@ class _Database:
       return  # A view, which has no index.
     # SQLite tells the collation of an index only: make one of an empty table.
     with contextlib.closing(sqlite3.connect(':memory:')) as copy:
-      copy.execute(row[0].decode())
+      copy.execute(self.text(row[0]))
       copy.execute(f'CREATE INDEX probe ON {table} (client_id, split_name)')
       columns = copy.execute(
         "SELECT name, coll FROM pragma_index_xinfo('probe') WHERE key"
@@ -104,7 +105,7 @@ class _Database:
     for row in self.query('PRAGMA index_list(examples)').fetchall():
       columns = self.query(
         'SELECT name, coll FROM pragma_index_xinfo(?) WHERE key',
-        row[1].decode(),
+        self.text(row[1]),
       ).fetchall()
       is_partial = bool(row[4])
       if columns[0] == (b'client_id', b'BINARY') and not is_partial:
@@ -131,7 +132,8 @@ class _Database:
       return value.decode()
     except (UnicodeDecodeError, AttributeError) as e:
       raise errors.SourceError(
-        f'{self.path.name}: ids and splits must be UTF-8 text. Found {value!r}.'
+        f'{self.path.name}: ids, splits, and names of tables must be UTF-8'
+        f' text. Found {value!r}.'
       ) from e
 
   def users(self, split: str) -> base.UserCounts:
@@ -154,6 +156,11 @@ class _Database:
         raise errors.SourceError(
           f'{self.path.name}: client_metadata lists {one!r} more than once in'
           f' the split {split}.'
+        )
+      if one > next_one:
+        raise errors.SourceError(
+          f'{self.path.name}: an index of client_metadata is damaged: it has'
+          f' {one!r} before {next_one!r}.'
         )
     counts = [row[1] for row in rows]
     for user, count in zip(ids, counts, strict=True):

@@ -25,6 +25,7 @@ _POSTS = 'Posts.xml'
 _COMMENTS = 'Comments.xml'
 _QUESTION_OR_ANSWER = ('1', '2')
 _MAX_ROW_ID = 2**32
+_IDS_PER_PAGE = 2**16
 # The largest sites have an archive a table.
 _TABLE_SUFFIX = re.compile(
   '-(?:Badges|Comments|PostHistory|PostLinks|Posts|Tags|Users|Votes)$'
@@ -44,19 +45,21 @@ def _site(path: pathlib.Path) -> str:
 
 
 class _SeenIds:
-  """A set of row ids, one bit each: a dump may have a hundred million."""
+  """A set of row ids, one bit each: a dump may have a hundred million.
+
+  In pages: an id that is damaged may be far from all others.
+  """
 
   def __init__(self):
-    self._bits = bytearray()
+    self._pages = collections.defaultdict(lambda: bytearray(_IDS_PER_PAGE // 8))
 
   def add(self, number: int) -> bool:
     """Adds an id; returns whether it is new."""
-    byte, bit = number >> 3, 1 << (number & 7)
-    if byte >= len(self._bits):
-      self._bits.extend(bytes(byte + 1 - len(self._bits) + 2**16))
-    if self._bits[byte] & bit:
+    page, place = divmod(number, _IDS_PER_PAGE)
+    bits, byte, bit = self._pages[page], place >> 3, 1 << (place & 7)
+    if bits[byte] & bit:
       return False
-    self._bits[byte] |= bit
+    bits[byte] |= bit
     return True
 
 

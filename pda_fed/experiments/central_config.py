@@ -184,6 +184,8 @@ class CentralConfig(config_lib.RunConfig):
   def __post_init__(self):
     super().__post_init__()
     _validate.one_of(central.DATASETS, dataset=self.dataset)
+    _validate.instances(central.SplitConfig, split=self.split)
+    _validate.instances(CentralPretraining, pretraining=self.pretraining)
     _validate.positive(learning_rate=self.learning_rate)
     _validate.one_of(
       LEARNING_RATE_DECAYS, learning_rate_decay=self.learning_rate_decay

@@ -27,6 +27,7 @@ from pda_fed.experiments import files
 
 _MAGIC = b'pda_fed arrays 1'
 _RECORD = 'record.json'
+_ROUND = 'round'
 _NAME = re.compile(r'round_(\d{8})\.ckpt')
 
 
@@ -84,6 +85,8 @@ def read_arrays(
     with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
       arrays = dict(loaded)
     record = json.loads(arrays.pop(_RECORD).tobytes())
+    if not isinstance(record, dict):
+      raise ValueError(f'its record is {record!r}')
   except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
     raise errors.CheckpointError(f'{path} cannot be used: {e}.') from e
   return arrays, record
@@ -143,7 +146,7 @@ class Checkpoints:
     Args:
       round_num: Rounds done.
       arrays: The engine's state.
-      record: JSON values.
+      record: JSON values; none is called round.
 
     Raises:
       CheckpointError: If it cannot be written; the others stay.
@@ -151,7 +154,7 @@ class Checkpoints:
     self._folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporaries(self._folder)
     path = self._folder / f'round_{round_num:08d}.ckpt'
-    write_arrays(path, arrays, record)
+    write_arrays(path, arrays, {**record, _ROUND: round_num})
     # Those after this one are of a run that went on from a damaged one.
     paths = self._paths()
     older = [r for r in paths if r < round_num]
@@ -174,6 +177,11 @@ class Checkpoints:
     for round_num, path in reversed(paths.items()):
       try:
         arrays, record = read_arrays(path)
+        # A file under another's name: its rounds would come again, or never.
+        # Those of earlier versions do not say.
+        found = record.pop(_ROUND, round_num)
+        if found != round_num:
+          raise errors.CheckpointError(f'{path} is of round {found}.')
       except errors.CheckpointError as e:
         damage = e
         warnings.warn(f'{e} The one before it is tried.', stacklevel=2)

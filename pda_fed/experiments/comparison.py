@@ -11,8 +11,6 @@ from typing import Any, Optional
 from pda_fed import privacy
 from pda_fed import tables
 from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import epsilons
-from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 
 # Metrics that a table shows if runs have them, in this order.
@@ -32,20 +30,18 @@ class Run:
     config: Its config.json.
     rows: Its metrics.csv.
     result: Its result.json.
+    plan: Of its config.json.
   """
 
   path: pathlib.Path
   config: dict[str, Any]
   rows: list[dict[str, Optional[float]]]
   result: dict[str, Any]
+  plan: privacy.PrivacyPlan
 
   @property
   def method(self) -> str:
     return self.result['method']
-
-  @property
-  def plan(self) -> privacy.PrivacyPlan:
-    return epsilons.plan_from_settings(self.config['settings'])
 
   @property
   def epsilon(self) -> Optional[float]:
@@ -62,13 +58,10 @@ def load_run(path: os.PathLike) -> Run:
     path: Its folder.
 
   Raises:
-    OutputError: If it is not finished, or not there.
+    OutputError: If it is not finished, not there, or damaged.
   """
   folder = outputs.RunFolder(pathlib.Path(path))
-  config, result = folder.read_config(), folder.read_result()
-  if result is None:
-    raise errors.OutputError(f'{path} must hold a finished run. It is not.')
-  return Run(folder.path, config, folder.read_metrics(), result)
+  return Run(folder.path, *folder.read_finished(), folder.read_plan())
 
 
 def is_better(metric: str, a: float, b: float) -> bool:
@@ -101,10 +94,16 @@ def check_metrics(
     metrics: Those that are wanted; by default the usual ones.
 
   Raises:
-    ValueError: If one is not known; the message lists those that are.
+    ValueError: If one is not known; the message lists those that are. Or if
+      there is none of the usual ones.
   """
   if not metrics:
     usual = [name for name in _USUAL_METRICS if name in known]
+    if not usual:
+      raise ValueError(
+        f'runs must have one of {", ".join(_USUAL_METRICS)}, or metrics must be'
+        f' given. Found {", ".join(sorted(known)) or "none"}.'
+      )
     return tuple(usual[:_MOST_METRICS])
   for name in metrics:
     if name not in known:

@@ -148,6 +148,13 @@ class RunConfig:
 
   def __post_init__(self):
     _validate.one_of(tuple(METHODS), method=self.method)
+    _validate.texts(
+      dataset=self.dataset, data_hash=self.data_hash, engine=self.engine
+    )
+    _validate.instances(privacy.PrivacyPlan, plan=self.plan)
+    _validate.instances(Pretraining, pretraining=self.pretraining)
+    if self.alpha is not None:
+      _validate.instances(schedules.Schedule, alpha=self.alpha)
     if METHODS[self.method].mirror != (self.alpha is not None):
       raise ValueError(
         'alpha must be given exactly for methods with a mirror step. Found'
@@ -244,6 +251,7 @@ class FederatedConfig(RunConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    _validate.instances(models.RecurrentSpec, spec=self.spec)
     _validate.positive(
       client_learning_rate=self.client_learning_rate,
       server_learning_rate=self.server_learning_rate,

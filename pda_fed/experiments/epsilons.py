@@ -31,25 +31,6 @@ def spent(
   return dict(zip(rounds, curve.tolist(), strict=True))
 
 
-def plan_from_settings(settings: dict) -> privacy.PrivacyPlan:
-  """Returns the plan of a config.json.
-
-  Args:
-    settings: Its `settings`.
-
-  Raises:
-    KeyError: If there is no plan.
-    TypeError: If it has not the fields of a plan.
-    ValueError: If a field is out of range.
-  """
-  fields = dict(settings['plan'])
-  if fields.get('adaptive_clipping') is not None:
-    fields['adaptive_clipping'] = privacy.AdaptiveClipping(
-      **fields['adaptive_clipping']
-    )
-  return privacy.PrivacyPlan(**fields)
-
-
 def fill(path: os.PathLike) -> list[pathlib.Path]:
   """Adds epsilon to runs that were made where it could not be computed.
 
@@ -66,7 +47,7 @@ def fill(path: os.PathLike) -> list[pathlib.Path]:
   folders = []
   for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
     folder = outputs.RunFolder(config.parent)
-    plan = plan_from_settings(folder.read_config()['settings'])
+    plan = folder.read_plan()
     rows, result = folder.read_metrics(), folder.read_result()
     accountant = privacy.tightest_accountant(plan)
     rounds = [row['round'] for row in rows]

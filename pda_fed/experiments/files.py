@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import time
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 from pda_fed.experiments import errors
 
@@ -73,9 +73,14 @@ def read_json(path: os.PathLike) -> Any:
     OutputError: If it is not there or no JSON.
   """
   try:
-    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
-  except (OSError, ValueError) as e:
+    text = pathlib.Path(path).read_text(encoding='utf-8')
+    return json.loads(text, parse_constant=_refuse_constant)
+  except (OSError, RecursionError, ValueError) as e:
     raise errors.OutputError(f'{path} cannot be read: {e}.') from e
+
+
+def _refuse_constant(name: str) -> NoReturn:
+  raise ValueError(f'{name} is no JSON')
 
 
 def remove(path: os.PathLike) -> None:

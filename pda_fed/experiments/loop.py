@@ -184,7 +184,13 @@ class _Run:
         f' {first}. The newest that is, of round {checkpoint.round_num}, cannot'
         ' be gone on with: rounds would be run again with other noise.'
       )
-    self._record = _Record(**checkpoint.record)
+    try:
+      self._record = _Record(**checkpoint.record)
+    except TypeError as e:
+      raise errors.CheckpointError(
+        f'The checkpoint of round {checkpoint.round_num} is of another version'
+        f' of this program: {e}.'
+      ) from e
     self._done = checkpoint.round_num
     self._state = self._engine.from_arrays(checkpoint.arrays, self._done)
     # Rows of rounds after the checkpoint are gone, and come again.

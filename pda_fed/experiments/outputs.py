@@ -12,7 +12,7 @@ log would keep the rows that a resumed run writes anew. Here the rows live in
 the checkpoints, and both files are written from these.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import csv
 import dataclasses
@@ -28,11 +28,13 @@ import sys
 from typing import Any, Optional
 
 import pda_fed
+from pda_fed import _seal
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
 from pda_fed.experiments import files
+from pda_fed.experiments import records
 
 _FORMAT = 'pda_fed run'
 CONFIG = 'config.json'
@@ -129,12 +131,19 @@ def format_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
-  """Returns the rows that `format_csv` wrote, empty cells as None."""
-  rows = []
-  for row in csv.DictReader(io.StringIO(text)):
-    values = {n: float(v) if v else None for n, v in row.items()}
-    rows.append({**values, 'round': int(row['round'])})
-  return rows
+  """Returns the rows that `format_csv` wrote, empty cells as None.
+
+  Args:
+    text: The content of a metrics.csv.
+
+  Raises:
+    ValueError: If it is none.
+  """
+  try:
+    header, *lines = csv.reader(io.StringIO(text))
+  except csv.Error as e:
+    raise ValueError(f'must be CSV: {e}') from e
+  return records.parse_rows(header, lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,8 +272,9 @@ class RunFolder:
     return engines[-1]['first_round'] if engines else 0
 
   def _stopped_after(self) -> Optional[int]:
-    path = self.path / _STOPPED
-    return files.read_json(path)['round'] if path.exists() else None
+    if not (self.path / _STOPPED).exists():
+      return None
+    return self._read(_STOPPED, records.check_stopped)['round']
 
   def mark_stopped(self, round_num: int) -> None:
     """Notes that no round was run after this one, which is saved."""
@@ -305,7 +315,22 @@ class RunFolder:
       raise errors.OutputError(
         f'{self.path / CONFIG} is not of a run: it belongs to something else.'
       )
-    return config
+    return self._read(CONFIG, records.check_config)
+
+  def _read(self, name: str, check: Callable[[Any], None]) -> Any:
+    """Returns the content of a JSON file, if it is as it should be."""
+    found = files.read_json(self.path / name)
+    with self._naming(name):
+      check(found)
+    return found
+
+  @contextlib.contextmanager
+  def _naming(self, name: str) -> Iterator[None]:
+    """Turns errors of values into one that names their file."""
+    try:
+      yield
+    except (TypeError, ValueError) as e:
+      raise errors.OutputError(f'{self.path / name} is damaged: {e}.') from e
 
   def seeds(self, seed: Optional[int]) -> privacy.SeedStreams:
     """Returns the run's seeds; a run without a seed keeps its own to resume.
@@ -315,19 +340,27 @@ class RunFolder:
 
     Args:
       seed: The run's, or None.
+
+    Raises:
+      OutputError: If the run's own are damaged, or gone.
     """
     if seed is not None:
       return privacy.SeedStreams(seed)
     path = self.path / _SEEDS
     if path.exists():
-      return privacy.SeedStreams.from_dict(files.read_json(path))
+      found = files.read_json(path)
+      with self._naming(_SEEDS):
+        if isinstance(found, dict):
+          found = _seal.unseal(found)
+        return privacy.SeedStreams.from_dict(found)
     if checkpoints.Checkpoints(self.checkpoints_path).last_round() is not None:
       raise errors.OutputError(
         f'{path} is gone, and without it the run cannot go on with the noise'
         ' that it had. Start a new one in another --output_dir.'
       )
     streams = privacy.SeedStreams(None)
-    files.write_json(path, streams.as_dict(), mode=0o600)
+    # Sealed: a changed seed is other noise for rounds that were seen.
+    files.write_json(path, _seal.seal(streams.as_dict()), mode=0o600)
     return streams
 
   def forget_seeds(self) -> None:
@@ -340,15 +373,62 @@ class RunFolder:
     files.write_atomically(self.path / _METRICS, content)
 
   def read_metrics(self) -> list[dict[str, Optional[float]]]:
-    """Returns the rows of metrics.csv, none if there is no such file."""
+    """Returns the rows of metrics.csv, none if there is no such file.
+
+    Raises:
+      OutputError: If it is damaged.
+    """
     path = self.path / _METRICS
-    return parse_csv(path.read_text()) if path.exists() else []
+    with self._naming(_METRICS):
+      return parse_csv(path.read_text('utf-8')) if path.exists() else []
 
   def write_result(self, result: dict[str, Any]) -> None:
     """Writes result.json: the run has ended."""
     files.write_json(self.path / _RESULT, result)
 
   def read_result(self) -> Optional[dict[str, Any]]:
-    """Returns result.json; None while the run has not ended."""
-    path = self.path / _RESULT
-    return files.read_json(path) if path.exists() else None
+    """Returns result.json; None while the run has not ended.
+
+    Raises:
+      OutputError: If it is damaged.
+    """
+    if not (self.path / _RESULT).exists():
+      return None
+    return self._read(_RESULT, records.check_result)
+
+  def read_finished(self) -> tuple[dict[str, Any], list, dict[str, Any]]:
+    """Returns config.json, the rows of metrics.csv and result.json of a run.
+
+    Raises:
+      OutputError: If it is not finished, a file is damaged, or one contradicts
+        another.
+    """
+    result = self.read_result()
+    if result is None:
+      raise errors.OutputError(
+        f'{self.path} must hold a finished run. It is not.'
+      )
+    config = self.read_config()
+    with self._naming(_RESULT):
+      records.check_fit(config, result)
+    rows = self.read_metrics()
+    if not rows or rows[-1]['round'] != result['rounds']:
+      raise errors.OutputError(
+        f'{self.path / _METRICS} must end with round {result["rounds"]}, as'
+        f' {_RESULT} says. It does not.'
+      )
+    return config, rows, result
+
+  def read_plan(self) -> privacy.PrivacyPlan:
+    """Returns the plan of config.json.
+
+    Raises:
+      OutputError: If there is none that could be.
+    """
+    fields = dict(self.read_config()['settings']['plan'])
+    with self._naming(CONFIG):
+      if fields.get('adaptive_clipping') is not None:
+        fields['adaptive_clipping'] = privacy.AdaptiveClipping(
+          **fields['adaptive_clipping']
+        )
+      return privacy.PrivacyPlan(**fields)

@@ -1,5 +1,8 @@
 """The token store of a federated run."""
 
+import functools
+import pathlib
+
 import data_prep
 from data_prep import store as store_lib
 from pda_fed.experiments import config as config_lib
@@ -10,6 +13,19 @@ def data_hash(store: data_prep.TokenStore) -> str:
   return store_lib.file_sha256(store.path / store_lib.MANIFEST)
 
 
+def _verify(store: data_prep.TokenStore) -> None:
+  """Reads the store once: a token that a disk has changed trains in silence."""
+  states = [(store.path / name).stat() for name in store.manifest['files']]
+  key = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states)
+  _verify_files(store.path.absolute(), data_hash(store), key)
+
+
+@functools.lru_cache(maxsize=8)
+def _verify_files(path: pathlib.Path, *state) -> None:
+  del state  # Other files are verified anew.
+  data_prep.open_store(path).verify()
+
+
 def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
   """Opens a run's store, if it is what the settings expect.
 
@@ -17,10 +33,11 @@ def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
     config: The settings.
 
   Raises:
-    StoreError: If there is no whole store.
+    StoreError: If there is no whole store, or a file of it was changed.
     ValueError: If it does not fit; the message says what.
   """
   store = data_prep.open_store(config.data_dir)
+  _verify(store)
   if store.spec.num_words != config.spec.num_words:
     raise ValueError(
       f'The model must have the vocabulary of the data in {config.data_dir},'

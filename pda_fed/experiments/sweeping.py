@@ -105,12 +105,20 @@ class Found:
 
 
 def look(cell: Cell, path: os.PathLike) -> Found:
-  """Reads the run of a cell, whatever there is of it."""
+  """Reads the run of a cell, whatever there is of it.
+
+  Args:
+    cell: The cell.
+    path: The folder of its run.
+
+  Raises:
+    OutputError: If a file is damaged.
+  """
   folder = outputs.RunFolder(pathlib.Path(path))
+  if folder.read_result() is not None:
+    return Found(cell, folder.read_finished()[1][-1], True)
   rows = folder.read_metrics()
-  return Found(
-    cell, rows[-1] if rows else None, folder.read_result() is not None
-  )
+  return Found(cell, rows[-1] if rows else None, False)
 
 
 def rank(found: Sequence[Found], metric: str) -> list[Found]:

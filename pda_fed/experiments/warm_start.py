@@ -21,6 +21,17 @@ def cache_key(settings: dict[str, Any]) -> str:
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _load(
+  path: pathlib.Path, settings: dict[str, Any]
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+  """Returns a warm start that is kept, if it is of these settings."""
+  arrays, record = checkpoints.read_arrays(path)
+  if record.get('settings') != json.loads(json.dumps(settings)):
+    raise errors.CheckpointError(f'{path} is of other settings.')
+  weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+  return weights, record['figures']
+
+
 def load_or_pretrain(
   engine: engine_lib.Engine,
   settings: dict[str, Any],
@@ -53,9 +64,7 @@ def load_or_pretrain(
   with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
     if path.exists():
       try:
-        arrays, record = checkpoints.read_arrays(path)
-        weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
-        return weights, record['figures']
+        return _load(path, settings)
       except errors.CheckpointError as e:
         warnings.warn(f'{e} It is trained again.', stacklevel=2)
     weights, figures = engine.pretrain(on_epoch)

@@ -34,6 +34,7 @@ from pda_fed.linear_regression.simulation import run_trial
 from pda_fed.linear_regression.simulation import SimulationConfig
 from pda_fed.linear_regression.simulation import Trial
 from pda_fed.linear_regression.storage import OtherSimulationError
+from pda_fed.linear_regression.storage import TrialFileError
 from pda_fed.linear_regression.storage import TrialStore
 from pda_fed.linear_regression.summary import paired_difference
 from pda_fed.linear_regression.summary import summarize
@@ -61,6 +62,7 @@ __all__ = [
   'SmoothMirrorMap',
   'Summary',
   'Trial',
+  'TrialFileError',
   'TrialStore',
   'check_gradient',
   'dp_sufficient_statistics',

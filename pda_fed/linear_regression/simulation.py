@@ -78,6 +78,8 @@ class SimulationConfig:
   def __post_init__(self):
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
+      if isinstance(field.default, tuple):
+        _validate.instances(tuple, **{field.name: value})
       if isinstance(value, tuple) and not value:
         raise ValueError(f'{field.name} must not be empty. Found ().')
       # The same setting or trial twice would count as two.

@@ -8,6 +8,8 @@ import os
 import pathlib
 from typing import Optional
 
+from pda_fed import _seal
+from pda_fed import _validate
 from pda_fed import errors
 from pda_fed.linear_regression import simulation
 from pda_fed.linear_regression import summary as summary_lib
@@ -18,6 +20,10 @@ _EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
 
 class OtherSimulationError(errors.PdaFedError):
   """The folder holds trials of another simulation."""
+
+
+class TrialFileError(errors.PdaFedError):
+  """A file of a trial, or of the simulation's settings, is damaged."""
 
 
 class TrialStore:
@@ -33,6 +39,7 @@ class TrialStore:
 
     Raises:
       OtherSimulationError: If the folder's trials have other settings.
+      TrialFileError: If these are damaged.
     """
     self._folder = pathlib.Path(folder)
     self._trials = self._folder / 'trials'
@@ -41,7 +48,7 @@ class TrialStore:
     path = self._folder / 'config.json'
     # Settings without a trial bind nobody: a run that failed leaves them.
     if path.exists() and any(self._trials.glob('p*.json')):
-      found = json.loads(path.read_text())
+      found = _read(path)
       different = [
         f'{name}: {found.get(name)!r} there, {value!r} now'
         for name, value in settings.items()
@@ -55,21 +62,35 @@ class TrialStore:
     _write(path, json.dumps(settings, indent=2) + '\n')
 
   def load(self, p: int, trial: int) -> Optional[simulation.Trial]:
-    """Returns a finished trial, or None."""
+    """Returns a finished trial, or None.
+
+    Args:
+      p: The number of coefficients.
+      trial: From 0.
+
+    Raises:
+      TrialFileError: If its file is damaged.
+    """
     path = self._path(p, trial)
     if not path.exists():
       return None
-    fields = _from_json(json.loads(path.read_text()))
-    outcomes = [_from_json(o) for o in fields.pop('outcomes')]
-    return simulation.Trial(
-      outcomes=tuple(simulation.Outcome(**o) for o in outcomes), **fields
-    )
+    fields = _read(path)
+    try:
+      found = _parse_trial(_seal.unseal(fields))
+      _validate.one_of((p,), p=found.p)
+      _validate.one_of((trial,), trial=found.trial)
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+      raise TrialFileError(
+        f'{path} is damaged: {e!r}. Remove it, and the trial is run again.'
+      ) from e
+    return found
 
   def save(self, trial: simulation.Trial) -> None:
     """Writes a trial; a run that is killed meanwhile leaves none."""
     fields = _to_json(dataclasses.asdict(trial))
     fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
-    _write(self._path(trial.p, trial.trial), json.dumps(fields) + '\n')
+    text = json.dumps(_seal.seal(fields))
+    _write(self._path(trial.p, trial.trial), f'{text}\n')
 
   def write_tables(self, summaries: list[summary_lib.Summary]) -> None:
     """Writes summary.csv: the best setting of each method and p."""
@@ -88,6 +109,41 @@ class TrialStore:
 
   def _path(self, p: int, trial: int) -> pathlib.Path:
     return self._trials / f'p{p:05d}_trial{trial:03d}.json'
+
+
+def _read(path: pathlib.Path) -> dict:
+  try:
+    found = json.loads(path.read_text(encoding='utf-8'))
+    if not isinstance(found, dict):
+      raise ValueError(f'an object of JSON is wanted, found {found!r:.80}')
+  except (OSError, RecursionError, ValueError) as e:
+    raise TrialFileError(
+      f'{path} is damaged: {e}. Use another output folder, or remove it.'
+    ) from e
+  return found
+
+
+def _parse_trial(fields: dict) -> simulation.Trial:
+  """Raises errors of Python's for a value of the wrong kind."""
+  fields = _from_json(fields)
+  outcomes = []
+  for values in fields.pop('outcomes'):
+    outcome = simulation.Outcome(**_from_json(values))
+    _validate.integers(1, p=outcome.p)
+    _validate.integers(0, trial=outcome.trial, epochs=outcome.epochs)
+    _validate.one_of(simulation.METHODS, method=outcome.method)
+    _check_floats(outcome)
+    outcomes.append(outcome)
+  trial = simulation.Trial(outcomes=tuple(outcomes), **fields)
+  _check_floats(trial)
+  return trial
+
+
+def _check_floats(record) -> None:
+  for field in dataclasses.fields(record):
+    value = getattr(record, field.name)
+    if field.type is float and not isinstance(value, (int, float)):
+      raise TypeError(f'{field.name} must be a number. Found {value!r}.')
 
 
 def _write(path: pathlib.Path, text: str) -> None:

@@ -81,8 +81,23 @@ class ConvolutionalSpec:
 
   def __post_init__(self):
     _validate.one_of(ACTIVATIONS, activation=self.activation)
-    for size in (*self.image_shape, *self.dense_sizes, self.num_classes):
-      _validate.integers(1, layer_size=size)
+    _validate.instances(
+      tuple,
+      image_shape=self.image_shape,
+      convolutions=self.convolutions,
+      dense_sizes=self.dense_sizes,
+    )
+    if len(self.image_shape) != 3:
+      raise ValueError(
+        'image_shape must be height, width and channels. Found'
+        f' {self.image_shape!r}.'
+      )
+    for layer in self.convolutions:
+      _validate.instances(Convolution, convolutions=layer)
+    for name in ('image_shape', 'dense_sizes'):
+      for size in getattr(self, name):
+        _validate.integers(1, **{name: size})
+    _validate.integers(1, num_classes=self.num_classes)
     if min(self._flat_shape) < 1:
       raise ValueError(
         'convolutions must leave at least one pixel of images of the shape'

@@ -145,6 +145,11 @@ class PrivacyPlan:
     _validate.positive(clip_norm=self.clip_norm)
     _validate.one_of(_SAMPLINGS, sampling=self.sampling)
     _validate.one_of(_MECHANISMS, mechanism=self.mechanism)
+    _validate.texts(unit=self.unit)
+    if self.adaptive_clipping is not None:
+      _validate.instances(
+        AdaptiveClipping, adaptive_clipping=self.adaptive_clipping
+      )
     self._check_pairs()
     if self.delta > 1 / self.population:
       warnings.warn(

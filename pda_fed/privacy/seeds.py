@@ -94,15 +94,20 @@ class SeedStreams:
       seeds: The seed of each stream.
 
     Raises:
-      ValueError: If a stream is missing, or a seed is negative.
+      TypeError: If a seed is no integer.
+      ValueError: If a stream is missing, or a seed has not 63 bits.
     """
     streams = cls(None)
+    if not isinstance(seeds, dict):
+      raise TypeError(f'seeds must be a dict. Found {seeds!r}.')
     if sorted(seeds) != sorted(_STREAMS):
       raise ValueError(
         f'seeds must have the streams {", ".join(_STREAMS)}. Found'
         f' {", ".join(sorted(seeds))}.'
       )
     _validate.integers(0, **seeds)
+    # As `SeedStreams` draws them: they must fit into TensorFlow's int64.
+    _validate.in_range(0, 2**63 - 1, **seeds)
     for name, value in seeds.items():
       setattr(streams, name, value)
     return streams

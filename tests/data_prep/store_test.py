@@ -8,7 +8,14 @@ import sys
 from data_prep import errors
 from data_prep import store
 import numpy as np
+from pda_fed import _seal
 import pytest
+
+
+def _without_checksum(manifest):
+  """As the first version wrote it."""
+  manifest = {n: value for n, value in manifest.items() if n != 'sha256'}
+  return {**manifest, 'version': 1}
 
 
 @pytest.fixture
@@ -142,7 +149,9 @@ def _set(*keys):
 )
 def test_a_manifest_that_lacks_something(copy, change):
   path = copy / store.MANIFEST
-  manifest = json.loads(path.read_text())
+  manifest = _without_checksum(json.loads(path.read_text()))
+  path.write_text(json.dumps(manifest))
+  store.open_store(copy)  # As earlier versions wrote it.
   change(manifest)
   path.write_text(json.dumps(manifest))
   with pytest.raises(errors.StoreError):
@@ -161,11 +170,21 @@ def test_a_manifest_that_is_none(copy, content):
     store.open_store(copy)
 
 
+def test_a_manifest_that_was_changed(copy):
+  path = copy / store.MANIFEST
+  text = path.read_text()
+  assert '"max_private_users_per_person": 1' in text
+  path.write_text(text.replace('per_person": 1', 'per_person": 0'))
+  with pytest.raises(errors.StoreError, match='manifest.json .*sha256'):
+    store.open_store(copy)
+
+
 def _replace(path, content):
   """Replaces a file as if it had been written so."""
   path.write_bytes(content)
   manifest = json.loads((path.parent / store.MANIFEST).read_text())
   manifest['files'][path.name]['bytes'] = len(content)
+  manifest = _seal.seal(_without_checksum(manifest))
   (path.parent / store.MANIFEST).write_text(json.dumps(manifest))
 
 

@@ -3,6 +3,7 @@
 import math
 import pathlib
 
+from pda_fed import privacy
 from pda_fed.experiments import comparison
 from pda_fed.experiments import errors
 from pda_fed.experiments import figures
@@ -21,11 +22,12 @@ _PLAN = {
 
 
 def _run(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
+  plan = {**_PLAN, **plan}
   return comparison.Run(
     pathlib.Path(f'{method}_{seed}'),
     {
       'settings': {
-        'plan': {**_PLAN, **plan},
+        'plan': plan,
         'method': method,
         'seed': seed,
         'alpha': {'K': 5} if method == 'pda' else None,
@@ -47,6 +49,7 @@ def _run(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
       'seed': seed,
       'test': {'accuracy': accuracy, 'perplexity': perplexity, 'loss': 1.0},
     },
+    privacy.PrivacyPlan(**plan),
   )
 
 

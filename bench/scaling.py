@@ -1,0 +1,406 @@
+"""Rounds a second against the cohort, the users in the store, and workers.
+
+    python -m bench.scaling --output_dir=out/scaling
+    python -m bench.scaling --axes=cohort --engines=jax --repeats=5
+
+Whole rounds of the engines, from the token store on, of DP-FedAvg with a small
+LSTM: what grows is the subject here, not the model (`bench.vectorized_round`
+and `bench.federated_round` have the paper's). Points of an axis are measured in
+turn, so that a busy machine is busy for all. Leaves a table, scaling.csv,
+scaling.png and scaling.svg.
+"""
+
+from scripts import cli  # First: it silences TensorFlow.
+
+# isort: split
+from collections.abc import Callable, Iterator, Sequence
+import concurrent.futures
+import contextlib
+import csv
+import dataclasses
+import multiprocessing
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Optional
+
+from absl import flags
+import data_prep
+import numpy as np
+from pda_fed import experiments
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import tables
+from pda_fed.experiments import stores
+import tqdm
+
+from bench import synthetic_store
+
+_AXES = ('cohort', 'users', 'rounds', 'memory', 'workers')
+_AXIS = flags.DEFINE_list('axes', list(_AXES), 'What is varied.')
+_ENGINES = flags.DEFINE_list('engines', ['jax', 'tff'], 'jax, tff or both.')
+_OUTPUT_DIR = flags.DEFINE_string('output_dir', 'out/scaling', 'For results.')
+_WORK_DIR = flags.DEFINE_string(
+  'work_dir', 'data/scaling', 'For stores, 200 MB of them; kept.'
+)
+_REPEATS = flags.DEFINE_integer('repeats', 3, 'Of each point.', lower_bound=1)
+_COHORTS = flags.DEFINE_list(
+  'cohorts', ['10', '30', '100', '300', '1000', '2000'], 'Clients of a round.'
+)
+_MAX_TFF_COHORT = flags.DEFINE_integer(
+  'max_tff_cohort', 2000, 'The largest cohort for TFF, which takes longer.'
+)
+_USERS = flags.DEFINE_list(
+  'users', ['1000', '10000', '100000', '1000000'], 'Users in the store.'
+)
+_WORKERS = flags.DEFINE_list('workers', ['1', '2', '4'], 'On this machine.')
+
+_SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
+_COHORT = 100  # Where it does not vary.
+_ROUNDS = (5, 10, 20, 40)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """A measurement.
+
+  Attributes:
+    axis: What varies.
+    engine: 'jax' or 'tff'.
+    x: The cohort, the users, the rounds or the workers.
+    seconds: Of a round; of all rounds on the axis of rounds; None for memory.
+    megabytes: Memory of the process, without mapped files.
+  """
+
+  axis: str
+  engine: str
+  x: int
+  seconds: Optional[float] = None
+  megabytes: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+  """A line through points.
+
+  Attributes:
+    intercept: At 0.
+    slope: For one more.
+    r_squared: The share of the variance that the line explains.
+  """
+
+  intercept: float
+  slope: float
+  r_squared: float
+
+
+def fit_line(x: Sequence[float], y: Sequence[float]) -> Fit:
+  """Returns the line of least squares."""
+  slope, intercept = np.polyfit(x, y, 1)
+  residuals = np.subtract(y, intercept + slope * np.asarray(x))
+  total = np.var(y)
+  share = 1 - np.mean(residuals**2) / total if total else 1.0
+  return Fit(float(intercept), float(slope), float(share))
+
+
+def _config(
+  store_path: pathlib.Path, engine: str, cohort: int, sampling: str
+) -> experiments.FederatedConfig:
+  store = data_prep.open_store(store_path)
+  population = len(store.users('private'))
+  return experiments.FederatedConfig(
+    method='cold',
+    dataset='scaling',
+    data_dir=str(store_path),
+    data_hash=stores.data_hash(store),
+    engine=engine,
+    spec=_SPEC,
+    seed=0,
+    plan=privacy.PrivacyPlan(
+      population=population,
+      expected_cohort=cohort,
+      rounds=10_000,
+      delta=1e-9,
+      noise_multiplier=0.4,
+      clip_norm=0.3,
+      sampling=sampling,
+    ),
+  )
+
+
+def _store(num_users: int, sentences: int) -> pathlib.Path:
+  return synthetic_store.write_store(
+    pathlib.Path(_WORK_DIR.value),
+    num_users=num_users,
+    sentences_per_user=sentences,
+    num_words=_SPEC.num_words,
+  )
+
+
+class _Runner:
+  """An engine that is asked for one round after the other."""
+
+  def __init__(self, engine: experiments.Engine):
+    self._engine = engine
+    self._state = engine.initialize()
+    self._done = 0
+
+  def __call__(self, rounds: int = 1) -> float:
+    """Returns the seconds of some rounds."""
+    started = time.perf_counter()
+    self._state, _ = self._engine.run_rounds(self._state, self._done, rounds)
+    self._done += rounds
+    return time.perf_counter() - started
+
+
+def _in_turn(
+  runners: dict[int, Callable[[], float]], description: str
+) -> dict[int, float]:
+  """Median seconds of each, measured in turn after a round to warm up."""
+  seconds: dict[int, list[float]] = {x: [] for x in runners}
+  with tqdm.tqdm(
+    total=(_REPEATS.value + 1) * len(runners), desc=description, disable=None
+  ) as bar:
+    for _ in range(_REPEATS.value + 1):
+      for x, run in runners.items():
+        seconds[x].append(run())
+        bar.update()
+  return {x: statistics.median(s[1:]) for x, s in seconds.items()}
+
+
+@contextlib.contextmanager
+def _tff_worker(engine: str) -> Iterator[None]:
+  """One worker for all engines of TFF; nothing for others."""
+  if engine != 'tff':
+    yield
+    return
+  from pda_fed import runtime  # It imports TFF.
+
+  with runtime.local_workers():
+    yield
+
+
+def _build_engine(config: experiments.FederatedConfig) -> experiments.Engine:
+  seeds = privacy.SeedStreams(config.seed)
+  if config.engine == 'tff':
+    from pda_fed.experiments import tff_engine
+
+    return tff_engine.TffEngine(config, seeds)
+  from pda_fed.experiments import jax_engine
+
+  return jax_engine.JaxEngine(config, seeds)
+
+
+def measure_cohorts(engine: str) -> list[Point]:
+  """Seconds of a round by its cohort, users of 16 sentences."""
+  store = _store(4000, 16)
+  cohorts = list(map(int, _COHORTS.value))
+  if engine == 'tff':
+    cohorts = [c for c in cohorts if c <= _MAX_TFF_COHORT.value]
+  with _tff_worker(engine):
+    runners = {
+      cohort: _Runner(_build_engine(_config(store, engine, cohort, _FIXED)))
+      for cohort in cohorts
+    }
+    found = _in_turn(runners, f'cohort, {engine}')
+  return [Point('cohort', engine, x, s) for x, s in found.items()]
+
+
+# Of a fixed size, so that points are what they are called; Poisson cohorts
+# where the draw of one among all users is part of the subject.
+_FIXED, _POISSON = 'fixed_size', 'poisson'
+
+
+def measure_users(engine: str) -> list[Point]:
+  """Seconds of a round by the users in the store, 4 sentences each."""
+  with _tff_worker(engine):
+    runners = {
+      users: _Runner(
+        _build_engine(_config(_store(users, 4), engine, _COHORT, _POISSON))
+      )
+      for users in map(int, _USERS.value)
+    }
+    found = _in_turn(runners, f'users, {engine}')
+  return [Point('users', engine, x, s) for x, s in found.items()]
+
+
+def measure_rounds(engine: str) -> list[Point]:
+  """Seconds and memory of a process after numbers of rounds."""
+  points, seconds, done = [], 0.0, 0
+  with _tff_worker(engine):
+    run = _Runner(
+      _build_engine(_config(_store(4000, 16), engine, _COHORT, _FIXED))
+    )
+    run()
+    for rounds in _ROUNDS:
+      seconds += run(rounds - done)
+      done = rounds
+      points.append(Point('rounds', engine, rounds, seconds, _own_megabytes()))
+  return points
+
+
+def _own_megabytes() -> float:
+  """Memory of this process alone; mapped files are the system's to drop."""
+  with open('/proc/self/status') as f:
+    fields = dict(line.split(':', 1) for line in f)
+  return int(fields['RssAnon'].split()[0]) / 1024
+
+
+def _memory_of(store: pathlib.Path, engine: str) -> float:
+  """Runs in a process of its own."""
+  _prepare()
+  with _tff_worker(engine):
+    run = _Runner(_build_engine(_config(store, engine, _COHORT, _POISSON)))
+    run(3)
+    return _own_megabytes()
+
+
+def measure_memory(engine: str) -> list[Point]:
+  """Memory of a process that trains, by the users in the store."""
+  points = []
+  context = multiprocessing.get_context('spawn')
+  for users in map(int, _USERS.value):
+    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+      found = pool.submit(_memory_of, _store(users, 4), engine).result()
+    points.append(Point('memory', engine, users, megabytes=found))
+  return points
+
+
+@contextlib.contextmanager
+def _served_workers(count: int) -> Iterator[list[str]]:
+  """Workers as on other machines, each on one core; yields their addresses."""
+  with contextlib.ExitStack() as stack:
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    addresses = [f'unix:{folder}/{i}.sock' for i in range(count)]
+    for address in addresses:
+      process = subprocess.Popen(
+        [
+          *(sys.executable, '-m', 'scripts.worker', f'--listen={address}'),
+          *('--threads=1', '--concurrent_clients=1'),
+          '--worker_isolation=auto',
+        ],
+        stdout=subprocess.PIPE,
+      )
+      stack.callback(process.wait)
+      stack.callback(process.terminate)
+      process.stdout.readline()  # It says when it is ready.
+    yield addresses
+
+
+def measure_workers(engine: str) -> list[Point]:
+  """Seconds of a round by the number of workers, one core each.
+
+  Rounds of a number of workers are measured one after the other, since each
+  has a TFF context of its own; numbers of workers are measured in turn.
+  """
+  if engine != 'tff':
+    return []
+  from pda_fed import runtime
+
+  store = _store(4000, 16)
+  counts = list(map(int, _WORKERS.value))
+  seconds: dict[int, list[float]] = {count: [] for count in counts}
+  with _served_workers(max(counts)) as addresses:
+    for _ in range(2):
+      for count in counts:
+        with runtime.remote_workers(addresses[:count]):
+          run = _Runner(_build_engine(_config(store, engine, _COHORT, _FIXED)))
+          run()
+          seconds[count] += [run() for _ in range(_REPEATS.value)]
+  return [
+    Point('workers', engine, count, statistics.median(s))
+    for count, s in seconds.items()
+  ]
+
+
+_MEASURE = {
+  'cohort': measure_cohorts,
+  'users': measure_users,
+  'rounds': measure_rounds,
+  'memory': measure_memory,
+  'workers': measure_workers,
+}
+
+
+def describe(points: Sequence[Point]) -> list[str]:
+  """Returns sentences on how seconds and memory grow."""
+  lines = []
+  for axis, quantity, unit in (
+    ('cohort', 'seconds', 's a client'),
+    ('rounds', 'seconds', 's a round'),
+    ('users', 'seconds', 's a user of the store'),
+    ('memory', 'megabytes', 'MB a user of the store'),
+  ):
+    for engine in dict.fromkeys(p.engine for p in points):
+      of = [p for p in points if (p.axis, p.engine) == (axis, engine)]
+      if len(of) < 3:
+        continue
+      fit = fit_line([p.x for p in of], [getattr(p, quantity) for p in of])
+      lines.append(
+        f'{axis}, {engine}: {fit.intercept:.4g} + {fit.slope:.4g} {unit}'
+        f' (R^2 = {fit.r_squared:.4f})'
+      )
+  return lines
+
+
+def _write_csv(points: Sequence[Point], path: pathlib.Path) -> None:
+  with path.open('w', newline='') as f:
+    writer = csv.writer(f, lineterminator='\n')
+    writer.writerow([field.name for field in dataclasses.fields(Point)])
+    for point in points:
+      writer.writerow(
+        '' if v is None else f'{v:.6g}' if isinstance(v, float) else v
+        for v in dataclasses.astuple(point)
+      )
+
+
+def _prepare() -> None:
+  """Before anything of JAX runs."""
+  from pda_fed.vectorized import devices
+
+  devices.use_all_cores()
+
+
+def main() -> None:
+  """Measures the axes that the flags name."""
+  for name in _AXIS.value:
+    if name not in _MEASURE:
+      raise ValueError(f'--axes must be of {list(_MEASURE)}. Found {name!r}.')
+  _prepare()
+  folder = pathlib.Path(_OUTPUT_DIR.value)
+  folder.mkdir(parents=True, exist_ok=True)
+  points: list[Point] = []
+  for axis in _AXIS.value:
+    for engine in _ENGINES.value:
+      points += _MEASURE[axis](engine)
+      _write_csv(points, folder / 'scaling.csv')
+  rows = [
+    (
+      *(p.axis, p.engine, f'{p.x:,}'),
+      '' if p.seconds is None else f'{p.seconds:.4f}',
+      _rate(p),
+      '' if p.megabytes is None else f'{p.megabytes:.0f}',
+    )
+    for p in points
+  ]
+  header = ['axis', 'engine', 'x', 'seconds', 'rounds/s', 'MB']
+  print(tables.format_table(header, rows))
+  print('\n'.join(describe(points)))
+  from bench import scaling_figure
+
+  for path in scaling_figure.draw(points, folder):
+    print(f'Wrote {path}.')
+
+
+def _rate(point: Point) -> str:
+  if point.seconds is None:
+    return ''
+  rounds = point.x if point.axis == 'rounds' else 1
+  return f'{rounds / point.seconds:.3g}'
+
+
+if __name__ == '__main__':
+  cli.run(main)

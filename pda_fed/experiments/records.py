@@ -1,0 +1,159 @@
+"""What the files of a run must hold, checked where they are read.
+
+Users look into these files, programs write them, disks damage them: whoever
+reads a value from one may count on its kind. Each function raises ValueError
+that names the field; `outputs` adds the file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import math
+from typing import Any, Optional
+
+from pda_fed.experiments import config as config_lib
+
+
+def _is_number(value: Any) -> bool:
+  is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+  return is_real and math.isfinite(value)
+
+
+def _is_integer(value: Any) -> bool:
+  return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+  return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+  return isinstance(value, dict)
+
+
+def _is_metrics(value: Any) -> bool:
+  return _is_object(value) and all(map(_or_null(_is_number), value.values()))
+
+
+def _is_list_of(is_kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+  return lambda value: isinstance(value, list) and all(map(is_kind, value))
+
+
+def _or_null(is_kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+  return lambda value: value is None or is_kind(value)
+
+
+def _is_engine(value: Any) -> bool:
+  return (
+    _is_object(value)
+    and _is_text(value.get('engine'))
+    and _is_integer(value.get('first_round'))
+  )
+
+
+def _check(
+  found: Any,
+  needed: Mapping[str, Callable[[Any], bool]],
+  optional: Optional[Mapping[str, Callable[[Any], bool]]] = None,
+) -> None:
+  """Raises ValueError unless fields are there and of their kinds."""
+  if not isinstance(found, dict):
+    raise ValueError(f'must be an object of JSON. Found {found!r:.80}')
+  for name, is_kind in needed.items():
+    if name not in found:
+      raise ValueError(f'must have the field {name}')
+    if not is_kind(found[name]):
+      raise ValueError(f'has a value of {name} that cannot be: {found[name]!r}')
+  for name, is_kind in (optional or {}).items():
+    if name in found and not is_kind(found[name]):
+      raise ValueError(f'has a value of {name} that cannot be: {found[name]!r}')
+
+
+def check_config(config: Any) -> None:
+  """Raises ValueError unless it is what a run writes into config.json."""
+  _check(
+    config,
+    {'settings': _is_object, 'noise': _is_text, 'libraries': _is_object},
+    {'caveats': _is_list_of(_is_text), 'engines': _is_list_of(_is_engine)},
+  )
+  _check(config['settings'], {'engine': _is_text, 'plan': _is_object})
+
+
+def check_result(result: Any) -> None:
+  """Raises ValueError unless it is what a run writes into result.json."""
+  _check(
+    result,
+    {
+      'method': lambda value: value in tuple(config_lib.METHODS),
+      'dataset': _is_text,
+      'engine': _is_text,
+      'rounds': _is_integer,
+      'epsilon': _or_null(_is_number),
+      'delta': _is_number,
+      'noise_multiplier': _is_number,
+      'seed': _or_null(_is_integer),
+      'test': _or_null(_is_metrics),
+    },
+  )
+
+
+def check_fit(config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+  """Raises ValueError unless a result is that of a config.
+
+  Args:
+    config: That `check_config` has seen.
+    result: That `check_result` has seen.
+  """
+  settings, plan = config['settings'], config['settings']['plan']
+  pairs = {
+    **{n: settings.get(n) for n in ('method', 'dataset', 'engine', 'seed')},
+    **{n: plan.get(n) for n in ('rounds', 'delta', 'noise_multiplier')},
+  }
+  for name, expected in pairs.items():
+    if result[name] != expected:
+      raise ValueError(
+        f'must have {name}={expected!r}, as its config.json. Found'
+        f' {result[name]!r}'
+      )
+
+
+def check_stopped(mark: Any) -> None:
+  """Raises ValueError unless it is what a run writes into stopped.json."""
+  _check(mark, {'round': _is_integer})
+
+
+def parse_rows(
+  header: Sequence[str], lines: Sequence[Sequence[str]]
+) -> list[dict[str, Optional[float]]]:
+  """Returns the rows of a metrics.csv.
+
+  Args:
+    header: Names of columns.
+    lines: Cells.
+
+  Returns:
+    The rows, empty cells as None.
+
+  Raises:
+    ValueError: If a cell is no number, a row has cells too many or too few, or
+      rounds do not rise.
+  """
+  if 'round' not in header or len(set(header)) < len(header):
+    raise ValueError('must have columns of different names, one of them round')
+  rows: list[dict[str, Optional[float]]] = []
+  for number, cells in enumerate(lines, start=2):
+    if len(cells) != len(header):
+      raise ValueError(
+        f'must have {len(header)} cells a line. Found {len(cells)} on line'
+        f' {number}'
+      )
+    try:
+      row = {
+        n: float(cell) if cell else None
+        for n, cell in zip(header, cells, strict=True)
+      }
+      row['round'] = int(cells[header.index('round')])
+    except ValueError as e:
+      raise ValueError(f'must have numbers; line {number}: {e}') from e
+    if row['round'] <= (rows[-1]['round'] if rows else -1):
+      raise ValueError(f'must have rising rounds; they do not on line {number}')
+    rows.append(row)
+  return rows

@@ -1,0 +1,198 @@
+"""Feeds damaged files to a loader, and judges what comes of it.
+
+A loader that is given a damaged file may
+
+  * raise one of our errors, or a ValueError or TypeError that our own code
+    raises, whose message names the file;
+  * return what it would have returned, if the damage does not matter; or, of a
+    format without a checksum, something that is as it should be.
+
+Anything else is a bug: an error from inside numpy, json, sqlite3 or Python
+itself, a wrong value, much memory, a long time. A failure prints the seed of
+its case; `--fuzz_seed=SEED --fuzz_cases=1 -k TARGET` repeats it alone.
+"""
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import json
+import pathlib
+import random
+import resource
+import signal
+import traceback
+from typing import Any, Optional
+import warnings
+
+import numpy as np
+from pda_fed import errors
+
+from tests.fuzz import mutations
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_OUR_PACKAGES = ('pda_fed', 'data_prep', 'scripts')
+_SECONDS_PER_CASE = 30
+_MOST_MEMORY = 256 * 2**20
+
+
+class _HangsError(Exception):
+  """Not one that a loader could take for its own."""
+
+
+def most_memory() -> int:
+  """The most bytes of memory that this process has had."""
+  return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def equal(expected: Any, found: Any) -> None:
+  """Raises AssertionError unless two trees of arrays are the same."""
+  if isinstance(expected, np.ndarray):
+    assert isinstance(found, np.ndarray)
+    assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
+    assert expected.tobytes() == found.tobytes(), 'another array'
+  elif isinstance(expected, dict):
+    assert list(expected) == list(found)
+    for name in expected:
+      equal(expected[name], found[name])
+  elif isinstance(expected, (tuple, list)):
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found, strict=True):
+      equal(one, other)
+  else:
+    assert type(expected) is type(found), f'{expected!r} became {found!r}'
+    assert repr(expected) == repr(found), f'{expected!r} became {found!r}'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+  """A loader and files for it.
+
+  Attributes:
+    write: Writes whole files into a folder.
+    load: Reads them from the folder.
+    check: Raises AssertionError for (what whole files gave, what damaged ones
+      gave) if that is wrong; by default, unless they are equal.
+    files: Names of the files that are damaged; by default all.
+    names: What else than the files' names a message may name.
+    reseal: Makes files whole again after a damage, where a test wants what is
+      behind the checksum to be fed, too.
+  """
+
+  write: Callable[[pathlib.Path], Any]
+  load: Callable[[pathlib.Path], Any]
+  check: Callable[[Any, Any], None] = equal
+  files: tuple[str, ...] = ()
+  names: tuple[str, ...] = ()
+  reseal: Optional[Callable[[pathlib.Path], None]] = None
+
+
+@contextlib.contextmanager
+def _time_limit():
+  def stop(*_):
+    raise _HangsError(f'more than {_SECONDS_PER_CASE} s')
+
+  before = signal.signal(signal.SIGALRM, stop)
+  signal.setitimer(signal.ITIMER_REAL, _SECONDS_PER_CASE)
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _is_ours(error: Exception) -> bool:
+  """Whether it is an error of ours, or one that our code raised itself."""
+  if isinstance(error, errors.PdaFedError):
+    return True
+  if type(error) not in (ValueError, TypeError, FileNotFoundError):
+    return False
+  place = pathlib.Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+  return any(_ROOT / name in place.parents for name in _OUR_PACKAGES)
+
+
+def _judge(error: Exception, names: set[str], is_gone: bool) -> Optional[str]:
+  """What is wrong with an error; None if it is as it should be."""
+  if is_gone and type(error) is FileNotFoundError and error.filename:
+    return None  # Python's own names the file.
+  if not _is_ours(error):
+    return 'not an error of ours'
+  if not any(name in str(error) for name in names):
+    return 'the message does not name the file'
+  return None
+
+
+def _mutate(rng: random.Random, name: str, content: bytes) -> Optional[bytes]:
+  if name.endswith('.json') and rng.random() < 0.6:
+    return mutations.mutate_json(rng, content)
+  return mutations.mutate_bytes(rng, content)
+
+
+def _case(target, folder, whole, expected, seed) -> bool:
+  """Runs one case; returns whether the damage was found."""
+  rng = random.Random(seed)
+  name = rng.choice(target.files or sorted(whole))
+  damaged = _mutate(rng, name, whole[name])
+  path = folder / name
+  if damaged is None:
+    path.unlink()
+  else:
+    path.write_bytes(damaged)
+  what = f'seed {seed}, {name}: '
+  try:
+    with warnings.catch_warnings(), _time_limit():
+      warnings.simplefilter('ignore')
+      if target.reseal is not None:
+        target.reseal(folder)
+      found = target.load(folder)
+  except Exception as e:
+    names = {pathlib.Path(n).name for n in whole} | {folder.name, *target.names}
+    problem = _judge(e, names, damaged is None)
+    if problem is not None:
+      raise AssertionError(f'{what}{problem}: {e!r}') from e
+    return True
+  finally:
+    path.write_bytes(whole[name])
+  try:
+    target.check(expected, found)
+  except Exception as e:
+    raise AssertionError(f'{what}a wrong result: {e!r}') from e
+  return False
+
+
+def run(
+  target: Target, folder: pathlib.Path, cases: int, first_seed: int = 0
+) -> int:
+  """Runs cases of a target.
+
+  Args:
+    target: The loader and its files.
+    folder: An empty one; its name is in messages that name a folder.
+    cases: How many.
+    first_seed: Of the first; the next has the next.
+
+  Returns:
+    In how many cases the loader found the damage.
+
+  Raises:
+    AssertionError: With the seed of the first case that is a bug.
+  """
+  target.write(folder)
+  whole = {
+    str(p.relative_to(folder)): p.read_bytes()
+    for p in sorted(folder.rglob('*'))
+    if p.is_file()
+  }
+  expected = target.load(folder)
+  target.check(expected, target.load(folder))
+  before = most_memory()
+  found = sum(
+    _case(target, folder, whole, expected, first_seed + i) for i in range(cases)
+  )
+  grown = most_memory() - before
+  assert grown < _MOST_MEMORY, f'{grown / 2**20:.0f} MiB of memory'
+  return found
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+  """Writes JSON as tests want it."""
+  path.write_text(json.dumps(value, indent=2), encoding='utf-8')
