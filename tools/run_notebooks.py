@@ -79,7 +79,9 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         if 'image/png' in output.data:  # '<Figure size ...>' says nothing.
           output.data.pop('text/plain', None)
       last = outputs[-1] if outputs else None
-      if last is not None and last.output_type == output.output_type == 'stream':
+      if (
+        last is not None and last.output_type == output.output_type == 'stream'
+      ):
         last.text += output.text
       else:
         outputs.append(output)

@@ -82,8 +82,8 @@ def check_platform(system: str, machine: str, version: Sequence[int]) -> None:
     raise SetupError(
       'This tutorial needs Python 3.11: TensorFlow Federated 0.87 has no wheels'
       f' for {version[0]}.{version[1]}. In Colab choose a runtime version with'
-      ' Python 3.11 (Runtime > Change runtime type > Runtime version); elsewhere'
-      ' run `make setup` in the clone and pick the kernel of .venv.'
+      ' Python 3.11 (Runtime > Change runtime type > Runtime version);'
+      ' elsewhere run `make setup` in the clone and pick the kernel of .venv.'
     )
 
 
