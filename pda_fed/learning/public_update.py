@@ -133,7 +133,7 @@ class PublicUpdate:
         f' number of public users. Found {self.users_per_round}.'
       )
     with tf.Graph().as_default():
-      spec = self.model_fn().input_spec
+      spec = local_training.check_model(self.model_fn()).input_spec
     _check_examples(self.data.examples, spec)
 
   def build(self) -> Callable[[Any, tf.Tensor], PublicResult]:
