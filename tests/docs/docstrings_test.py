@@ -32,17 +32,12 @@ _MODULES = sorted(
 _EXAMPLE = re.compile(r'^Examples?:', re.MULTILINE)
 _SEE = re.compile(r'^Example: see `(\w+)`\.$', re.MULTILINE)
 _FENCE = re.compile(r'^```\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-# Not yet: these have no example of their own.
+# What its functions give and raise has no example of its own: that of the
+# package, and those of the functions, show it.
 _WITHOUT_EXAMPLE = {
   ('pda_fed.runtime', name)
-  for name in (
-    'Isolation',
-    'IsolationError',
-    'LocalWorker',
-    'WorkerDiedError',
-    'WorkerError',
-    'WorkerStartError',
-  )
+  for name, value in write_api.public_names('pda_fed.runtime').items()
+  if inspect.isclass(value)
 }
 
 
