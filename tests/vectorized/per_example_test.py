@@ -69,7 +69,12 @@ def test_clipped_sum_is_that_of_a_loop(name):
 
 @pytest.mark.parametrize(
   ('name', 'dtype'),
-  [('wide', 'bfloat16'), ('narrow', 'bfloat16'), ('text', 'float32')],
+  [
+    ('wide', 'bfloat16'),
+    ('narrow', 'bfloat16'),
+    ('text', 'float32'),
+    ('text', 'bfloat16'),
+  ],
 )
 def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
   model, inputs, targets = small_models.create(name)
@@ -90,6 +95,18 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
     sums, _ = clip(np.arange(len(inputs)) == i)
     # In bfloat16 too: what is clipped is what is summed.
     np.testing.assert_allclose(_norm(sums.total), clip_norm, rtol=1e-4)
+
+
+def test_products_of_bfloat16_deltas_are_as_good_as_those_of_float32():
+  rng = np.random.default_rng(0)
+  weighted = rng.normal(size=(6, 50, 9)).astype(np.float32)
+  delta = jnp.asarray(rng.normal(size=(6, 50, 40)), jnp.bfloat16)
+  found = jax.jit(per_example._weighted_product)(weighted, delta)
+  expected = np.einsum(
+    'bpi,bpo->io', weighted.astype(np.float64), np.asarray(delta, np.float64)
+  )
+  # Weights rounded to bfloat16 once would be off by 2e-2.
+  np.testing.assert_allclose(found, expected, rtol=0, atol=5e-5)
 
 
 def test_an_example_that_is_not_finite_becomes_zeros():
