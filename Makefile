@@ -10,7 +10,7 @@ SEEDS ?= 1
 USERS := data/laptop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format lock clean
+.PHONY: help setup run test lint format notebooks docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,6 +34,12 @@ format: setup  ## Let ruff mend style and order of imports.
 
 test: lint  ## Run ruff and the whole test suite on both cores. ARGS="-k runtime" selects.
 	@$(PY) -m pytest -n auto $(ARGS)
+
+notebooks: setup  ## Run the tutorials and keep what they print and draw.
+	@$(PY) tools/run_notebooks.py
+
+docs: setup  ## Write docs/api.md anew, from the docstrings.
+	@$(PY) tools/write_api.py
 
 lock:  ## Resolve requirements.in + overrides.txt into requirements.txt. ARGS=--upgrade.
 	@sh tools/lock.sh $(ARGS)

@@ -53,6 +53,13 @@ __all__ = [
 def as_client_data(data: TokenStore, group: str = 'private'):
   """Returns a group's users as a `tff.simulation.datasets.ClientData`.
 
+  Example:
+
+  ```
+  clients = as_client_data(open_store('data/synthetic'), 'private')
+  dataset = clients.create_tf_dataset_for_client(clients.client_ids[0])
+  ```
+
   Args:
     data: The store.
     group: One of the store's groups.

@@ -29,6 +29,11 @@ OVERFLOW_SUFFIX = '#overflow'
 class HoldoutConfig:
   """Who is held out of a source that has no such split of its own.
 
+  Example:
+
+    >>> HoldoutConfig(validation_fraction=0.1, test_fraction=0.2).test_fraction
+    0.2
+
   Attributes:
     validation_fraction: The expected fraction of users in validation.
     test_fraction: The expected fraction of users in test.
@@ -81,6 +86,8 @@ class Group:
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Assignment:
   """Who is what, before any text is read.
+
+  Example: see `prepare`.
 
   Attributes:
     groups: The users of each of `GROUPS`.

@@ -43,6 +43,8 @@ ProgressFn = Callable[[str, int, int, str], None]
 class PrepareConfig:
   """All settings that decide about the bytes of a store, and one that does not.
 
+  Example: see `prepare`.
+
   Attributes:
     partition: How train users become private and public.
     holdout: Who is held out where the source has no split.
@@ -153,6 +155,14 @@ def prepare(
   ] = None,
 ) -> store.TokenStore:
   """Writes a token store.
+
+  Example:
+
+  ```
+  store = prepare(
+      open_source('synthetic'), 'data/synthetic',
+      PrepareConfig(partition=PartitionConfig(seed=0)))
+  ```
 
   Args:
     source: Where the text comes from.

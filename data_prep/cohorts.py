@@ -14,6 +14,8 @@ from pda_fed import _validate
 class CohortArrays:
   """The sentences of a cohort.
 
+  Example: see `load_cohort`.
+
   Attributes:
     tokens: uint16 [clients, steps, batch, 21]; padding is all pad.
     weights: float32 [clients, steps, batch]: 1 for a sentence, 0 for padding.
@@ -45,6 +47,13 @@ def load_cohort(
   num_clients: Optional[int] = None,
 ) -> CohortArrays:
   """Reads the sentences of a cohort into arrays of a shape that does not vary.
+
+  Example:
+
+  ```
+  cohort = load_cohort(store, 'private', [3, 14, 15])
+  cohort.tokens.shape  # (3, 16, 16, 21)
+  ```
 
   Args:
     data: The store.

@@ -31,6 +31,8 @@ from pda_fed import _validate
 class PartitionConfig:
   """How users are split.
 
+  Example: see `partition_users`.
+
   Attributes:
     seed: Draws the public users; a non-negative integer.
     max_sentences: The most sentences that a user keeps, at least 1.
@@ -63,6 +65,8 @@ class PartitionConfig:
 class UserSlices:
   """Users, each a slice of the sentences of one user of the source.
 
+  Example: see `partition_users`.
+
   Attributes:
     user: The user's index in the source, ascending.
     start: The user's first sentence, counted within the source user's.
@@ -93,6 +97,8 @@ class Partition:
   Every sentence of the source is in exactly one slice or is one of the
   `num_unused_sentences`.
 
+  Example: see `partition_users`.
+
   Attributes:
     private: The private users.
     public: The public users; each is the overflow of a private one, which
@@ -121,6 +127,14 @@ def partition_users(
   opted_in: Optional[npt.ArrayLike] = None,
 ) -> Partition:
   """Splits users into private and public ones.
+
+  Example:
+
+    >>> split = partition_users(
+    ...   [100, 300, 600], PartitionConfig(seed=0, num_public_users=1)
+    ... )
+    >>> len(split.private), len(split.public), len(split.dropped)
+    (3, 1, 1)
 
   Args:
     num_sentences: The number of sentences of each user; a vector of

@@ -103,6 +103,14 @@ class _Names(Sequence):
 class TokenStore:
   """Reads a token store.
 
+  Example:
+
+  ```
+  store = TokenStore('data/synthetic')
+  name = store.users('private')[0]
+  store.decode(store.sentences(name)[0])  # ['<bos>', 'the', ...]
+  ```
+
   Attributes:
     path: Its folder.
     manifest: What manifest.json says.
@@ -362,5 +370,22 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
 
 
 def open_store(path: os.PathLike) -> TokenStore:
-  """Opens a token store; see `TokenStore`."""
+  """Opens a token store; see `TokenStore`.
+
+  Example:
+
+  ```
+  store = open_store('data/synthetic')
+  store.users('private')[0]
+  ```
+
+  Args:
+    path: The folder that `prepare` wrote.
+
+  Returns:
+    The store; nothing is read before it is asked for.
+
+  Raises:
+    StoreError: If it is no store, or a damaged one.
+  """
   return TokenStore(path)

@@ -68,6 +68,11 @@ COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
 class VocabularyConfig:
   """Which vocabulary to use.
 
+  Example:
+
+    >>> VocabularyConfig(size=990).size
+    990
+
   Attributes:
     origin: Where the words come from.
     size: How many words, special tokens aside.

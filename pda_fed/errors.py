@@ -7,11 +7,25 @@ class PdaFedError(Exception):
   """Something outside the program's code is wrong; the message says what to do.
 
   Arguments out of range are ValueError and TypeError, as everywhere in Python.
+
+  Example:
+
+  ```
+  try:
+    folder = experiments.train(config, experiments.open_engine, 'out/pda')
+  except errors.PdaFedError as e:
+    print(e)  # What is wrong, and what to do about it.
+  ```
   """
 
 
 class StoppedError(PdaFedError):
   """A signal ended a program, which has saved what it had.
+
+  Example:
+
+    >>> StoppedError(signal.SIGINT, 'the run is saved').exit_code
+    130
 
   Attributes:
     exit_code: What a shell expects of a program that a signal ended.

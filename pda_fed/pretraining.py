@@ -20,6 +20,8 @@ from pda_fed.privacy import seeds
 class Pretrained:
   """A model that public data gave.
 
+  Example: see `pretrain`.
+
   Attributes:
     weights: As the trainer gives them.
     epochs: After how many epochs they were best.
@@ -43,6 +45,11 @@ class Pretrained:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
   """Settings of pre-training.
+
+  Example:
+
+    >>> PretrainingConfig(max_epochs=20).patience
+    3
 
   Attributes:
     batch_size: Examples in a step.

@@ -24,7 +24,14 @@ from pda_fed import _validate
 
 
 class Schedule(abc.ABC):
-  """alpha as a function of t; always in [0, 1]."""
+  """alpha as a function of t; always in [0, 1].
+
+  Example:
+
+    >>> alpha = cosine(K=100)
+    >>> alpha(0), round(alpha(50), 3), alpha(200)
+    (1.0, 0.707, 0.0)
+  """
 
   @abc.abstractmethod
   def _alpha(self, t: np.ndarray) -> np.ndarray:
@@ -94,6 +101,11 @@ class _Constant(Schedule):
 def cosine(K: float) -> Schedule:
   """Returns alpha_t = cos(pi t / (2K)), and 0 from t = K on.
 
+  Example:
+
+    >>> cosine(K=2).values(4).round(3)
+    array([1.   , 0.707, 0.   , 0.   ])
+
   Args:
     K: Where alpha reaches 0.
 
@@ -105,6 +117,11 @@ def cosine(K: float) -> Schedule:
 
 def for_stackoverflow(i: float, T: int) -> Schedule:
   """Returns the paper's StackOverflow schedule, cos(pi t / (i T)).
+
+  Example:
+
+    >>> for_stackoverflow(i=5, T=1600) == cosine(K=4000)
+    True
 
   Args:
     i: The paper tries 2, 3, 4, 5 and 8, and 5 is best.
@@ -121,6 +138,11 @@ def for_stackoverflow(i: float, T: int) -> Schedule:
 def linear(K: float) -> Schedule:
   """Returns alpha_t = 1 - t/K, and 0 from t = K on.
 
+  Example:
+
+    >>> linear(K=4).values(6)
+    array([1.  , 0.75, 0.5 , 0.25, 0.  , 0.  ])
+
   Args:
     K: Where alpha reaches 0.
 
@@ -132,6 +154,11 @@ def linear(K: float) -> Schedule:
 
 def constant(alpha: float) -> Schedule:
   """Returns alpha_t = alpha. 1 is DP-FedAvg; 0 is public training alone.
+
+  Example:
+
+    >>> constant(0.5).values(3)
+    array([0.5, 0.5, 0.5])
 
   Args:
     alpha: In [0, 1].

@@ -50,10 +50,18 @@ def load_data(
 ) -> CentralData:
   """Loads a data set by name.
 
+  Example:
+
+    >>> len(load_data('digits').test)
+    360
+
   Args:
     name: One of `DATASETS`.
     data_dir: Where its files are; the digits need none.
     **options: Of its loader.
+
+  Returns:
+    The data, before any split into private and public examples.
 
   Raises:
     SourceError: If the files are not there, or not whole.

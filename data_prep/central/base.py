@@ -12,6 +12,11 @@ import numpy as np
 class Examples:
   """Examples and what to predict of them.
 
+  Example:
+
+    >>> len(Examples(np.zeros([3, 8, 8, 1], np.uint8), np.zeros(3, np.int32)))
+    3
+
   Attributes:
     inputs: uint8 [examples, height, width, channels] of images, or token ids,
       uint16 [examples, time], of sequences.
@@ -39,6 +44,8 @@ class Examples:
 @dataclasses.dataclass(frozen=True, eq=False)
 class CentralData:
   """A data set as it is published.
+
+  Example: see `load_digits`.
 
   Attributes:
     name: In results.

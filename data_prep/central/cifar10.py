@@ -82,6 +82,13 @@ def load_cifar10(
 ) -> base.CentralData:
   """Reads CIFAR-10.
 
+  Example:
+
+  ```
+  data = load_cifar10('data')
+  data.train.inputs.shape  # (50000, 32, 32, 3)
+  ```
+
   Args:
     data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it;
       or holds the folders `train` and `test` of packed images.

@@ -18,6 +18,15 @@ _MAX_PIXEL = 16
 def load_digits() -> base.CentralData:
   """Loads the digits; images are uint8 [examples, 8, 8, 1].
 
+  Example:
+
+    >>> data = load_digits()
+    >>> data.train.inputs.shape[1:], data.num_classes
+    ((8, 8, 1), 10)
+
+  Returns:
+    The digits; a fifth of them are for the test.
+
   Raises:
     SourceError: If scikit-learn is not installed.
   """

@@ -76,6 +76,12 @@ def _load_split(folder: pathlib.Path, split: str) -> base.Examples:
 def load_emnist(data_dir: os.PathLike) -> base.CentralData:
   """Reads EMNIST ByMerge.
 
+  Example:
+
+  ```
+  data = load_emnist('data')
+  ```
+
   Args:
     data_dir: Holds the folder `gzip` of the published archive, or is it.
 

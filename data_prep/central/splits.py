@@ -14,6 +14,8 @@ from pda_fed.privacy import seeds
 class SplitConfig:
   """Settings of a split.
 
+  Example: see `split_examples`.
+
   Attributes:
     public_share: The share of training examples that is public, drawn by seed;
       the paper's is 4 %. None takes public data of another source.
@@ -39,6 +41,8 @@ class SplitConfig:
 class Split:
   """Examples by what they are for.
 
+  Example: see `split_examples`.
+
   Attributes:
     private: Trained on with noise.
     public: Trained on freely.
@@ -58,6 +62,14 @@ def split_examples(
   public: Optional[base.Examples] = None,
 ) -> Split:
   """Splits the training examples.
+
+  Example:
+
+    >>> from data_prep import central
+    >>> config = SplitConfig(public_share=0.1)
+    >>> split = split_examples(central.load_digits(), config)
+    >>> len(split.private) > 8 * len(split.public)
+    True
 
   Args:
     data: The data set.

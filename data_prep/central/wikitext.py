@@ -109,6 +109,13 @@ def load_wikitext(
 ) -> base.CentralData:
   """Reads WikiText-2, or other text of its layout.
 
+  Example:
+
+  ```
+  data = load_wikitext('data')
+  len(data.train)  # 48764
+  ```
+
   Args:
     data_dir: Holds `wiki.train.tokens`, `wiki.valid.tokens` and
       `wiki.test.tokens`, each with or without an `.xz`, or a folder
@@ -160,6 +167,13 @@ def load_public_text(
   The appendix of the paper takes WikiText-103 as public data for WikiText-2:
   its words are mapped to WikiText-2's vocabulary, sequences that overlap with
   WikiText-2 are removed, and as many as WikiText-2 has are drawn.
+
+  Example:
+
+  ```
+  data = load_wikitext('data')
+  public = load_public_text('wikitext-103', data, len(data.train), seed=0)
+  ```
 
   Args:
     path: A file of tokens, or a folder with `wiki.train.tokens`.

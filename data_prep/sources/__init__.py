@@ -46,6 +46,11 @@ def open_source(
 ) -> Union[Source, RecordSource]:
   """Opens the source that a text names.
 
+  Example:
+
+    >>> open_source('synthetic').name
+    'synthetic'
+
   Args:
     spec: 'synthetic', 'tff', 'sqlite:PATH', 'stackexchange:DIR' or
       'jsonl:PATH'.

@@ -38,6 +38,8 @@ MAX_ID_LENGTH = 1024
 class Tally:
   """How many rows were read, and how many were not used and why.
 
+  Example: see `SyntheticSource`.
+
   Attributes:
     rows: All rows, used or not.
     skipped: For each reason the number of rows.
@@ -81,6 +83,8 @@ class Tally:
 class UserCounts:
   """Users of a split.
 
+  Example: see `SyntheticSource`.
+
   Attributes:
     ids: The users' ids, ascending, each once.
     num_sentences: The number of sentences of each.
@@ -94,6 +98,8 @@ class Source(abc.ABC):
   """Users, each with a known number of sentences.
 
   Sources are sent to other processes, so they must be picklable.
+
+  Example: see `SyntheticSource`.
 
   Attributes:
     tally: What has been read and skipped so far.
@@ -150,6 +156,8 @@ class Source(abc.ABC):
 
 class RecordSource(abc.ABC):
   """A stream of texts, in which a user's texts lie anywhere.
+
+  Example: see `JsonlSource`.
 
   Attributes:
     tally: What has been read and skipped so far.

@@ -18,6 +18,12 @@ class JsonlSource(base.RecordSource):
   `user` is a string or an integer, `text` is plain text of any number of
   sentences. A user's lines may lie anywhere; their order is that of the lines,
   and of the files by name. Other fields are ignored.
+
+  Example:
+
+  ```
+  source = JsonlSource('posts.jsonl')  # {"user": "ann", "text": "..."}
+  ```
   """
 
   def __init__(self, pattern: str):

@@ -256,7 +256,14 @@ def _read_tokens(example: bytes, tally: base.Tally) -> str:
 
 
 class SqliteSource(base.Source):
-  """A database that reads by user."""
+  """A database that reads by user.
+
+  Example:
+
+  ```
+  source = SqliteSource('stackoverflow.sqlite')
+  ```
+  """
 
   def __init__(self, path: os.PathLike):
     """Opens the database.
@@ -372,6 +379,12 @@ class SqliteScan(base.RecordSource):
 
 def open_sqlite(path: os.PathLike) -> base.Source | base.RecordSource:
   """Opens a database in the way that its indices allow.
+
+  Example:
+
+  ```
+  source = open_sqlite('stackoverflow.sqlite')
+  ```
 
   Args:
     path: Its file.

@@ -64,7 +64,14 @@ class _SeenIds:
 
 
 class StackExchangeSource(base.RecordSource):
-  """A site's folder, or a folder of such. A user is 'SITE/ID'."""
+  """A site's folder, or a folder of such. A user is 'SITE/ID'.
+
+  Example:
+
+  ```
+  source = StackExchangeSource('dumps/datascience.stackexchange.com')
+  ```
+  """
 
   def __init__(self, folder: str):
     """Finds the files.

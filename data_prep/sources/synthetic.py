@@ -52,6 +52,11 @@ _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
 class SyntheticConfig:
   """What the generator writes.
 
+  Example:
+
+    >>> SyntheticConfig(num_users=50, num_words=1000).num_topics
+    20
+
   Attributes:
     num_users: How many users.
     seed: Of all draws.
@@ -163,7 +168,15 @@ def _write(
 
 
 class SyntheticSource(base.Source):
-  """The generator as a source; it has no splits of its own."""
+  """The generator as a source; it has no splits of its own.
+
+  Example:
+
+    >>> source = SyntheticSource(SyntheticConfig(num_users=8, num_words=1000))
+    >>> users = source.users('train')
+    >>> len(users.ids), source.tally.rows
+    (8, 0)
+  """
 
   def __init__(self, config: SyntheticConfig):
     super().__init__()

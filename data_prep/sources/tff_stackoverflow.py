@@ -16,6 +16,12 @@ class TffStackOverflowSource(sqlite.SqliteSource):
 
   TFF downloads it, once; the sentences are then read from the file, many times
   faster than through `tf.data`. The words are TFF's own counts.
+
+  Example:
+
+  ```
+  source = TffStackOverflowSource()  # TFF downloads its database.
+  ```
   """
 
   def __init__(self, cache_dir: Optional[os.PathLike] = None):

@@ -20,6 +20,11 @@ from pda_fed import workers
 class Method:
   """A method of the paper.
 
+  Example:
+
+    >>> METHODS['pda']
+    Method(title='PDA-DPMD', warm_start=True, mirror=True)
+
   Attributes:
     title: In a table.
     warm_start: Whether training starts at a model pre-trained on public data.
@@ -64,6 +69,11 @@ def as_settings(config: Any) -> Any:
 class Pretraining:
   """Settings of a warm start.
 
+  Example:
+
+    >>> Pretraining(learning_rate=2e-3, max_epochs=20).batch_size
+    16
+
   Attributes:
     learning_rate: Of Adam.
     batch_size: Examples in a step.
@@ -107,6 +117,8 @@ class Pretraining:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
   """What the loop reads of any run.
+
+  Example: see `FederatedConfig`.
 
   Attributes:
     method: A name of `METHODS`.
@@ -213,6 +225,19 @@ class FederatedConfig(RunConfig):
   """Settings of a next-word prediction run over users of a token store.
 
   The defaults are the paper's (section 5.3 and the appendix).
+
+  Example:
+
+    >>> config = FederatedConfig(
+    ...   method='warm', dataset='synthetic', data_hash='', engine='jax',
+    ...   data_dir='data/synthetic',
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=1000, expected_cohort=10, rounds=5, delta=1e-4,
+    ...     noise_multiplier=1.0, clip_norm=1.0,
+    ...   ),
+    ... )
+    >>> config.batch_size, config.server_momentum
+    (16, 0.9)
 
   Attributes:
     data_dir: The token store.

@@ -34,6 +34,13 @@ class Engine(Protocol):
   Everything random depends on the run's seeds and the round alone: a round
   that is run again, after a resume, is the same round.
 
+  Example:
+
+  ```
+  with open_engine(config, seeds) as engine:
+    state = engine.initialize()
+  ```
+
   Attributes:
     name: 'tff', 'jax'.
   """

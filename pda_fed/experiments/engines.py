@@ -25,6 +25,13 @@ def open_engine(
 ) -> Iterator[engine_lib.Engine]:
   """Opens the engine that a config names, for a `with` block.
 
+  Example:
+
+  ```
+  with open_engine(config, privacy.SeedStreams(0)) as engine:
+    state = engine.initialize()
+  ```
+
   Args:
     config: The run's settings.
     seeds: The run's seeds.

@@ -4,12 +4,28 @@ from pda_fed import errors
 
 
 class CheckpointError(errors.PdaFedError):
-  """A checkpoint cannot be written, read or used."""
+  """A checkpoint cannot be written, read or used.
+
+  Example:
+
+  ```
+  try:
+    train(config, open_engine, 'out/pda')
+  except CheckpointError as e:
+    print(e)  # Which file, and what to do about it.
+  ```
+  """
 
 
 class EngineError(errors.PdaFedError):
-  """An engine is not there, or has failed."""
+  """An engine is not there, or has failed.
+
+  Example: see `CheckpointError`.
+  """
 
 
 class OutputError(errors.PdaFedError):
-  """An output folder does not hold what it should."""
+  """An output folder does not hold what it should.
+
+  Example: see `CheckpointError`.
+  """

@@ -150,6 +150,13 @@ def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
 class RunFolder:
   """A run's folder.
 
+  Example:
+
+  ```
+  folder = train(config, open_engine, 'out/pda')  # A RunFolder.
+  folder.read_result()['test']['accuracy']
+  ```
+
   Attributes:
     path: The folder.
   """

@@ -194,7 +194,14 @@ class BarProgress(_Shown):
 
 
 def create_progress() -> Progress:
-  """Returns a bar if stderr is a terminal, else lines."""
+  """Returns a bar if stderr is a terminal, else lines.
+
+  Example:
+
+  ```
+  train(config, open_engine, 'out/pda', progress=create_progress())
+  ```
+  """
   if sys.stderr.isatty():
     try:
       return BarProgress()

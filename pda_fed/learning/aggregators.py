@@ -219,6 +219,15 @@ def build_dp_aggregator(
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Builds the aggregator that does what the plan says.
 
+  Example:
+
+  ```
+  factory = build_dp_aggregator(plan)
+  process = factory.create(tff.TensorType(np.float32, [20]))
+  with runtime.local_workers():
+    output = process.next(process.initialize(), client_updates)
+  ```
+
   Args:
     plan: Gives the clip, the noise and the expected cohort.
     noise_seed: 64 bits from which all noise follows. Whoever knows it can take

@@ -14,6 +14,14 @@ class FederatedEvaluator:
 
   Metrics are sums over clients, so they are those of all users together,
   however the users are split.
+
+  Example:
+
+  ```
+  evaluator = FederatedEvaluator(model_fn)
+  with runtime.local_workers():
+    evaluator.evaluate(weights, test_datasets)['accuracy']
+  ```
   """
 
   def __init__(

@@ -71,6 +71,27 @@ def step(
   return state
 
 
+def check_model(model: Any) -> tff.learning.models.VariableModel:
+  """Raises unless a model function has returned what TFF can train.
+
+  Args:
+    model: What it returned.
+
+  Returns:
+    The model.
+
+  Raises:
+    TypeError: If it is anything else, a bare Keras model for example.
+  """
+  if not isinstance(model, tff.learning.models.VariableModel):
+    raise TypeError(
+      'model_fn must return a tff.learning.models.VariableModel, such as'
+      ' tff.learning.models.from_keras_model makes of a Keras model. Found'
+      f' {type(model).__name__}.'
+    )
+  return model
+
+
 def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
   """Makes a model whose weights are zero until they are assigned.
 

@@ -88,6 +88,16 @@ def build_mirror_finalizer(
 ) -> tff.learning.templates.FinalizerProcess:
   """Wraps a finalizer: it gets the mixed update instead of the private one.
 
+  Example:
+
+  ```
+  sgd = tff.learning.optimizers.build_sgdm(1.0)
+  inner = tff.learning.templates.build_apply_optimizer_finalizer(
+      sgd, model_weights_type)
+  finalizer = build_mirror_finalizer(
+      inner, public_update, schedules.cosine(K=100).values(100))
+  ```
+
   Args:
     inner_finalizer: Applies an update to the model, by an optimizer for
       example.

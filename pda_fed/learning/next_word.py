@@ -19,6 +19,13 @@ def build_model_fn(
 ) -> Callable[[], tff.learning.models.VariableModel]:
   """Returns a function that makes the model, as TFF's algorithms want it.
 
+  Example:
+
+    >>> from pda_fed import models
+    >>> spec = models.RecurrentSpec(num_words=10, embedding_size=2, lstm_size=3)
+    >>> build_model_fn(spec)().input_spec[0].dtype
+    tf.int64
+
   Args:
     spec: The sizes.
     seed: Of the initial weights.
@@ -37,6 +44,12 @@ def build_model_fn(
 
 def make_dataset(sentences: np.ndarray, batch_size: int) -> tf.data.Dataset:
   """Makes one user's dataset of (tokens, next tokens) batches.
+
+  Example:
+
+    >>> dataset = make_dataset(np.zeros([5, 21]), batch_size=4)
+    >>> [tokens.shape.as_list() for tokens, next_tokens in dataset]
+    [[4, 20], [1, 20]]
 
   Args:
     sentences: Token ids, [sentences, length + 1], beginning with bos.

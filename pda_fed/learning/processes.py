@@ -31,7 +31,8 @@ def _initial_weights_fn(
 ) -> tff.Computation:
   @tff.tensorflow.computation
   def initial_weights():
-    return tff.learning.models.ModelWeights.from_model(model_fn())
+    model = local_training.check_model(model_fn())
+    return tff.learning.models.ModelWeights.from_model(model)
 
   return initial_weights
 
@@ -110,8 +111,23 @@ def build_dp_fedavg(
   mean_clip_norm: Optional[float] = None,
   clients_per_round: Optional[float] = None,
   client_weighting: tff.learning.ClientWeighting = _UNIFORM,
+  wrap_finalizer: Callable[[_Finalizer], _Finalizer] = lambda f: f,
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with the clipping and noise of a plan.
+
+  Example:
+
+  ```
+  process = build_dp_fedavg(
+      model_fn, plan,
+      client_optimizer=tff.learning.optimizers.build_sgdm(0.5),
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9))
+  with runtime.local_workers():
+    state = process.initialize()
+    for round_num in range(plan.rounds):
+      cohort = [datasets[i] for i in plan.cohort(round_num, seed=secret)]
+      state, metrics = process.next(state, cohort)
+  ```
 
   Args:
     model_fn: Returns a new model.
@@ -123,6 +139,10 @@ def build_dp_fedavg(
     clients_per_round: If given, checked against the plan's expected cohort.
     client_weighting: For callers that pass what stock TFF takes: anything but
       UNIFORM is refused.
+    wrap_finalizer: Given the finalizer that takes the server optimizer's step,
+      returns the one to use instead: for public-data methods of your own, see
+      docs/extending.md. A finalizer sees the noised mean and never a client,
+      so that it cannot change epsilon.
 
   Returns:
     A learning process to run with `initialize` and `next`.
@@ -141,6 +161,7 @@ def build_dp_fedavg(
     mean_clip_norm=mean_clip_norm,
     clients_per_round=clients_per_round,
     client_weighting=client_weighting,
+    wrap_finalizer=wrap_finalizer,
   )
 
 

@@ -35,6 +35,13 @@ class PublicResult(NamedTuple):
 class PublicData:
   """The examples of public users, in one piece.
 
+  Example:
+
+    >>> users = [(np.zeros([n, 20]), np.ones([n, 20])) for n in (3, 1)]
+    >>> data = PublicData.from_users(users)
+    >>> data.num_users, data.num_examples
+    (2, 4)
+
   Attributes:
     examples: A structure of arrays with one row an example, user after user.
     offsets: Where each user begins, and where the last one ends.
@@ -78,6 +85,16 @@ class PublicData:
 class PublicUpdate:
   """How a public update is computed.
 
+  Example:
+
+  ```
+  update = PublicUpdate(
+      data=PublicData.from_users(public_users),
+      model_fn=model_fn,
+      optimizer=tff.learning.optimizers.build_sgdm(0.5),
+      users_per_round=10)
+  ```
+
   Attributes:
     data: The public users.
     model_fn: Returns a new model.
@@ -116,7 +133,7 @@ class PublicUpdate:
         f' number of public users. Found {self.users_per_round}.'
       )
     with tf.Graph().as_default():
-      spec = self.model_fn().input_spec
+      spec = local_training.check_model(self.model_fn()).input_spec
     _check_examples(self.data.examples, spec)
 
   def build(self) -> Callable[[Any, tf.Tensor], PublicResult]:

@@ -20,6 +20,8 @@ _LENGTH = 20  # Tokens of a sentence after bos, as in the paper.
 class SyntheticUsers:
   """Users with tokenized sentences.
 
+  Example: see `load_synthetic_stackoverflow`.
+
   Attributes:
     vocabulary: The words, most frequent first; word i has token id i + 1.
     sentences: For each user an array [sentences, 21] of token ids.
@@ -51,6 +53,12 @@ def load_synthetic_stackoverflow(
   num_users: int, sentences_per_user: int = 16, seed: int = 0
 ) -> SyntheticUsers:
   """Deals TFF's synthetic sentences to users.
+
+  Example:
+
+    >>> users = load_synthetic_stackoverflow(num_users=3, sentences_per_user=4)
+    >>> len(users.sentences), users.sentences[0].shape
+    (3, (4, 21))
 
   Args:
     num_users: How many users.

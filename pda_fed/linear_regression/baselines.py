@@ -43,6 +43,15 @@ def noise_stddev(
 ) -> float:
   """The noise on a mean of clipped gradients, by formula or by accountant.
 
+  Example:
+
+    >>> found = noise_stddev(
+    ...   'algorithm_1', clip_norm=1.0, rounds=10, epsilon=1.0, delta=1e-5,
+    ...   population=10_000,
+    ... )
+    >>> round(found, 5)
+    0.00303
+
   Args:
     noise: 'algorithm_1', the formula of Algorithm 1, or 'tight', the least that
       PLD allows (needs dp_accounting).
@@ -51,6 +60,9 @@ def noise_stddev(
     epsilon: The target.
     delta: The target.
     population: n.
+
+  Returns:
+    The standard deviation of the noise on each coordinate of the mean.
 
   Raises:
     ValueError: If an argument is out of its range.
@@ -89,6 +101,17 @@ def dp_sufficient_statistics(
   together, by at most B sqrt(B^2 + R^2) in norm, and one Gaussian release of
   both is private. The noised X^T X is seldom positive definite; a ridge of
   twice the spectral norm of the noise, which is near 2 s sqrt(p), mends that.
+
+  Example:
+
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(10_000, 2)) / 2
+    >>> theta = dp_sufficient_statistics(
+    ...   features, features @ [1.0, -1.0], rng, epsilon=1.0, delta=1e-5,
+    ...   feature_norm=2.0, response_bound=3.0,
+    ... )
+    >>> theta.round(0)
+    array([ 1., -1.])
 
   Args:
     features: X, an (n, p) array or SciPy sparse matrix.

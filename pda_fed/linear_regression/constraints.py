@@ -32,6 +32,13 @@ _TOLERANCE = 1e-12
 class ConstraintSet:
   """A ball, a bound on the public gradient, or the intersection of both.
 
+  Example:
+
+    >>> from pda_fed import linear_regression
+    >>> psi = linear_regression.EuclideanMirrorMap([3.0, 4.0])
+    >>> psi.minimizer(ConstraintSet(radius=1.0))
+    array([0.6, 0.8])
+
   Attributes:
     radius: r, the largest norm of theta; None for no bound.
     public_gradient_norm: The largest norm of the gradient of the public loss,
@@ -55,6 +62,14 @@ def theorem_constraint(
   *, radius: float, constant: float, delta: float, num_public: int
 ) -> ConstraintSet:
   """Returns the set C of the linear-regression theorem.
+
+  Example:
+
+    >>> found = theorem_constraint(
+    ...   radius=1.0, constant=2.0, delta=1e-2, num_public=100
+    ... )
+    >>> round(found.public_gradient_norm, 3)
+    0.429
 
   Args:
     radius: r of the initial set C_0.

@@ -32,12 +32,23 @@ _NUM_DIGITS = 1797
 
 
 class MissingDataError(errors.PdaFedError):
-  """scikit-learn, which ships the digits, is not installed."""
+  """scikit-learn, which ships the digits, is not installed.
+
+  Example:
+
+    >>> issubclass(MissingDataError, errors.PdaFedError)
+    True
+  """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigitsConfig:
   """What is compared.
+
+  Example:
+
+    >>> DigitsConfig(num_trials=1).num_trials
+    1
 
   Attributes:
     num_trials: Splits of the digits.
@@ -110,6 +121,8 @@ class DigitsConfig:
 class DigitsOutcome:
   """What one setting of one method gave in one trial.
 
+  Example: see `run_digits_trial`.
+
   Attributes:
     trial: From 0.
     method: 'public', 'warm', 'first-order' or 'exact'.
@@ -145,6 +158,8 @@ class DigitsOutcome:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigitsSummary:
   """The best setting of a method for one budget, over trials.
+
+  Example: see `run_digits_trial`.
 
   Attributes:
     method: As in `DigitsOutcome`.
@@ -301,6 +316,13 @@ class _StartAt:
 def run_digits_trial(config: DigitsConfig, trial: int) -> list[DigitsOutcome]:
   """Splits the digits and runs every method with every setting.
 
+  Example:
+
+  ```
+  outcomes = run_digits_trial(DigitsConfig(), trial=0)
+  best = summarize_digits(outcomes)
+  ```
+
   Args:
     config: What is compared.
     trial: From 0.
@@ -351,6 +373,8 @@ def summarize_digits(outcomes: list[DigitsOutcome]) -> list[DigitsSummary]:
 
   As in the paper's simulation this looks at private data without noise: methods
   are compared at their best.
+
+  Example: see `run_digits_trial`.
 
   Args:
     outcomes: Of all trials.

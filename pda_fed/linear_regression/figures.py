@@ -64,6 +64,13 @@ def plot_simulation(
 ) -> list[pathlib.Path]:
   """Draws figure 1 of the paper, and the condition number against p.
 
+  Example:
+
+  ```
+  trials = [run_trial(config, 300, trial) for trial in range(3)]
+  plot_simulation(summarize(trials), {}, 'figure_1.png')
+  ```
+
   Args:
     summaries: Of `summary.summarize`.
     condition_numbers: Of the public Hessian, by p.
@@ -97,6 +104,12 @@ def plot_simulation(
 
 def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
   """Draws the examples of the text: chi, Gaussian widths, noise stability.
+
+  Example:
+
+  ```
+  plot_theory('theory.png')
+  ```
 
   Args:
     path: Its suffix is replaced by .png and .svg.

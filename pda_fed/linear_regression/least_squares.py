@@ -64,6 +64,12 @@ def check_samples(
 class LeastSquares:
   """Private samples: their clipped gradients and their loss.
 
+  Example:
+
+    >>> private = LeastSquares(np.eye(2), np.array([1.0, 3.0]))
+    >>> private.mean_squared_error(np.zeros([2, 1]))
+    array([5.])
+
   Attributes:
     num_samples: n.
     num_coefficients: p.

@@ -20,6 +20,12 @@ from scipy import special
 class LogisticRegression:
   """Samples with labels: loss, gradients, clipped gradients.
 
+  Example:
+
+    >>> problem = LogisticRegression(np.eye(2), [0, 1], num_classes=2)
+    >>> round(problem.loss(np.zeros(4)), 3)  # log 2
+    0.693
+
   Attributes:
     num_samples: n.
     num_coefficients: d k.

@@ -30,6 +30,23 @@ class MirrorMap(Protocol):
 
   Thetas and gradients are vectors of p numbers, or blocks of shape (p, columns)
   whose columns are runs side by side.
+
+  Example:
+
+    >>> from pda_fed import linear_regression
+    >>> class Halved:  # Any class with these two methods is one.
+    ...   def minimizer(self, constraint=None):
+    ...     return np.zeros(2)
+    ...   def step(self, theta, gradient, rate, constraint=None, t=0):
+    ...     return theta - rate * gradient / 2
+    >>> problem = linear_regression.LeastSquares(np.eye(2), np.ones(2))
+    >>> setting = linear_regression.Setting(
+    ...   learning_rate=1.0, clip_norm=9.0, num_steps=1, noise_stddev=0.0
+    ... )
+    >>> linear_regression.mirror_descent(
+    ...   Halved(), problem.full_batch(), [setting], np.random.default_rng(0)
+    ... ).last.ravel()
+    array([0.25, 0.25])
   """
 
   def minimizer(
@@ -61,6 +78,12 @@ class EuclideanMirrorMap:
 
   A random start makes it DP-SGD from a cold start, the public minimizer from a
   warm one.
+
+  Example:
+
+    >>> psi = EuclideanMirrorMap([1.0, 2.0])
+    >>> psi.step(psi.minimizer(), np.array([1.0, -1.0]), learning_rate=0.5)
+    array([0.5, 2.5])
   """
 
   def __init__(self, start: npt.ArrayLike):
@@ -278,6 +301,17 @@ class FirstOrderMirrorMap:
   theta_{t+1} = theta_t - eta (alpha_t (g_t + b_t) + (1 - alpha_t) grad Psi):
   one public gradient a step, where the exact one takes many.
 
+  Example:
+
+    >>> psi = SmoothMirrorMap(
+    ...   lambda t: t @ t / 2, lambda t: t, num_coefficients=2
+    ... )
+    >>> first_order = FirstOrderMirrorMap(
+    ...   psi, psi.minimizer(), schedules.constant(0.5)
+    ... )
+    >>> first_order.step(np.ones([2, 1]), np.zeros([2, 1]), 1.0).ravel()
+    array([0.5, 0.5])
+
   Attributes:
     num_evaluations: How often the gradient of Psi was evaluated by steps.
   """
@@ -334,6 +368,10 @@ def check_gradient(
 
   Compares with central differences along up to 20 coordinates and 5 random
   directions.
+
+  Example:
+
+    >>> check_gradient(lambda t: t @ t / 2, lambda t: t, np.ones(3))  # Is fine.
 
   Args:
     value: Psi.

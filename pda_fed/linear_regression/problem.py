@@ -33,6 +33,8 @@ _RESPONSE_VARIANCE = 0.01
 class RegressionProblem:
   """A least-squares problem with private and public samples.
 
+  Example: see `simulate`.
+
   Attributes:
     theta_star: The coefficients that the responses were drawn with.
     private_features: One row per private sample.
@@ -55,6 +57,12 @@ def simulate(
 
   theta*, the private and the public samples come from streams of their own: the
   private samples of a seed are the same for any `num_public`, and vice versa.
+
+  Example:
+
+    >>> data = simulate(p=200, num_private=10, num_public=5, seed=0)
+    >>> data.private_features.shape, data.public_responses.shape
+    ((10, 200), (5,))
 
   Args:
     p: The number of coefficients, at least 200, so that 40 of the first p/5
@@ -101,6 +109,12 @@ def population_mse(thetas: np.ndarray, theta_star: np.ndarray) -> np.ndarray:
   The expectation over the paper's distribution, in closed form: the sum of k
   coordinates of d = theta - theta*, drawn from m without replacement, has the
   mean k mean(d) and the variance k (1 - k/m) var(d).
+
+  Example:
+
+    >>> theta_star = np.zeros(200)
+    >>> population_mse(theta_star[:, None], theta_star)
+    array([0.01])
 
   Args:
     thetas: A block of shape (p, columns).

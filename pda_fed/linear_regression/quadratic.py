@@ -49,6 +49,12 @@ class QuadraticMirrorMap:
   A step with a constraint needs all eigenvectors, which are computed when the
   first one is asked for. Everything is computed in float64.
 
+  Example:
+
+    >>> psi = QuadraticMirrorMap([[1.0, 0.0], [0.0, 2.0]], [1.0, 2.0])
+    >>> psi.minimizer(), psi.precondition([1.0, 1.0])
+    (array([1., 1.]), array([1.  , 0.25]))
+
   Attributes:
     num_coefficients: p, the length of theta.
     scale: c.
@@ -333,6 +339,12 @@ def quadratic_mirror_maps(
   regularizations: Sequence[float],
 ) -> Iterator[QuadraticMirrorMap]:
   """Yields a mirror map for each regularisation; X^T X is computed once.
+
+  Example:
+
+    >>> maps = quadratic_mirror_maps(np.eye(2), [1.0, 2.0], [0.5, 1.0])
+    >>> [psi.minimizer().round(2).tolist() for psi in maps]
+    [[0.5, 1.0], [0.33, 0.67]]
 
   Args:
     features: As for `QuadraticMirrorMap`.

@@ -35,6 +35,12 @@ METHODS = ('cold', 'warm', 'pda', 'public', 'statistics')
 class SimulationConfig:
   """What is simulated.
 
+  Example:
+
+    >>> config = SimulationConfig(dimensions=(300,), num_trials=3)
+    >>> config.num_public(300)
+    450
+
   Attributes:
     dimensions: p, each at least 200.
     num_trials: Problems for each p.
@@ -119,6 +125,8 @@ class SimulationConfig:
 class Outcome:
   """What one setting of one method gave in one trial, or on average.
 
+  Example: see `run_trial`.
+
   Attributes:
     p: The number of coefficients.
     trial: From 0.
@@ -155,6 +163,8 @@ class Outcome:
 class Trial:
   """What one trial left.
 
+  Example: see `run_trial`.
+
   Attributes:
     p: The number of coefficients.
     trial: From 0.
@@ -173,6 +183,17 @@ class Trial:
 
 def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
   """Draws a problem and runs every method with every setting on it.
+
+  Example:
+
+    >>> config = SimulationConfig(
+    ...   dimensions=(200,), num_trials=2, num_private=100, epochs=(2,),
+    ...   learning_rates=(10.0,), mirror_learning_rates=(300.0,),
+    ...   num_condition_numbers=0,
+    ... )
+    >>> trial = run_trial(config, p=200, trial=0)
+    >>> sorted({outcome.method for outcome in trial.outcomes})
+    ['cold', 'pda', 'public', 'warm']
 
   Args:
     config: What is simulated.

@@ -19,7 +19,13 @@ _EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
 
 
 class OtherSimulationError(errors.PdaFedError):
-  """The folder holds trials of another simulation."""
+  """The folder holds trials of another simulation.
+
+  Example:
+
+    >>> issubclass(OtherSimulationError, errors.PdaFedError)
+    True
+  """
 
 
 class TrialFileError(errors.PdaFedError):
@@ -27,7 +33,16 @@ class TrialFileError(errors.PdaFedError):
 
 
 class TrialStore:
-  """A folder with the finished trials of one simulation."""
+  """A folder with the finished trials of one simulation.
+
+  Example:
+
+    >>> import tempfile
+    >>> config = simulation.SimulationConfig(dimensions=(200,), num_trials=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...   print(TrialStore(folder, config).load(200, 0))  # Not there yet.
+    None
+  """
 
   def __init__(self, folder: os.PathLike, config: simulation.SimulationConfig):
     """Opens the folder, or creates it.

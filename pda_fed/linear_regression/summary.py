@@ -12,6 +12,8 @@ from scipy import stats
 class Summary:
   """The best setting of a method for one p.
 
+  Example: see `summarize`.
+
   Attributes:
     p: The number of coefficients.
     method: One of `simulation.METHODS`.
@@ -37,6 +39,20 @@ class Summary:
 
 def summarize(trials: list[simulation.Trial]) -> list[Summary]:
   """Picks, for each p and method, the setting with the least mean loss.
+
+  Example:
+
+    >>> from pda_fed import linear_regression
+    >>> config = linear_regression.SimulationConfig(
+    ...   dimensions=(200,), num_trials=2, num_private=100, epochs=(2,),
+    ...   learning_rates=(10.0,), mirror_learning_rates=(300.0,),
+    ...   num_condition_numbers=0, methods=('warm', 'pda'),
+    ... )
+    >>> trials = [linear_regression.run_trial(config, 200, i) for i in range(2)]
+    >>> warm, pda = summarize(trials)
+    >>> mean, half_width = paired_difference(warm, pda)
+    >>> warm.method, pda.num_trials, abs(mean - (warm.loss - pda.loss)) < 1e-9
+    ('warm', 2, True)
 
   Args:
     trials: Finished ones, in any order; all of a p with the same settings.
@@ -83,6 +99,15 @@ def paired_difference(first: Summary, second: Summary) -> tuple[float, float]:
 
   Methods of a trial share the problem and the noise, so that their difference
   is known far better than either loss.
+
+  Example: see `summarize`.
+
+  Args:
+    first: Of one method.
+    second: Of another, for the same trials.
+
+  Returns:
+    The mean, and half of the interval's width; NaN for a single trial.
 
   Raises:
     ValueError: If they have not the same number of trials.

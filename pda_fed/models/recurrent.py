@@ -22,6 +22,12 @@ class RecurrentSpec:
   Token ids are those of TFF's StackOverflow baseline: pad 0, words 1 to
   `num_words`, then out-of-vocabulary, beginning and end of a sentence.
 
+  Example:
+
+    >>> spec = RecurrentSpec()
+    >>> spec.vocabulary_size, sum(spec.parameter_counts.values())
+    (10004, 4050748)
+
   Attributes:
     num_words: The vocabulary without special tokens.
     embedding_size: Of a token, and of the LSTM's projected output.

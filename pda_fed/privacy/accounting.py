@@ -42,6 +42,16 @@ def dp_event(
 ) -> dp_accounting.DpEvent:
   """Returns what `rounds` rounds of the plan do, as a `DpEvent`.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=5, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0,
+    ... )
+    >>> dp_event(plan).count, dp_event(plan).event.sampling_probability
+    (5, 0.01)
+
   Args:
     plan: The plan.
     rounds: How many rounds; by default all of the plan's.
@@ -183,6 +193,16 @@ def _pld_epsilon_and_interval(
 def tightest_accountant(plan: plan_lib.PrivacyPlan) -> Accountant:
   """Returns the accountant that gives the smallest epsilon for a plan.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=5, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0, sampling='fixed_size',
+    ... )
+    >>> tightest_accountant(plan)
+    'rdp'
+
   Args:
     plan: The plan.
 
@@ -222,6 +242,16 @@ def epsilon(
 ) -> float:
   """Returns the epsilon that `rounds` rounds of the plan have spent.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=342_477, expected_cohort=100, rounds=1600, delta=1e-6,
+    ...   noise_multiplier=0.4, clip_norm=0.3,
+    ... )
+    >>> round(epsilon(plan), 2), round(epsilon(plan, accountant='rdp'), 2)
+    (6.05, 7.51)
+
   Args:
     plan: The plan.
     rounds: How many rounds were run; by default all of the plan's.
@@ -258,6 +288,16 @@ def epsilon_curve(
   What the rounds share is computed once. Up to 32 numbers of rounds are exact;
   of more, 32 spread over them are, and one between two of those gets the
   epsilon of the upper one: never less than was spent.
+
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=100, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0,
+    ... )
+    >>> epsilon_curve(plan, [0, 10, 100], accountant='rdp').round(2)
+    array([0.  , 0.76, 0.92])
 
   Args:
     plan: The plan.

@@ -22,6 +22,16 @@ def calibrate(
 ) -> plan_lib.PrivacyPlan:
   """Returns the plan with the smallest noise that keeps a target.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=10_000, expected_cohort=100, rounds=500, delta=1e-5,
+    ...   noise_multiplier=1.0, clip_norm=0.3,
+    ... )
+    >>> round(calibrate(plan, target_epsilon=4.0).noise_multiplier, 2)
+    0.68
+
   Args:
     plan: Its noise multiplier is not read.
     target_epsilon: What all rounds of the plan may spend.
@@ -106,6 +116,16 @@ def max_rounds(
 ) -> int:
   """Returns how many rounds of the plan keep a target.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=1, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0,
+    ... )
+    >>> max_rounds(plan, target_epsilon=2.0, accountant='rdp')
+    1322
+
   Args:
     plan: Its number of rounds is not read.
     target_epsilon: What the rounds may spend.
@@ -155,12 +175,23 @@ def tight_noise_stddev(
 ) -> float:
   """What PLD allows instead of `algorithm_1_noise_stddev`, for add or remove.
 
+  Example:
+
+    >>> stddev = tight_noise_stddev(
+    ...   lipschitz=1.0, rounds=10, epsilon=1.0, delta=1e-5, population=10_000
+    ... )
+    >>> round(stddev, 5)
+    0.00118
+
   Args:
     lipschitz: L.
     rounds: T.
     epsilon: The target.
     delta: The target.
     population: n, the number of private examples.
+
+  Returns:
+    The standard deviation of the noise on each coordinate of the mean.
 
   Raises:
     ValueError: If an argument is out of its range.

@@ -24,12 +24,23 @@ def algorithm_1_noise_stddev(
   n of the mean is taken as known to all, and the same with and without that
   example: it is the sum that may not tell.
 
+  Example:
+
+    >>> stddev = algorithm_1_noise_stddev(
+    ...   lipschitz=1.0, rounds=10, epsilon=1.0, delta=1e-5, population=10_000
+    ... )
+    >>> round(stddev, 5)
+    0.00303
+
   Args:
     lipschitz: L.
     rounds: T.
     epsilon: The target.
     delta: The target.
     population: n, the number of private examples.
+
+  Returns:
+    sigma, the standard deviation of the noise on each coordinate.
 
   Raises:
     ValueError: If an argument is out of its range.

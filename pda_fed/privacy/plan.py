@@ -64,6 +64,17 @@ class AdaptiveClipping:
   moves it geometrically. The count is a second query on private data; the
   plan's noise multiplier is what both queries cost together.
 
+  Example:
+
+    >>> from pda_fed import privacy
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=10_000, expected_cohort=100, rounds=500, delta=1e-5,
+    ...   noise_multiplier=1.0, clip_norm=0.1,
+    ...   adaptive_clipping=AdaptiveClipping(target_quantile=0.5),
+    ... )
+    >>> round(plan.update_noise_multiplier, 3)  # A little more, for the count.
+    1.005
+
   Attributes:
     target_quantile: The share of updates that should not be clipped.
     learning_rate: How fast the clip follows: a cohort that is all on one side

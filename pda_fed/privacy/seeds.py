@@ -49,6 +49,13 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
 class SeedStreams:
   """The seeds of a run.
 
+  Example:
+
+    >>> SeedStreams(7).noise == SeedStreams(7).noise
+    True
+    >>> SeedStreams().noise == SeedStreams().noise
+    False
+
   Attributes:
     reproducible: Whether the seeds follow from one that the user gave.
     sampling: Which users are in a round.

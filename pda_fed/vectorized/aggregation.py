@@ -28,6 +28,8 @@ _Scalar = Union[float, jax.Array]
 class ClippedUpdates(NamedTuple):
   """What `clip_by_norm` returns.
 
+  Example: see `clip_by_norm`.
+
   Attributes:
     updates: The clipped updates, each of norm at most `clip_norm`.
     was_clipped: For each client, whether its update was scaled down.
@@ -81,6 +83,16 @@ def clip_by_norm(updates: Any, clip_norm: _Scalar) -> ClippedUpdates:
   The norm is global, that of all leaves of a client's update together. The
   bound holds, to rounding, for whatever a client sends: numbers whose squares
   overflow are clipped, and an update with a NaN or an infinity becomes zeros.
+
+  Example:
+
+    >>> updates = np.array([[3.0, 4.0], [0.3, 0.4]])
+    >>> clipped = clip_by_norm(updates, clip_norm=1.0)
+    >>> np.asarray(clipped.updates).round(2)
+    array([[0.6, 0.8],
+           [0.3, 0.4]], dtype=float32)
+    >>> clipped.was_clipped.tolist()
+    [True, False]
 
   Args:
     updates: A pytree of floating-point arrays of shape (clients, ...).
@@ -169,6 +181,8 @@ class ClippedSum(NamedTuple):
   Sums of disjoint sets of clients add up leaf by leaf: how clients are split
   does not matter. Nothing here is private before `noised_mean`.
 
+  Example: see `clipped_sum`.
+
   Attributes:
     total: The sum, a pytree without the client axis.
     num_clients: How many clients it is of.
@@ -188,6 +202,16 @@ def clipped_sum(
   """Clips each client's update and sums them.
 
   One client more or less changes the total by at most `clip_norm`.
+
+  Example:
+
+    >>> updates = np.array([[3.0, 4.0], [0.5, 0.0], [9.0, 9.0]])
+    >>> present = np.array([True, True, False])
+    >>> found = clipped_sum(updates, present, clip_norm=1.0)
+    >>> np.asarray(found.total).round(2)
+    array([1.1, 0.8], dtype=float32)
+    >>> int(found.num_clients), int(found.num_clipped)
+    (2, 1)
 
   Args:
     updates: A pytree of floating-point arrays of shape (clients, ...).
@@ -240,6 +264,15 @@ def noised_mean(
   key: jax.Array,
 ) -> Any:
   """Adds noise to a sum of clipped updates and divides by the expected cohort.
+
+  Example:
+
+    >>> mean = noised_mean(
+    ...   np.array([2.0, 4.0]), clip_norm=1.0, noise_multiplier=0.0,
+    ...   expected_cohort=4.0, key=jax.random.PRNGKey(0),
+    ... )
+    >>> mean.tolist()
+    [0.5, 1.0]
 
   Args:
     total: The sum, as `clipped_sum` gives it.
@@ -314,6 +347,18 @@ def private_mean(
   One client more or less changes the mean before noise by at most
   `clip_norm / expected_cohort`; the noise has `noise_multiplier` times this
   standard deviation. An empty cohort returns the noise alone.
+
+  Example:
+
+    >>> mean, metrics = private_mean(
+    ...   np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([True, True]),
+    ...   clip_norm=1.0, noise_multiplier=0.0, expected_cohort=2.0,
+    ...   key=jax.random.PRNGKey(0),
+    ... )
+    >>> np.asarray(mean).round(2)
+    array([0.3, 0.4], dtype=float32)
+    >>> float(metrics['clipped_fraction'])
+    0.5
 
   Args:
     updates: See `clipped_sum`.

@@ -21,6 +21,8 @@ LoadFn = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 class ClientChunks(NamedTuple):
   """Clients of a round; the first axis is that of devices.
 
+  Example: see `chunk_clients`.
+
   Attributes:
     tokens: uint16 [devices, chunks, clients, steps, batch, time + 1].
     weights: float32 [devices, chunks, clients, steps, batch].
@@ -84,6 +86,16 @@ def chunk_clients(
 ) -> ClientChunks:
   """Loads clients and arranges them.
 
+  Example:
+
+    >>> def load(places, num_clients):
+    ...   shape = (num_clients, 2, 16)  # Two steps are enough for all of them.
+    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    >>> sizes = np.array([3, 20, 16])
+    >>> chunks = chunk_clients(sizes, load, batch_size=16, clients_per_chunk=2)
+    >>> int(chunks.present.sum()), chunks.tokens.shape
+    (3, (1, 2, 2, 2, 16, 21))
+
   Args:
     num_sentences: Of each client.
     load: Gives the arrays of clients, padded by absent clients at the end.
@@ -95,6 +107,9 @@ def chunk_clients(
 
   Returns:
     The chunks.
+
+  Raises:
+    ValueError: If `clients_per_chunk` or `num_devices` is less than 1.
   """
   _validate.integers(
     1, clients_per_chunk=clients_per_chunk, num_devices=num_devices
@@ -134,11 +149,29 @@ def chunk_rounds(
 ) -> list[ClientChunks]:
   """Does what `chunk_clients` does for several rounds, in one shape.
 
+  Example:
+
+    >>> def load(places, num_clients):
+    ...   shape = (num_clients, 2, 16)
+    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    >>> rounds = chunk_rounds(
+    ...   [np.array([3, 20, 16]), np.array([5])], [load, load],
+    ...   batch_size=16, clients_per_chunk=2,
+    ... )
+    >>> [chunks.tokens.shape for chunks in rounds]
+    [(1, 2, 2, 2, 16, 21), (1, 2, 2, 2, 16, 21)]
+
   Args:
     num_sentences: For each round, of each client.
     loads: For each round, what loads its clients.
     min_chunks: See `chunk_clients`.
     **options: See `chunk_clients`.
+
+  Returns:
+    The chunks of each round.
+
+  Raises:
+    ValueError: See `chunk_clients`.
   """
 
   def chunk(size, load, room):
@@ -160,9 +193,17 @@ def chunk_rounds(
 def one_batch(sentences: np.ndarray, num_devices: int = 1) -> ClientChunks:
   """A single client with a single batch, on the first device.
 
+  Example:
+
+    >>> one_batch(np.zeros([8, 21], np.uint16)).tokens.shape
+    (1, 1, 1, 1, 8, 21)
+
   Args:
     sentences: Token ids, [sentences, time + 1].
     num_devices: The others have nothing to do.
+
+  Returns:
+    The client, as the only one of its chunk.
   """
   size, length = sentences.shape
   first = np.arange(num_devices) == 0

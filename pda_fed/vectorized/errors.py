@@ -4,8 +4,22 @@ from pda_fed import errors
 
 
 class DeviceError(errors.PdaFedError):
-  """A device that was asked for is not there."""
+  """A device that was asked for is not there.
+
+  Example:
+
+    >>> from pda_fed import errors
+    >>> issubclass(DeviceError, errors.PdaFedError)
+    True
+  """
 
 
 class DivergenceError(errors.PdaFedError):
-  """Training has left the finite numbers."""
+  """Training has left the finite numbers.
+
+  Example:
+
+    >>> from pda_fed import errors
+    >>> issubclass(DivergenceError, errors.PdaFedError)
+    True
+  """

@@ -24,6 +24,16 @@ def evaluate(
 ) -> dict[str, float]:
   """Returns the metrics of the paper on all sentences together.
 
+  Example:
+
+    >>> from pda_fed.models import jax_recurrent
+    >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
+    >>> weights = [0 * w for w in jax_recurrent.initial_params(spec)]
+    >>> sentence = np.array([[spec.bos, 1, 2, spec.eos]], np.uint16)
+    >>> found = evaluate(spec, weights, sentence)
+    >>> round(found['perplexity'], 3)  # Of 9 tokens.
+    9.0
+
   Args:
     spec: The model's sizes.
     weights: In the order of the Keras model.

@@ -36,6 +36,8 @@ _Params = jax_recurrent.RecurrentParams
 class ServerState(NamedTuple):
   """What goes from round to round.
 
+  Example: see `initial_state`.
+
   Attributes:
     params: The model's weights.
     momentum: The server optimizer's accumulator; () without momentum.
@@ -49,6 +51,8 @@ class ServerState(NamedTuple):
 
 class RoundInputs(NamedTuple):
   """The data of a round, or with one more leading axis those of several.
+
+  Example: see `build_rounds`.
 
   Attributes:
     round_num: The round.
@@ -66,6 +70,20 @@ class RoundInputs(NamedTuple):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedSettings:
   """What a compiled round depends on.
+
+  Example:
+
+    >>> settings = FederatedSettings(
+    ...   spec=models.RecurrentSpec(num_words=10),
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
+    ...     noise_multiplier=1.0, clip_norm=1.0,
+    ...   ),
+    ...   client_learning_rate=0.5,
+    ...   server_learning_rate=1.0,
+    ... )
+    >>> settings.compute_dtype
+    'float32'
 
   Attributes:
     spec: The model's sizes.
@@ -116,6 +134,23 @@ def initial_state(
 ) -> ServerState:
   """Returns the state before the first round.
 
+  Example:
+
+    >>> from pda_fed.models import jax_recurrent
+    >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
+    >>> settings = FederatedSettings(
+    ...   spec=spec,
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
+    ...     noise_multiplier=1.0, clip_norm=0.5,
+    ...   ),
+    ...   client_learning_rate=0.5,
+    ...   server_learning_rate=1.0,
+    ... )
+    >>> state = initial_state(settings, jax_recurrent.initial_params(spec))
+    >>> float(state.clip_norm), state.momentum
+    (0.5, ())
+
   Args:
     settings: Of the run.
     weights: Of the model, in the order of the Keras model.
@@ -139,8 +174,16 @@ def noise_key(seed: int) -> np.ndarray:
 
   `jax.random.PRNGKey` takes 32 bits unless JAX is set to 64.
 
+  Example:
+
+    >>> noise_key(2**32 + 7)
+    array([1, 7], dtype=uint32)
+
   Args:
     seed: 64 bits.
+
+  Raises:
+    ValueError: If it is negative or has more bits.
   """
   _validate.integers(0, noise_seed=seed)
   _validate.in_range(0, 2**64 - 1, noise_seed=seed)
@@ -280,6 +323,16 @@ def build_rounds(
 ) -> Callable[..., tuple[ServerState, dict[str, jax.Array]]]:
   """Builds the compiled function that runs rounds.
 
+  Example:
+
+  ```
+  run = build_rounds(settings, jax.devices()[:1])
+  inputs = [RoundInputs(np.int32(t), chunks[t]) for t in range(5)]
+  state, metrics = run(
+      initial_state(settings, weights), stack_rounds(inputs, 5), 5,
+      noise_key(seed))
+  ```
+
   Args:
     settings: Of the run.
     devices: Share the clients of a round.
@@ -318,9 +371,14 @@ def build_rounds(
 def stack_rounds(rounds: Sequence[RoundInputs], room: int) -> Any:
   """Puts rounds behind each other, with room for more.
 
+  Example: see `build_rounds`.
+
   Args:
     rounds: At least one, all of equal shapes.
     room: At least as many; the rest is a copy of the last one.
+
+  Returns:
+    The rounds as one `RoundInputs`, with a leading axis of that size.
   """
   padded = [*rounds, *[rounds[-1]] * (room - len(rounds))]
   return jax.tree_util.tree_map(lambda *a: np.stack(a), *padded)

@@ -125,6 +125,13 @@ def pretrain(
 
   What `learning.pretrain` does: from the same weights, the same steps.
 
+  Example:
+
+  ```
+  warm = pretrain(weights, public_sentences, learning_rate=1e-2)
+  state = initial_state(settings, warm.weights)
+  ```
+
   Args:
     weights: Where to start, in the order of the Keras model.
     sentences: Token ids, [sentences, time + 1].

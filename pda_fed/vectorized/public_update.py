@@ -13,6 +13,12 @@ def draw_users(
 ) -> np.ndarray:
   """Draws users without replacement, for the mode 'local_training'.
 
+  Example:
+
+    >>> drawn = draw_users(seed=0, round_num=3, num_users=9, users_per_round=9)
+    >>> sorted(drawn.tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
   Args:
     seed: Of the sampling of public users, 63 bits.
     round_num: The round.
@@ -30,6 +36,11 @@ def draw_rows(
   seed: int, round_num: int, num_sentences: int, count: int
 ) -> np.ndarray:
   """Draws sentences of all users with replacement, for the mode 'gradient'.
+
+  Example:
+
+    >>> draw_rows(seed=0, round_num=3, num_sentences=100, count=4).shape
+    (4,)
 
   Args:
     seed: Of the sampling of public users, 63 bits.

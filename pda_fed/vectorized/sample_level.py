@@ -42,6 +42,8 @@ _ROOM_MULTIPLE = 8
 class ExampleArrays(NamedTuple):
   """Examples on the device.
 
+  Example: see `SampleTrainer`.
+
   Attributes:
     inputs: [examples, ...], as they are stored.
     targets: [examples, ...].
@@ -58,6 +60,8 @@ class ExampleArrays(NamedTuple):
 class TrainingArrays(NamedTuple):
   """What steps read.
 
+  Example: see `SampleTrainer`.
+
   Attributes:
     private: Private examples.
     public: Public ones; None for DP-SGD.
@@ -69,6 +73,8 @@ class TrainingArrays(NamedTuple):
 
 class SampleState(NamedTuple):
   """What goes from step to step.
+
+  Example: see `SampleTrainer`.
 
   Attributes:
     params: The model's weights.
@@ -83,6 +89,8 @@ class SampleState(NamedTuple):
 
 class StepInputs(NamedTuple):
   """A step's batches, or with one more leading axis those of several steps.
+
+  Example: see `SampleTrainer`.
 
   Attributes:
     round_num: The step.
@@ -104,6 +112,11 @@ class StepInputs(NamedTuple):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleLevelSettings:
   """What a compiled step depends on.
+
+  Example:
+
+    >>> SampleLevelSettings(clip_norm=1.0, expected_batch=250.0).public_update
+    'gradient'
 
   Attributes:
     clip_norm: S, the bound on the norm of an example's gradient.
@@ -205,6 +218,17 @@ def draw_batches(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the batches of some rounds, padded to one size.
 
+  Example:
+
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=3, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0, unit='example',
+    ... )
+    >>> rows, present = draw_batches(plan, range(3), seed=0)
+    >>> sizes = [len(plan.cohort(t, seed=0)) for t in range(3)]
+    >>> present.sum(axis=1).tolist() == sizes
+    True
+
   Args:
     plan: Draws them, whatever size they have.
     rounds: Numbers of rounds.
@@ -227,7 +251,17 @@ def draw_batches(
 
 
 class SampleTrainer:
-  """Steps of a model; compiled when they are first run."""
+  """Steps of a model; compiled when they are first run.
+
+  Example:
+
+  ```
+  trainer = SampleTrainer(model, settings, standardization)
+  state, metrics = trainer.run(
+      state, TrainingArrays(...), StepInputs(...), num_rounds=20,
+      noise_multiplier=plan.noise_multiplier, key_data=noise_key(seed))
+  ```
+  """
 
   def __init__(
     self,

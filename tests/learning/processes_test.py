@@ -338,6 +338,44 @@ def test_the_cohort_of_the_plan_is_taken():
     _dp_fedavg(clients_per_round=3)
 
 
+def _bare_keras_model():
+  return tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[3])])
+
+
+@pytest.mark.parametrize(
+  'build',
+  [
+    learning.build_dp_fedavg,
+    lambda *args: learning.build_pda_dpmd(
+      *args,
+      public_data=_PUBLIC,
+      public_users_per_round=1,
+      alpha=schedules.constant(0.5),
+    ),
+  ],
+)
+def test_keras_models_are_refused_with_what_to_do(build):
+  with pytest.raises(TypeError, match='from_keras_model.*Found Sequential'):
+    build(_bare_keras_model, _plan(), _sgd(0.1), _sgd(1.0))
+
+
+def test_finalizer_may_be_wrapped():
+  given = []
+
+  def wrap(finalizer):
+    given.append(finalizer)
+    return finalizer
+
+  learning.build_dp_fedavg(
+    _MODEL_FN, _plan(), _sgd(0.1), _sgd(1.0), wrap_finalizer=wrap
+  )
+  (finalizer,) = given
+  assert isinstance(finalizer, tff.learning.templates.FinalizerProcess)
+  # The noised mean, and nothing of clients.
+  update = finalizer.next.type_signature.parameter[2]
+  assert update.placement is tff.SERVER
+
+
 def test_keras_optimizers_are_refused():
   with pytest.raises(TypeError, match='server_optimizer must be a tff'):
     _dp_fedavg(server_optimizer=tf.keras.optimizers.SGD(1.0))

@@ -1,0 +1,149 @@
+"""Every public name says what it takes, gives and raises, with an example.
+
+Examples are doctests, which run here, unless they need a TFF worker, data of
+others or a long time: then they are code in a fence, whose names must exist. A
+name whose use is that of another one may point to it, "Example: see `other`."
+"""
+
+import ast
+import dataclasses
+import doctest
+import inspect
+import re
+import textwrap
+
+import pytest
+
+from tests.docs import pages
+from tools import write_api
+
+_NAMES = [
+  (package, name)
+  for package in write_api.PACKAGES
+  for name, value in write_api.public_names(package).items()
+  if callable(value)
+]
+_MODULES = sorted(
+  {
+    inspect.getmodule(inspect.unwrap(write_api.public_names(p)[n])).__name__
+    for p, n in _NAMES
+  }
+)
+_EXAMPLE = re.compile(r'^Examples?:', re.MULTILINE)
+_SEE = re.compile(r'^Example: see `(\w+)`\.$', re.MULTILINE)
+_FENCE = re.compile(r'^```\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+# What its functions give and raise has no example of its own: that of the
+# package, and those of the functions, show it.
+_WITHOUT_EXAMPLE = {
+  ('pda_fed.runtime', name)
+  for name, value in write_api.public_names('pda_fed.runtime').items()
+  if inspect.isclass(value)
+}
+
+
+def _value(package, name):
+  return inspect.unwrap(write_api.public_names(package)[name])
+
+
+def _doc(package, name):
+  return inspect.getdoc(_value(package, name)) or ''
+
+
+def _source(value):
+  return textwrap.dedent(inspect.getsource(value))
+
+
+def _raises(function):
+  """Whether the function itself raises, or checks its arguments."""
+  for node in ast.walk(ast.parse(_source(function))):
+    if isinstance(node, ast.Raise) and node.exc is not None:
+      return True
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+      if node.value.id == '_validate':
+        return True
+  return False
+
+
+def _missing(package, name):
+  """The sections that a name should have and has not."""
+  value, doc = _value(package, name), _doc(package, name)
+  missing = []
+  if inspect.isclass(value):
+    has_fields = dataclasses.is_dataclass(value) or hasattr(value, '_fields')
+    if has_fields and 'Attributes:' not in doc:
+      missing.append('Attributes')
+    return missing
+  signature = inspect.signature(value)
+  if signature.parameters and 'Args:' not in doc:
+    missing.append('Args')
+  for parameter in signature.parameters:
+    if not re.search(rf'^  \*{{0,2}}{parameter}:', doc, re.MULTILINE):
+      missing.append(f'Args: {parameter}')
+  returns = signature.return_annotation not in (None, inspect.Signature.empty)
+  # Google's style: a summary that says it is enough.
+  if returns and not re.search(r'^(Returns|Yields):|\AReturns ', doc, re.M):
+    missing.append('Returns')
+  if _raises(value) and 'Raises:' not in doc:
+    missing.append('Raises')
+  return missing
+
+
+@pytest.mark.parametrize('package, name', _NAMES)
+def test_docstring_has_its_sections(package, name):
+  assert _missing(package, name) == []
+
+
+def _has_example(package, name):
+  doc = _doc(package, name)
+  found = _SEE.search(doc)
+  if found is None:
+    return bool(_EXAMPLE.search(doc))
+  # To one that has its own: no pointer to a pointer.
+  other = found.group(1)
+  if other not in write_api.public_names(package):
+    return False
+  target = _doc(package, other)
+  return bool(_EXAMPLE.search(target)) and not _SEE.search(target)
+
+
+@pytest.mark.parametrize(
+  'package, name', [n for n in _NAMES if n not in _WITHOUT_EXAMPLE]
+)
+def test_docstring_has_an_example(package, name):
+  assert _has_example(package, name)
+
+
+@pytest.mark.parametrize('package, name', _NAMES)
+def test_examples_in_fences_are_python(package, name):
+  for code in _FENCE.findall(_doc(package, name)):
+    ast.parse(code.replace('...', 'Ellipsis'))
+
+
+def test_most_examples_run():
+  run = [n for n in _NAMES if '>>>' in _doc(*n)]
+  assert len(run) > 70
+
+
+@pytest.mark.parametrize('module', [*_MODULES, 'pda_fed.tables'])
+def test_doctests(module):
+  # A mean of float32 may print another last digit; examples round for that.
+  imported = __import__(module, fromlist=['_'])
+  found = doctest.testmod(imported, optionflags=doctest.ELLIPSIS)
+  assert found.failed == 0
+
+
+def test_a_docstring_without_sections_is_seen(monkeypatch):
+  def nothing_said(alpha: float) -> float:
+    """Half of it."""
+    if alpha < 0:
+      raise ValueError(alpha)
+    return alpha / 2
+
+  monkeypatch.setattr(write_api, 'public_names', lambda _: {'f': nothing_said})
+  assert _missing('p', 'f') == ['Args', 'Args: alpha', 'Returns', 'Raises']
+  assert not _has_example('p', 'f')
+
+
+def test_the_page_of_public_names_is_up_to_date():
+  assert write_api.PAGE.read_text() == write_api.render(), 'run `make docs`'
+  assert write_api.PAGE.parent == pages.ROOT / 'docs'

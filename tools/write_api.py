@@ -1,0 +1,90 @@
+"""Writes docs/api.md: every public name, with its first sentence and its file.
+
+    python tools/write_api.py
+
+`make docs` does this; a test fails when the page is not up to date.
+"""
+
+import importlib
+import inspect
+import os
+import pathlib
+import sys
+from typing import Any
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = _ROOT / 'docs/api.md'
+
+# The doors of the project, in the order in which a reader meets them.
+PACKAGES = (
+  'pda_fed.privacy',
+  'pda_fed.schedules',
+  'pda_fed.learning',
+  'pda_fed.runtime',
+  'pda_fed.models',
+  'pda_fed.vectorized',
+  'pda_fed.linear_regression',
+  'pda_fed.experiments',
+  'pda_fed.errors',
+  'data_prep',
+  'data_prep.sources',
+  'data_prep.central',
+)
+_INTRODUCTION = """\
+# Public names
+
+Written from the docstrings by `make docs`. `help(NAME)` in Python has the rest:
+arguments, results, errors, and an example that the tests run.
+"""
+
+
+def public_names(package: str) -> dict[str, Any]:
+  """Returns what a package or module exports, by name.
+
+  Args:
+    package: Its full name.
+  """
+  module = importlib.import_module(package)
+  names = getattr(module, '__all__', None)
+  if names is None:  # A single module: what it defines itself.
+    names = [
+      name
+      for name, value in vars(module).items()
+      if not name.startswith('_')
+      and getattr(value, '__module__', None) == package
+    ]
+  return {name: getattr(module, name) for name in names}
+
+
+def _row(name: str, value: Any) -> str:
+  if not callable(value):
+    return f'| `{name}` | a constant | |'
+  plain = inspect.unwrap(value)
+  path = pathlib.Path(inspect.getsourcefile(plain)).resolve()
+  path = path.relative_to(_ROOT).as_posix()
+  summary = inspect.getdoc(plain).splitlines()[0].replace('|', r'\|')
+  return f'| `{name}` | {summary} | [{path}](../{path}) |'
+
+
+def render() -> str:
+  """Returns the page's text."""
+  parts = [_INTRODUCTION]
+  for package in PACKAGES:
+    module = importlib.import_module(package)
+    parts += [f'## {package}\n', module.__doc__.splitlines()[0], '']
+    parts += ['| name | what | where |', '|---|---|---|']
+    parts += [_row(n, v) for n, v in sorted(public_names(package).items())]
+    parts.append('')
+  return '\n'.join(parts)
+
+
+def main() -> None:
+  """Writes the page."""
+  PAGE.write_text(render())
+  print(f'{PAGE.relative_to(_ROOT)} written')
+
+
+if __name__ == '__main__':
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  sys.path.insert(0, str(_ROOT))
+  main()
