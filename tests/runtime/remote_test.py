@@ -1,5 +1,6 @@
 """Remote workers: the same numbers, and no door that is open."""
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -218,12 +219,15 @@ class TestDoors:
 
   def test_broken_tls_files(self, worker, tmp_path):
     broken = tmp_path / 'broken'
-    broken.write_text('no certificate')
+    broken.write_text('-----BEGIN CERTIFICATE-----')
     tls = workers_lib.TlsFiles(
       cert=str(broken), key=str(broken), ca=str(broken)
     )
     with pytest.raises(runtime.WorkerStartError, match='Cannot listen'):
       runtime.WorkerServer(worker, '127.0.0.1:0', tls=tls)
+    with pytest.raises(runtime.WorkerStartError, match='cannot be reached'):
+      with runtime.remote_workers(['127.0.0.1:1'], tls=tls, timeout_s=1):
+        pass
 
   def test_a_worker_of_another_version_is_refused(
     self, worker, short_path, monkeypatch
@@ -295,6 +299,22 @@ def test_half_of_the_tls_files():
     workers_lib.TlsFiles.from_flags(
       str(pathlib.Path(__file__)), None, str(pathlib.Path(__file__))
     )
+
+
+@pytest.mark.parametrize('text', ['', 'no certificate'])
+def test_tls_files_without_pem(tmp_path, text):
+  # In an empty certificate's place, gRPC would end this very program.
+  files = dataclasses.asdict(remote.tls_files('coordinator'))
+  (tmp_path / 'file').write_text(text)
+  for name in files:
+    with pytest.raises(ValueError, match=f'tls_{name} must hold PEM'):
+      workers_lib.TlsFiles(**{**files, name: str(tmp_path / 'file')})
+  mine = tmp_path / 'mine'
+  mine.write_bytes(pathlib.Path(files['cert']).read_bytes())
+  tls = workers_lib.TlsFiles(**{**files, 'cert': str(mine)})
+  mine.write_text(text)  # It is read again with each new connection.
+  with pytest.raises(ValueError, match='tls_cert must hold PEM'):
+    tls.read()
 
 
 def test_a_program_that_serves_a_worker_needs_no_tensorflow():
