@@ -12,6 +12,7 @@ from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import workers as workers_lib
+from pda_fed.runtime import executors
 from pda_fed.runtime import relay
 import pytest
 import tensorflow as tf
@@ -256,7 +257,7 @@ class TestDoors:
     with runtime.remote_workers([server.address], timeout_s=60) as workers:
       connection = workers[0]._connection
       connection._factory.create_executor({tff.CLIENTS: 1})
-      session = workers[0]._session
+      session = connection.session
       (executor,) = server._relay.sessions._executors[session]
       # Nothing is heard of it: its next sign of life is 15 s away.
       left = server._relay.sessions._executors
@@ -271,6 +272,84 @@ class TestDoors:
 
       assert processes.wait_until(is_gone, 20)
     server.stop()
+
+  def test_lost_and_found_again_it_leaves_nothing(self, worker, short_path):
+    server = runtime.WorkerServer(
+      worker, f'unix:{short_path}/w.sock', lease_s=2.0
+    )
+    left = server._relay.sessions._executors
+    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+      for _ in range(2):
+        connection = found._connection
+        thread = connection._context._async_runner._thread
+        assert _total([1.0, 2.0]) == 3.0
+        found._lose(connection, 'is out of reach')
+        assert not thread.is_alive()
+        assert connection.session in left
+        # Its successor's signs of life do not keep what it has left there.
+        assert processes.wait_until(
+          lambda c=connection: c.session not in left, 20
+        )
+        assert processes.wait_until(lambda: found.usable, 20)
+    server.stop()
+
+  def test_of_the_right_version_it_is_used_again(self, worker, short_path):
+    server = runtime.WorkerServer(worker, f'unix:{short_path}/w.sock')
+    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+      health = server._relay._health
+      with pytest.warns(RuntimeWarning, match='must have the versions'):
+        server._relay._health = health.replace(
+          b'"protocol": 1', b'"protocol": 0'
+        )
+        assert processes.wait_until(lambda: not found.usable, 20)
+      server._relay._health = health
+      assert processes.wait_until(lambda: found.usable, 20)
+      assert _total([1.0, 2.0]) == 3.0
+    server.stop()
+
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def _total(values):
+  return tff.federated_sum(values)
+
+
+class _Channel:
+  """Answers, or not, and notes what it was asked."""
+
+  def __init__(self):
+    self.asked = []
+    self.answers = True
+
+  def unary_unary(self, method, **options):
+    del options
+
+    def call(request, **options):
+      del request, options
+      self.asked.append(method)
+      if not self.answers:
+        raise grpc.RpcError()
+
+    return call
+
+
+def test_tidying_goes_on_when_the_worker_answers_again():
+  inner = _Channel()
+  channel = executors._QuietChannel(inner)
+  compute = channel.unary_unary('/Compute')
+  dispose = channel.unary_unary('/Dispose')
+  dispose(b'')
+  inner.answers = False
+  dispose(b'')
+  dispose(b'')  # Not asked.
+  with pytest.raises(grpc.RpcError):
+    compute(b'')
+  dispose(b'')  # Not asked.
+  inner.answers = True
+  compute(b'')
+  dispose(b'')
+  assert inner.asked == [
+    '/Dispose', '/Dispose', '/Compute', '/Compute', '/Dispose'
+  ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
