@@ -17,6 +17,7 @@ from pda_fed.runtime import relay
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2
 
 from tests.learning import linear_model
 from tests.runtime import processes
@@ -176,6 +177,28 @@ class TestTls:
     )
 
 
+def test_names_in_certificates(tmp_path):
+  def make(*names):
+    command = ['sh', 'deploy/make_certificates.sh', str(tmp_path), *names]
+    return subprocess.run(command, cwd=remote.ROOT, capture_output=True)
+
+  def names_in(name):
+    command = ['openssl', 'x509', '-noout', '-ext', 'subjectAltName', '-in']
+    found = subprocess.run(
+      [*command, f'{tmp_path / name}.crt'], check=True, capture_output=True
+    )
+    return found.stdout.decode().split()[-1]
+
+  assert make('b.lan', 'n1.r2.d3.z4', '10.0.0.7').returncode == 0
+  assert names_in('b.lan') == 'DNS:b.lan'
+  assert names_in('n1.r2.d3.z4') == 'DNS:n1.r2.d3.z4'
+  assert names_in('10.0.0.7') == 'Address:10.0.0.7'
+  authority = (tmp_path / 'ca.crt').read_bytes()
+  for name in ('ca', 'coordinator'):
+    assert make(name).returncode == 2
+  assert (tmp_path / 'ca.crt').read_bytes() == authority
+
+
 class TestDoors:
   @pytest.fixture
   def worker(self):
@@ -263,10 +286,13 @@ class TestDoors:
       left = server._relay.sessions._executors
       assert processes.wait_until(lambda: session not in left, 20)
 
+      request = executor_pb2.CreateStructRequest(
+        executor=executor_pb2.GetExecutorResponse.FromString(executor).executor
+      )
+
       def is_gone():
-        # In this request too, field 1 is the executor; it asks for ().
         channel = grpc.insecure_channel(server.address)
-        code = _code(channel, _CREATE_STRUCT, executor)
+        code = _code(channel, _CREATE_STRUCT, request.SerializeToString())
         # TFF takes this as a reason to make another executor and try again.
         return code is grpc.StatusCode.FAILED_PRECONDITION
 
