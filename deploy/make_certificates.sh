@@ -54,8 +54,13 @@ if [ ! -e ca.key ]; then
 fi
 for worker in "$@"; do
   case $worker in
-    *:* | *[0-9].*[0-9].*[0-9].*[0-9]) names="IP:$worker" ;;
-    *) names="DNS:$worker" ;;
+    ca | coordinator)
+      echo "make_certificates.sh: $worker must be the name of a worker" >&2
+      exit 2
+      ;;
+    *:*) names="IP:$worker" ;;
+    *[!0-9.]*) names="DNS:$worker" ;;
+    *) names="IP:$worker" ;;
   esac
   certificate "$worker" serverAuth "$names"
 done

@@ -19,6 +19,7 @@ UNIX = 'unix:'
 # The length that Linux allows a Unix socket's path, less its final zero.
 _MAX_SOCKET_PATH = 107
 _MAX_PORT = 65535
+_PEM = b'-----BEGIN '
 _HOST_AND_PORT = re.compile(r'(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})')
 
 
@@ -78,6 +79,7 @@ class TlsFiles:
       path = getattr(self, field.name)
       if not path or not os.path.isfile(path):
         raise ValueError(f'tls_{field.name} must be a file. Found {path!r}.')
+    self.read()
 
   @classmethod
   def from_flags(
@@ -98,11 +100,26 @@ class TlsFiles:
     return cls(cert=cert or '', key=key or '', ca=ca or '')
 
   def read(self) -> tuple[bytes, bytes, bytes]:
-    """Returns the contents of the certificate, the key and the CA."""
+    """Returns the contents of the certificate, the key and the CA.
+
+    Raises:
+      ValueError: If one cannot be read, or holds no PEM.
+    """
     contents = []
-    for path in (self.cert, self.key, self.ca):
-      with open(path, 'rb') as f:
-        contents.append(f.read())
+    for field in dataclasses.fields(self):
+      path = getattr(self, field.name)
+      try:
+        with open(path, 'rb') as f:
+          contents.append(f.read())
+      except OSError as e:
+        raise ValueError(
+          f'tls_{field.name} must be readable. Found {e}.'
+        ) from e
+      # gRPC ends the whole program over an empty certificate.
+      if _PEM not in contents[-1]:
+        raise ValueError(
+          f'tls_{field.name} must hold PEM. Found none in {path!r}.'
+        )
     return tuple(contents)
 
 

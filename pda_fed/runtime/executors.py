@@ -102,16 +102,19 @@ class _QuietChannel:
 
     def call(request):
       try:
-        return inner(request, metadata=self._metadata)
+        response = inner(request, metadata=self._metadata)
       except ValueError as e:
         raise _ClosedChannelError(str(e)) from e
+      self._tidies = True  # Else it would fill up after one lost answer.
+      return response
 
     def tidy(request):
       try:
         if self._tidies:
           inner(request, timeout=_TIDY_SECONDS, metadata=self._metadata)
       except (grpc.RpcError, ValueError):
-        self._tidies = False  # There may be many to come: none waits again.
+        # There may be many to come: none waits until the worker answers again.
+        self._tidies = False
 
     return tidy if method.endswith(_TIDYING) else call
 
@@ -138,6 +141,8 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
       _QuietChannel(channel, metadata)
     )
     self._executors = _ExecutorCache(_EXECUTOR_CACHE_SIZE)
+    # Who loses a worker does it while another thread's call fails.
+    self._lock = threading.Lock()
     self._failures = 0
 
   def create_executor(
@@ -160,7 +165,8 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
     self._worker.check_alive()
     cardinalities = {tff.CLIENTS: 0, **cardinalities}
     key = cardinalities[tff.CLIENTS]
-    executor = self._executors.get(key)
+    with self._lock:
+      executor = self._executors.get(key)
     if executor is None:
       executor = tff.framework.RemoteExecutor(self._stub)
       try:
@@ -174,14 +180,16 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
           ) from e
         raise  # TFF tries again, after a growing pause.
       self._failures = 0
-      self._executors[key] = executor
+      with self._lock:
+        self._executors[key] = executor
     return executor
 
   def clean_up_executor(
     self, cardinalities: tff.framework.CardinalitiesType
   ) -> None:
     """Closes the executor for these cardinalities, if there is one."""
-    executor = self._executors.pop(cardinalities.get(tff.CLIENTS, 0), None)
+    with self._lock:
+      executor = self._executors.pop(cardinalities.get(tff.CLIENTS, 0), None)
     if executor is not None:
       executor.close()
 
@@ -191,8 +199,9 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
 
   def close(self) -> None:
     """Closes all executors and the connection."""
-    while self._executors:
-      self._executors.popitem()
+    with self._lock:
+      while self._executors:
+        self._executors.popitem()
     self._channel.close()
 
   def abandon(self) -> None:

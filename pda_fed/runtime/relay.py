@@ -79,6 +79,8 @@ class _Sessions:
   def passed(self, session: str, method: str, request: bytes, response: bytes):
     """Notes an executor that a call has made or removed."""
     with self._lock:
+      # A long call's session may have been taken for silent meanwhile.
+      self._seen[session] = time.monotonic()
       owned = self._executors.setdefault(session, set())
       if method == f'{_SERVICE}GetExecutor':
         owned.add(response)

@@ -42,12 +42,15 @@ class _Connection:
     self.target = target
     self.channel = channel
     self.instance = instance
+    self.session = session
     self.lost: Optional[str] = None
     self._owner_pid = os.getpid()
+    self._lock = threading.Lock()
+    self._calls = 0
     self._factory = executors.WorkerExecutorFactory(
       self, channel, ((relay.SESSION, session),)
     )
-    self.context = executors.WorkerContext(self._factory)
+    self._context = executors.WorkerContext(self._factory)
 
   def check_owner(self) -> None:
     if os.getpid() != self._owner_pid:
@@ -61,15 +64,33 @@ class _Connection:
     if self.lost is not None:
       raise errors.WorkerDiedError(self.lost)
 
+  def invoke(self, comp: Any, arg: Any) -> Any:
+    with self._lock:
+      self.check_alive()
+      self._calls += 1
+    try:
+      return self._context.invoke(comp, arg)
+    finally:
+      self._end_if_unused(calls_ended=1)
+
   def lose(self, reason: str) -> None:
     self.lost = reason
     self._factory.abandon()  # Calls under way fail.
+    self._end_if_unused()
 
-  def end(self) -> None:
-    if self.lost is None:
-      self.lost = f'The connection to the worker {self.target} is closed.'
-      self._factory.close()
-    self.context.end()
+  def close(self) -> None:
+    self.lost = f'The connection to the worker {self.target} is closed.'
+    self._factory.close()
+    self._end_if_unused()
+
+  def _end_if_unused(self, calls_ended: int = 0) -> None:
+    """Ends the context's thread, for which calls under way would wait."""
+    with self._lock:
+      self._calls -= calls_ended
+      if self.lost is None or self._calls or self._context is None:
+        return
+      context, self._context = self._context, None
+    context.end()
 
 
 class RemoteWorker:
@@ -91,10 +112,8 @@ class RemoteWorker:
     self.name = address
     self._settings = settings
     self._owner_pid = os.getpid()
-    self._session = uuid.uuid4().hex
     self._lock = threading.Lock()
     self._connection: Optional[_Connection] = None
-    self._past: list[_Connection] = []
     self._closing = threading.Event()
     self._watcher = threading.Thread(target=self._watch, daemon=True)
 
@@ -118,11 +137,14 @@ class RemoteWorker:
     credentials = grpc.ssl_channel_credentials(ca, key, cert)
     return grpc.secure_channel(self.name, credentials, _OPTIONS)
 
-  def _ask_health(self, channel: grpc.Channel, seconds: float) -> str:
+  def _ask_health(
+    self, channel: grpc.Channel, session: str, seconds: float
+  ) -> str:
     """Returns which life of the worker answers.
 
     Args:
       channel: To it.
+      session: By which it knows what is ours.
       seconds: To wait.
 
     Raises:
@@ -131,7 +153,7 @@ class RemoteWorker:
     """
     try:
       answer = channel.unary_unary(relay.HEALTH)(
-        b'', timeout=seconds, metadata=((relay.SESSION, self._session),)
+        b'', timeout=seconds, metadata=((relay.SESSION, session),)
       )
     except grpc.RpcError as e:
       if e.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -156,8 +178,11 @@ class RemoteWorker:
 
   def _connect_once(self, seconds: float) -> None:
     channel = self._open_channel()
+    # Of this connection alone: what it leaves on the worker when it is lost is
+    # removed there although the next one gives signs of life.
+    session = uuid.uuid4().hex
     try:
-      instance = self._ask_health(channel, seconds)
+      instance = self._ask_health(channel, session, seconds)
     except BaseException:
       channel.close()
       raise
@@ -165,9 +190,7 @@ class RemoteWorker:
       if self._closing.is_set():
         channel.close()
         return
-      self._connection = _Connection(
-        self.name, channel, instance, self._session
-      )
+      self._connection = _Connection(self.name, channel, instance, session)
 
   def connect(self) -> Optional[str]:
     """Connects; from now on the worker is watched.
@@ -198,22 +221,23 @@ class RemoteWorker:
     timeout = self._settings.timeout_s
     seen = time.monotonic()
     pause = min(timeout / 4, _MAX_PAUSE_SECONDS)
+    refused = None
     while not self._closing.wait(pause):
       connection = self._connection
       try:
         if connection is None:
           self._connect_once(timeout / 2)
-        elif self._ask_health(connection.channel, timeout / 2) != (
-          connection.instance
-        ):
+        elif not self._is_same(connection, timeout / 2):
           self._lose(connection, 'was started anew')
         seen = time.monotonic()
       except errors.WorkerVersionError as e:
         if connection is not None:
           self._lose(connection, 'was replaced')
-        warnings.warn(str(e), RuntimeWarning, stacklevel=2)
-        return
-      except (grpc.RpcError, ValueError) as e:  # ValueError: closed meanwhile.
+        if str(e) != refused:  # Once; the right one may come yet.
+          refused = str(e)
+          warnings.warn(refused, RuntimeWarning, stacklevel=2)
+      except (grpc.RpcError, ValueError) as e:
+        # ValueError: closed meanwhile, or TLS files that are being changed.
         silent = time.monotonic() - seen
         if connection is not None and silent >= timeout:
           why = executors.describe(e)
@@ -226,7 +250,6 @@ class RemoteWorker:
       if self._connection is not connection:
         return
       self._connection = None
-      self._past.append(connection)
     connection.lose(f'The worker {self.name} {what}.')
 
   def invoke(self, comp: Any, arg: Any) -> Any:
@@ -235,7 +258,7 @@ class RemoteWorker:
     if connection is None:
       raise errors.WorkerDiedError(f'The worker {self.name} is lost.')
     try:
-      return connection.context.invoke(comp, arg)
+      return connection.invoke(comp, arg)
     except errors.WorkerDiedError as e:
       self._lose(connection, f'is lost: {e}')
       raise
@@ -247,21 +270,25 @@ class RemoteWorker:
       )
       raise errors.WorkerDiedError(connection.lost) from e
 
+  def _is_same(self, connection: _Connection, seconds: float) -> bool:
+    """Whether the connection's life of the worker is the one that answers."""
+    instance = self._ask_health(connection.channel, connection.session, seconds)
+    return instance == connection.instance
+
   def _answers(self, connection: _Connection) -> bool:
     """Whether this life of the worker still answers."""
     try:
-      instance = self._ask_health(connection.channel, self._settings.timeout_s)
+      return self._is_same(connection, self._settings.timeout_s)
     except (grpc.RpcError, ValueError, errors.WorkerError):
       return False
-    return instance == connection.instance
 
   def close(self) -> None:
     """Ends the connection; the worker goes on."""
     self._closing.set()
     with self._lock:
       connection, self._connection = self._connection, None
-    for past in (*self._past, *([connection] if connection else [])):
-      past.end()
+    if connection is not None:
+      connection.close()
     if self._watcher.ident is not None:  # It has been started.
       self._watcher.join(_END_SECONDS)
 

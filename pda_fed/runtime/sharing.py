@@ -23,6 +23,7 @@ same, noise included.
 from collections.abc import Callable, Sequence
 from concurrent import futures
 import functools
+import itertools
 import threading
 from typing import Any, Protocol
 import warnings
@@ -36,6 +37,7 @@ from tensorflow_federated.python.core.backends.native import (
 from tensorflow_federated.python.core.impl.execution_contexts import (
   mergeable_comp_execution_context as mergeable,
 )
+from tensorflow_federated.python.core.impl.executors import cardinalities_utils
 from tensorflow_federated.python.core.impl.types import type_analysis
 from tensorflow_federated.python.core.impl.types import type_conversions
 
@@ -99,10 +101,48 @@ def _is_one_for_all(type_spec: tff.Type) -> bool:
   )
 
 
-def _without_clients(arg: Any, type_spec: tff.Type) -> Any:
-  """The argument with no clients: their data need not travel twice."""
-  value = mergeable._PartitioningValue(arg, 0, 1, 0)
-  return mergeable._partition_value(value, type_spec).payload
+def _with_clients(arg: Any, type_spec: tff.Type, chosen: slice) -> Any:
+  """The argument with some of its clients; what all share stays."""
+  if isinstance(type_spec, tff.StructType):
+    elements = zip(
+      tff.structure.from_container(arg),
+      tff.structure.iter_elements(type_spec),
+      strict=True,
+    )
+    return tff.structure.Struct(
+      [(name, _with_clients(e, t, chosen)) for e, (name, t) in elements]
+    )
+  is_each_clients = (
+    isinstance(type_spec, tff.FederatedType)
+    and type_spec.placement is tff.CLIENTS
+    and not type_spec.all_equal
+  )
+  return arg[chosen] if is_each_clients else arg
+
+
+def _split_clients(arg: Any, type_spec: tff.Type, most: int) -> list[Any]:
+  """Splits the clients into parts of consecutive ones, as equal as can be.
+
+  Not by TFF's own function: if the last element of the argument is not one of
+  clients, that gives the first part again and again, and the others never.
+
+  Args:
+    arg: The argument.
+    type_spec: Its type.
+    most: The number of parts; with fewer clients, there is one for each.
+
+  Returns:
+    One part at least. In it, without clients, there are none.
+  """
+  cardinalities = cardinalities_utils.infer_cardinalities(arg, type_spec)
+  clients = cardinalities.get(tff.CLIENTS, 0)
+  parts = min(most, clients) or 1
+  size, larger = divmod(clients, parts)
+  bounds = [i * size + min(i, larger) for i in range(parts + 1)]
+  return [
+    _with_clients(arg, type_spec, slice(*of_part))
+    for of_part in itertools.pairwise(bounds)
+  ]
 
 
 class SharedContext(tff.framework.SyncContext):
@@ -135,16 +175,15 @@ class SharedContext(tff.framework.SyncContext):
       return self._run(0, comp, arg)
     form = _compile_mergeable(comp)
     type_spec = form.up_to_merge.type_signature.parameter
-    parts = mergeable._split_value_into_subrounds(
-      arg, type_spec, len(self._seats)
-    )
+    parts = _split_clients(arg, type_spec, len(self._seats))
     merged = functools.reduce(
       lambda a, b: self._run(0, form.merge, tff.structure.Struct.unnamed(a, b)),
       self._run_all(form.up_to_merge, parts),
     )
     result_type = form.after_merge.type_signature.result
     if _is_one_for_all(result_type):
-      parts = [_without_clients(arg, type_spec)]
+      # Their data need not travel twice.
+      parts = [_with_clients(arg, type_spec, slice(0))]
     results = self._run_all(
       form.after_merge,
       [tff.structure.Struct.unnamed(part, merged) for part in parts],

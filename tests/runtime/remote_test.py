@@ -1,5 +1,6 @@
 """Remote workers: the same numbers, and no door that is open."""
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import workers as workers_lib
+from pda_fed.runtime import executors
 from pda_fed.runtime import relay
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2
 
 from tests.learning import linear_model
 from tests.runtime import processes
@@ -174,6 +177,28 @@ class TestTls:
     )
 
 
+def test_names_in_certificates(tmp_path):
+  def make(*names):
+    command = ['sh', 'deploy/make_certificates.sh', str(tmp_path), *names]
+    return subprocess.run(command, cwd=remote.ROOT, capture_output=True)
+
+  def names_in(name):
+    command = ['openssl', 'x509', '-noout', '-ext', 'subjectAltName', '-in']
+    found = subprocess.run(
+      [*command, f'{tmp_path / name}.crt'], check=True, capture_output=True
+    )
+    return found.stdout.decode().split()[-1]
+
+  assert make('b.lan', 'n1.r2.d3.z4', '10.0.0.7').returncode == 0
+  assert names_in('b.lan') == 'DNS:b.lan'
+  assert names_in('n1.r2.d3.z4') == 'DNS:n1.r2.d3.z4'
+  assert names_in('10.0.0.7') == 'Address:10.0.0.7'
+  authority = (tmp_path / 'ca.crt').read_bytes()
+  for name in ('ca', 'coordinator'):
+    assert make(name).returncode == 2
+  assert (tmp_path / 'ca.crt').read_bytes() == authority
+
+
 class TestDoors:
   @pytest.fixture
   def worker(self):
@@ -218,12 +243,15 @@ class TestDoors:
 
   def test_broken_tls_files(self, worker, tmp_path):
     broken = tmp_path / 'broken'
-    broken.write_text('no certificate')
+    broken.write_text('-----BEGIN CERTIFICATE-----')
     tls = workers_lib.TlsFiles(
       cert=str(broken), key=str(broken), ca=str(broken)
     )
     with pytest.raises(runtime.WorkerStartError, match='Cannot listen'):
       runtime.WorkerServer(worker, '127.0.0.1:0', tls=tls)
+    with pytest.raises(runtime.WorkerStartError, match='cannot be reached'):
+      with runtime.remote_workers(['127.0.0.1:1'], tls=tls, timeout_s=1):
+        pass
 
   def test_a_worker_of_another_version_is_refused(
     self, worker, short_path, monkeypatch
@@ -252,21 +280,102 @@ class TestDoors:
     with runtime.remote_workers([server.address], timeout_s=60) as workers:
       connection = workers[0]._connection
       connection._factory.create_executor({tff.CLIENTS: 1})
-      session = workers[0]._session
+      session = connection.session
       (executor,) = server._relay.sessions._executors[session]
       # Nothing is heard of it: its next sign of life is 15 s away.
       left = server._relay.sessions._executors
       assert processes.wait_until(lambda: session not in left, 20)
 
+      request = executor_pb2.CreateStructRequest(
+        executor=executor_pb2.GetExecutorResponse.FromString(executor).executor
+      )
+
       def is_gone():
-        # In this request too, field 1 is the executor; it asks for ().
         channel = grpc.insecure_channel(server.address)
-        code = _code(channel, _CREATE_STRUCT, executor)
+        code = _code(channel, _CREATE_STRUCT, request.SerializeToString())
         # TFF takes this as a reason to make another executor and try again.
         return code is grpc.StatusCode.FAILED_PRECONDITION
 
       assert processes.wait_until(is_gone, 20)
     server.stop()
+
+  def test_lost_and_found_again_it_leaves_nothing(self, worker, short_path):
+    server = runtime.WorkerServer(
+      worker, f'unix:{short_path}/w.sock', lease_s=2.0
+    )
+    left = server._relay.sessions._executors
+    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+      for _ in range(2):
+        connection = found._connection
+        thread = connection._context._async_runner._thread
+        assert _total([1.0, 2.0]) == 3.0
+        found._lose(connection, 'is out of reach')
+        assert not thread.is_alive()
+        assert connection.session in left
+        # Its successor's signs of life do not keep what it has left there.
+        assert processes.wait_until(
+          lambda c=connection: c.session not in left, 20
+        )
+        assert processes.wait_until(lambda: found.usable, 20)
+    server.stop()
+
+  def test_of_the_right_version_it_is_used_again(self, worker, short_path):
+    server = runtime.WorkerServer(worker, f'unix:{short_path}/w.sock')
+    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+      health = server._relay._health
+      with pytest.warns(RuntimeWarning, match='must have the versions'):
+        server._relay._health = health.replace(
+          b'"protocol": 1', b'"protocol": 0'
+        )
+        assert processes.wait_until(lambda: not found.usable, 20)
+      server._relay._health = health
+      assert processes.wait_until(lambda: found.usable, 20)
+      assert _total([1.0, 2.0]) == 3.0
+    server.stop()
+
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def _total(values):
+  return tff.federated_sum(values)
+
+
+class _Channel:
+  """Answers, or not, and notes what it was asked."""
+
+  def __init__(self):
+    self.asked = []
+    self.answers = True
+
+  def unary_unary(self, method, **options):
+    del options
+
+    def call(request, **options):
+      del request, options
+      self.asked.append(method)
+      if not self.answers:
+        raise grpc.RpcError()
+
+    return call
+
+
+def test_tidying_goes_on_when_the_worker_answers_again():
+  inner = _Channel()
+  channel = executors._QuietChannel(inner)
+  compute = channel.unary_unary('/Compute')
+  dispose = channel.unary_unary('/Dispose')
+  dispose(b'')
+  inner.answers = False
+  dispose(b'')
+  dispose(b'')  # Not asked.
+  with pytest.raises(grpc.RpcError):
+    compute(b'')
+  dispose(b'')  # Not asked.
+  inner.answers = True
+  compute(b'')
+  dispose(b'')
+  assert inner.asked == [
+    '/Dispose', '/Dispose', '/Compute', '/Compute', '/Dispose'
+  ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -295,6 +404,22 @@ def test_half_of_the_tls_files():
     workers_lib.TlsFiles.from_flags(
       str(pathlib.Path(__file__)), None, str(pathlib.Path(__file__))
     )
+
+
+@pytest.mark.parametrize('text', ['', 'no certificate'])
+def test_tls_files_without_pem(tmp_path, text):
+  # In an empty certificate's place, gRPC would end this very program.
+  files = dataclasses.asdict(remote.tls_files('coordinator'))
+  (tmp_path / 'file').write_text(text)
+  for name in files:
+    with pytest.raises(ValueError, match=f'tls_{name} must hold PEM'):
+      workers_lib.TlsFiles(**{**files, name: str(tmp_path / 'file')})
+  mine = tmp_path / 'mine'
+  mine.write_bytes(pathlib.Path(files['cert']).read_bytes())
+  tls = workers_lib.TlsFiles(**{**files, 'cert': str(mine)})
+  mine.write_text(text)  # It is read again with each new connection.
+  with pytest.raises(ValueError, match='tls_cert must hold PEM'):
+    tls.read()
 
 
 def test_a_program_that_serves_a_worker_needs_no_tensorflow():

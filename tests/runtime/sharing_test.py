@@ -5,9 +5,12 @@ import signal
 import threading
 
 import numpy as np
+from pda_fed import learning
+from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed.runtime import sharing
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 
@@ -40,6 +43,106 @@ def test_results_at_server_and_clients():
       assert list(doubled) == [2 * c for c in clients]
     assert _total([]) == 0.0
     assert _double(4.0) == 8.0  # No clients: one worker does it.
+
+
+_AT_CLIENTS = tff.FederatedType(np.float32, tff.CLIENTS)
+_AT_ALL_CLIENTS = tff.FederatedType(np.float32, tff.CLIENTS, all_equal=True)
+_AT_SERVER = tff.FederatedType(np.float32, tff.SERVER)
+
+
+@pytest.mark.parametrize(
+  'type_spec',
+  [
+    (_AT_CLIENTS, _AT_SERVER),
+    (_AT_SERVER, _AT_CLIENTS),
+    (_AT_CLIENTS, _AT_ALL_CLIENTS),
+    ((_AT_CLIENTS, _AT_CLIENTS), _AT_SERVER),
+    (_AT_SERVER, (_AT_CLIENTS, _AT_SERVER), _AT_CLIENTS),
+  ],
+)
+@pytest.mark.parametrize('clients', [0, 1, 2, 3, 5, 6, 7])
+def test_each_client_is_in_one_part(type_spec, clients):
+  type_spec = tff.to_type(type_spec)
+  values = [float(i) for i in range(clients)]
+
+  def argument(of_type, values):
+    if isinstance(of_type, tff.StructType):
+      return tff.structure.Struct.unnamed(
+        *(argument(t, values) for t in of_type)
+      )
+    return values if of_type == _AT_CLIENTS else -1.0
+
+  expected = [
+    argument(type_spec, part.tolist())
+    for part in np.array_split(values, max(1, min(3, clients)))
+  ]
+  arg = argument(type_spec, values)
+  assert sharing._split_clients(arg, type_spec, 3) == expected
+
+
+def test_the_order_of_arguments_is_free():
+  add = tff.tensorflow.computation(lambda a, b: a + b, (np.float32, np.float32))
+
+  @tff.federated_computation(_AT_CLIENTS, _AT_SERVER)
+  def clients_first(values, start):
+    return tff.federated_map(add, (start, tff.federated_sum(values)))
+
+  @tff.federated_computation(_AT_CLIENTS, _AT_ALL_CLIENTS)
+  def all_equal_last(values, more):
+    return tff.federated_sum(tff.federated_map(add, (values, more)))
+
+  clients = [1.0, 2.0, 4.0, 8.0, 16.0]
+  with runtime.local_workers(2):
+    assert clients_first(clients, 0.5) == 31.5
+    assert all_equal_last(clients, 10.0) == 81.0
+    assert clients_first([], 0.5) == 0.5
+
+
+def _plan(**options) -> privacy.PrivacyPlan:
+  return privacy.PrivacyPlan(
+    population=20,
+    expected_cohort=5,
+    rounds=8,
+    delta=1e-2,
+    noise_multiplier=0.5,
+    clip_norm=1.0,
+    **options,
+  )
+
+
+@pytest.mark.parametrize(
+  'plan',
+  [
+    _plan(adaptive_clipping=privacy.AdaptiveClipping(count_stddev=2.0)),
+    _plan(mechanism='tree', sampling='epochs'),
+  ],
+  ids=['adaptive clipping', 'tree'],
+)
+def test_dp_aggregators_are_those_of_one_worker(tff_worker, plan):
+  del tff_worker
+  process = learning.build_dp_aggregator(plan, 7).create(
+    tff.TensorType(np.float32, [3])
+  )
+  rng = np.random.default_rng(0)
+  # Some are clipped, one is not finite, and in rounds some workers have none.
+  clients = list(rng.normal(size=(7, 3)).astype(np.float32))
+  clients[4] = np.full([3], np.nan, np.float32)
+  cohorts = [clients, [], clients[:1], clients[3:]]
+
+  def run():
+    state = process.initialize()
+    found = []
+    for cohort in cohorts:
+      output = process.next(state, cohort)
+      state = output.state
+      found += tf.nest.flatten([output.result, output.measurements])
+    return found
+
+  alone = run()
+  with runtime.local_workers(3):
+    shared = run()
+  for a, b in zip(alone, shared, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_a_local_worker_that_dies_is_stood_in_for():
