@@ -229,7 +229,7 @@ class FederatedConfig(RunConfig):
   Example:
 
     >>> config = FederatedConfig(
-    ...   method='warm', dataset='synthetic', data_hash='', engine='jax',
+    ...   method='warm', dataset='synthetic', data_hash='0123', engine='jax',
     ...   data_dir='data/synthetic',
     ...   plan=privacy.PrivacyPlan(
     ...     population=1000, expected_cohort=10, rounds=5, delta=1e-4,

@@ -71,18 +71,27 @@ def step(
   return state
 
 
-def check_model(model: Any) -> tff.learning.models.VariableModel:
-  """Raises unless a model function has returned what TFF can train.
+def call_model_fn(model_fn: ModelFn) -> tff.learning.models.VariableModel:
+  """Makes a model, and raises unless it is one that TFF can train.
 
   Args:
-    model: What it returned.
+    model_fn: Returns a new model.
 
   Returns:
     The model.
 
   Raises:
-    TypeError: If it is anything else, a bare Keras model for example.
+    TypeError: If `model_fn` is a model itself, or returns anything else, a bare
+      Keras model for example.
   """
+  models = (tf.keras.Model, tff.learning.models.VariableModel)
+  if isinstance(model_fn, models) or not callable(model_fn):
+    raise TypeError(
+      'model_fn must be a function without arguments that returns a new model'
+      ' (tff.learning.models.model_from_functional makes one of a functional'
+      f' model). Found {type(model_fn).__name__}.'
+    )
+  model = model_fn()
   if not isinstance(model, tff.learning.models.VariableModel):
     raise TypeError(
       'model_fn must return a tff.learning.models.VariableModel, such as'

@@ -115,7 +115,10 @@ def build_mirror_finalizer(
   """
   alphas = np.asarray(alpha, np.float32)
   if alphas.ndim != 1 or not alphas.size:
-    raise ValueError(f'alpha must be a list of numbers. Found {alpha!r}.')
+    raise ValueError(
+      'alpha must be a list of numbers, or a schedule where one is taken,'
+      f' schedules.constant(0.5) for example. Found {alpha!r}.'
+    )
   _validate.in_range(0, 1, alpha=float(alphas.min()))
   _validate.in_range(0, 1, alpha=float(alphas.max()))
   _, weights_type, update_type = inner_finalizer.next.type_signature.parameter

@@ -25,7 +25,7 @@ class _Trainer:
     optimizer: tff.learning.optimizers.Optimizer,
     batch_size: int,
   ):
-    self._model = model_fn()
+    self._model = local_training.call_model_fn(model_fn)
     self._variables = tff.learning.models.ModelWeights.from_model(self._model)
     self._examples = examples
     self._optimizer = optimizer
@@ -95,6 +95,7 @@ def pretrain(
     The weights with the lowest held-out loss, for `process.set_model_weights`.
 
   Raises:
+    TypeError: If `model_fn` does not return a `tff.learning` model.
     ValueError: If the data are too few to hold some out, or the loss is not
       finite.
   """

@@ -31,7 +31,7 @@ def _initial_weights_fn(
 ) -> tff.Computation:
   @tff.tensorflow.computation
   def initial_weights():
-    model = local_training.check_model(model_fn())
+    model = local_training.call_model_fn(model_fn)
     return tff.learning.models.ModelWeights.from_model(model)
 
   return initial_weights

@@ -59,10 +59,15 @@ class PublicData:
         `(tokens, next_tokens)`.
 
     Raises:
-      ValueError: If there is no user, or one has no example.
+      TypeError: If a user is not a structure of arrays, but a dataset for
+        example.
+      ValueError: If there is no user, one has no example or arrays of
+        different lengths, or users differ in structure.
     """
-    if not users:
+    if not len(users):
       raise ValueError('public_data must have at least one user. Found none.')
+    for index, user in enumerate(users):
+      _check_user(index, user, users[0])
     sizes = [len(tf.nest.flatten(user)[0]) for user in users]
     if min(sizes) == 0:
       raise ValueError(
@@ -79,6 +84,31 @@ class PublicData:
   @property
   def num_examples(self) -> int:
     return int(self.offsets[-1])
+
+
+def _check_user(index: int, user: Any, first: Any) -> None:
+  """Raises unless a public user's arrays can be joined with the first one's."""
+  for array in tf.nest.flatten(user):
+    if isinstance(array, tf.data.Dataset) or not np.ndim(array):
+      raise TypeError(
+        'public_data must be a list with a structure of arrays for each user,'
+        ' such as (features, labels), one row an example. Found'
+        f' {type(array).__name__} in user {index}.'
+      )
+  sizes = [len(array) for array in tf.nest.flatten(user)]
+  if len(set(sizes)) > 1:
+    raise ValueError(
+      "public_data must have as many rows in each of a user's arrays. Found"
+      f' {sizes} in user {index}.'
+    )
+  layouts = []
+  for each in (user, first):
+    layouts.append(tf.nest.map_structure(lambda a: np.shape(a)[1:], each))
+  if layouts[0] != layouts[1]:
+    raise ValueError(
+      'public_data must have the same structure and row shapes for each user.'
+      f' Found {layouts[1]} for user 0 and {layouts[0]} for user {index}.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +163,7 @@ class PublicUpdate:
         f' number of public users. Found {self.users_per_round}.'
       )
     with tf.Graph().as_default():
-      spec = local_training.check_model(self.model_fn()).input_spec
+      spec = local_training.call_model_fn(self.model_fn).input_spec
     _check_examples(self.data.examples, spec)
 
   def build(self) -> Callable[[Any, tf.Tensor], PublicResult]:

@@ -29,7 +29,20 @@ class OtherSimulationError(errors.PdaFedError):
 
 
 class TrialFileError(errors.PdaFedError):
-  """A file of a trial, or of the simulation's settings, is damaged."""
+  """A file of a trial, or of the simulation's settings, is damaged.
+
+  Example:
+
+    >>> import tempfile
+    >>> config = simulation.SimulationConfig(dimensions=(200,), num_trials=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...   store = TrialStore(folder, config)
+    ...   _ = store._path(200, 0).write_text('{')  # Cut off.
+    ...   store.load(200, 0)
+    Traceback (most recent call last):
+    ...
+    pda_fed.linear_regression.storage.TrialFileError: ...
+  """
 
 
 class TrialStore:

@@ -51,7 +51,13 @@ _OPTIONS = (
 
 
 def versions() -> dict[str, Any]:
-  """Returns what coordinator and worker must have in common."""
+  """Returns what coordinator and worker must have in common.
+
+  Example:
+
+    >>> sorted(versions())
+    ['pda_fed', 'protocol', 'tensorflow', 'tensorflow-federated']
+  """
   found = {'protocol': _PROTOCOL, 'pda_fed': pda_fed.__version__}
   for name in ('tensorflow-federated', 'tensorflow'):
     found[name] = importlib.metadata.version(name)

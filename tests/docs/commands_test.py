@@ -29,7 +29,7 @@ _PYTHON = [b for b in _BLOCKS if b.language == 'python']
 # Languages of what a program prints, and of fences that hold no program.
 _NOT_PROGRAMS = ('', 'text')
 # Flags of other programs than ours, in the running text.
-_FLAGS_OF_OTHERS = {'config', 'no-deps'}
+_FLAGS_OF_OTHERS = {'config', 'fuzz_cases', 'no-deps'}  # Of Bazel, pytest, pip.
 _PROGRAM = re.compile(r'(?:.*/)?python3?$')
 
 

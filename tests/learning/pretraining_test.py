@@ -1,6 +1,7 @@
 import numpy as np
 from pda_fed import learning
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.learning import linear_model
@@ -97,3 +98,12 @@ def test_bad_input():
   wild = tff.learning.optimizers.build_sgdm(1e30)
   with pytest.raises(ValueError, match='lower its learning rate'):
     learning.pretrain(_MODEL_FN, _users(), wild)
+
+
+def test_keras_models_are_refused_with_what_to_do():
+  with pytest.raises(TypeError, match='from_keras_model.*Found Sequential'):
+    learning.pretrain(
+      lambda: tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[2])]),
+      _users(),
+      _ADAM,
+    )

@@ -298,6 +298,14 @@ def test_runs_and_resumes_in_tffs_training_loop(tff_worker, tmp_path):
       'public_data must have at least one example for each user',
     ),
     (
+      dict(public_data=[_PUBLIC[0], _PUBLIC[0][0]]),
+      'public_data must have the same structure .* user 1',
+    ),
+    (
+      dict(public_data=[_PUBLIC[0], (_PUBLIC[1][0], _PUBLIC[1][1][1:])]),
+      'public_data must have as many rows in each .* user 1',
+    ),
+    (
       dict(public_data=[_PUBLIC[0][0]], public_users_per_round=1),
       'public_data must have the structure of the model',
     ),
@@ -312,6 +320,7 @@ def test_runs_and_resumes_in_tffs_training_loop(tff_worker, tmp_path):
     (dict(alpha=[1.5]), 'alpha must be in'),
     (dict(alpha=[math.nan]), 'alpha must be in'),
     (dict(alpha=[]), 'alpha must be a list'),
+    (dict(alpha=0.5), 'a schedule where one is taken.* Found 0.5'),
     (
       dict(public_users_per_round=3),
       'public_users_per_round must be at most 2',
@@ -357,6 +366,22 @@ def _bare_keras_model():
 def test_keras_models_are_refused_with_what_to_do(build):
   with pytest.raises(TypeError, match='from_keras_model.*Found Sequential'):
     build(_bare_keras_model, _plan(), _sgd(0.1), _sgd(1.0))
+
+
+@pytest.mark.parametrize(
+  'model',
+  [_bare_keras_model(), _MODEL_FN(), 'a model'],
+  ids=['keras', 'tff', 'text'],
+)
+def test_models_in_place_of_functions_are_refused(model):
+  with pytest.raises(TypeError, match='must be a function without arguments'):
+    learning.build_dp_fedavg(model, _plan(), _sgd(0.1), _sgd(1.0))
+
+
+@pytest.mark.parametrize('user', [_DATASETS[0], 3.0, ([1.0, 2.0], [3.0, 4.0])])
+def test_public_users_are_arrays(user):
+  with pytest.raises(TypeError, match='such as .features, labels.*in user 0'):
+    learning.PublicData.from_users([user])
 
 
 def test_finalizer_may_be_wrapped():
