@@ -27,6 +27,7 @@ from pda_fed import vectorized
 from pda_fed.experiments import central_config
 from pda_fed.experiments import central_engine
 from pda_fed.vectorized import augmentation
+from pda_fed.vectorized import sample_batches
 from pda_fed.vectorized import sample_level
 
 _WORK = flags.DEFINE_list('work', ['emnist'], 'cifar10, emnist, wikitext2.')
@@ -46,17 +47,19 @@ _PEER = flags.DEFINE_enum(
 _EXAMPLES = 2000
 
 
-def _examples(task: central_config.TaskDefaults) -> sample_level.ExampleArrays:
+def _examples(
+  task: central_config.TaskDefaults,
+) -> sample_batches.ExampleArrays:
   rng = np.random.default_rng(0)
   if isinstance(task.spec, central_config.language.LanguageSpec):
     tokens = rng.integers(0, task.spec.vocabulary_size, (_EXAMPLES, 36))
     tokens = tokens.astype(np.uint16)
-    return sample_level.ExampleArrays(
+    return sample_batches.ExampleArrays(
       jnp.asarray(tokens[:, :-1]), jnp.asarray(tokens[:, 1:])
     )
   images = rng.integers(0, 256, (_EXAMPLES, *task.spec.image_shape))
   labels = rng.integers(0, task.spec.num_classes, _EXAMPLES)
-  return sample_level.ExampleArrays(
+  return sample_batches.ExampleArrays(
     jnp.asarray(images.astype(np.uint8)), jnp.asarray(labels.astype(np.int32))
   )
 

@@ -24,6 +24,7 @@ from pda_fed.experiments import engine as engine_lib
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.vectorized import augmentation
+from pda_fed.vectorized import sample_batches
 from pda_fed.vectorized import sample_level
 from pda_fed.vectorized import sample_pretraining
 
@@ -101,14 +102,14 @@ def create_model(spec: central_config.Spec):
   return jax_convolutional.ConvolutionalModel(spec)
 
 
-def _on_device(examples: central.Examples) -> sample_level.ExampleArrays:
-  return sample_level.ExampleArrays(
+def _on_device(examples: central.Examples) -> sample_batches.ExampleArrays:
+  return sample_batches.ExampleArrays(
     jnp.asarray(examples.inputs), jnp.asarray(examples.targets)
   )
 
 
 @functools.lru_cache(maxsize=4)
-def _arrays(split: central.Split) -> dict[str, sample_level.ExampleArrays]:
+def _arrays(split: central.Split) -> dict[str, sample_batches.ExampleArrays]:
   parts = {n: getattr(split, n) for n in ('private', 'public', 'validation')}
   parts['test'] = split.test
   return {n: _on_device(p) for n, p in parts.items() if p is not None}
@@ -309,7 +310,7 @@ class CentralEngine:
       return {}
     examples = self._arrays[group]
     if max_examples is not None:
-      examples = sample_level.ExampleArrays(
+      examples = sample_batches.ExampleArrays(
         *(array[:max_examples] for array in examples)
       )
     metrics = self.trainer.evaluate(weights, examples)

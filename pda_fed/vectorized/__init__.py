@@ -1,15 +1,15 @@
 """Rounds with clients, or examples, as a batch dimension, in JAX."""
 
-from pda_fed.vectorized.aggregation import clip_by_norm
 from pda_fed.vectorized.aggregation import clipped_sum
 from pda_fed.vectorized.aggregation import ClippedSum
-from pda_fed.vectorized.aggregation import ClippedUpdates
 from pda_fed.vectorized.aggregation import noised_mean
 from pda_fed.vectorized.aggregation import private_mean
 from pda_fed.vectorized.chunks import chunk_clients
 from pda_fed.vectorized.chunks import chunk_rounds
 from pda_fed.vectorized.chunks import ClientChunks
 from pda_fed.vectorized.chunks import one_batch
+from pda_fed.vectorized.clipping import clip_by_norm
+from pda_fed.vectorized.clipping import ClippedUpdates
 from pda_fed.vectorized.errors import DeviceError
 from pda_fed.vectorized.errors import DivergenceError
 from pda_fed.vectorized.evaluation import evaluate
@@ -23,13 +23,13 @@ from pda_fed.vectorized.federated import stack_rounds
 from pda_fed.vectorized.pretraining import pretrain
 from pda_fed.vectorized.public_update import draw_rows
 from pda_fed.vectorized.public_update import draw_users
-from pda_fed.vectorized.sample_level import draw_batches
-from pda_fed.vectorized.sample_level import ExampleArrays
+from pda_fed.vectorized.sample_batches import draw_batches
+from pda_fed.vectorized.sample_batches import ExampleArrays
+from pda_fed.vectorized.sample_batches import StepInputs
+from pda_fed.vectorized.sample_batches import TrainingArrays
 from pda_fed.vectorized.sample_level import SampleLevelSettings
 from pda_fed.vectorized.sample_level import SampleState
 from pda_fed.vectorized.sample_level import SampleTrainer
-from pda_fed.vectorized.sample_level import StepInputs
-from pda_fed.vectorized.sample_level import TrainingArrays
 
 __all__ = [
   'ClientChunks',

@@ -25,6 +25,7 @@ from pda_fed import privacy
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import chunks as chunks_lib
+from pda_fed.vectorized import clipping
 from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized import local_training
 from pda_fed.vectorized import mirror
@@ -281,7 +282,7 @@ def _round(
     jax.random.fold_in(key, inputs.round_num),
   )
   if settings.mean_clip_norm is not None:
-    update = aggregation.clip_one(update, settings.mean_clip_norm)
+    update = clipping.clip_one(update, settings.mean_clip_norm)
   metrics = {
     'train_loss': private.loss / private.tokens,
     'clients': clipped.num_clients,
@@ -301,7 +302,7 @@ def _round(
       jax_recurrent.unpad_params(public.updates.total, spec),
     )
     if settings.public_clip_norm is not None:
-      public_update = aggregation.clip_one(
+      public_update = clipping.clip_one(
         public_update, settings.public_clip_norm
       )
     update, mixed = mirror.mirror_step(update, public_update, inputs.alpha)

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import clipping
 
 _Arrays = tuple[jax.Array, ...]
 
@@ -303,7 +304,7 @@ def clipped_sum(
   norms = jnp.sqrt(jnp.maximum(squared_norms, 0))
   # Booleans: a weight above 1 would break the bound on the sensitivity.
   present = mask != 0
-  factors = aggregation.clip_factors(norms, clip_norm)
+  factors = clipping.clip_factors(norms, clip_norm)
   counts = present & ~factors.was_non_finite
   total = tuple(
     array

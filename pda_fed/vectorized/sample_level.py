@@ -22,53 +22,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import _validate
-from pda_fed import privacy
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import augmentation
+from pda_fed.vectorized import clipping
 from pda_fed.vectorized import mirror
 from pda_fed.vectorized import per_example
 from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized import sample_batches
 
 PUBLIC_UPDATES = ('gradient', 'clipped')
 AUGMENTATIONS = ('none', 'public', 'all')
 _DTYPES = ('float32', 'bfloat16')
-# A batch is padded to its mean and this many standard deviations: larger ones
-# are so rare that the program for them is compiled when they come.
-_ROOM_STDDEVS = 4.5
-_ROOM_MULTIPLE = 8
-
-
-class ExampleArrays(NamedTuple):
-  """Examples on the device.
-
-  Example: see `SampleTrainer`.
-
-  Attributes:
-    inputs: [examples, ...], as they are stored.
-    targets: [examples, ...].
-  """
-
-  inputs: jax.Array
-  targets: jax.Array
-
-  def take(self, rows: jax.Array) -> 'ExampleArrays':
-    """Returns some examples."""
-    return ExampleArrays(self.inputs[rows], self.targets[rows])
-
-
-class TrainingArrays(NamedTuple):
-  """What steps read.
-
-  Example: see `SampleTrainer`.
-
-  Attributes:
-    private: Private examples.
-    public: Public ones; None for DP-SGD.
-  """
-
-  private: ExampleArrays
-  public: Optional[ExampleArrays] = None
 
 
 class SampleState(NamedTuple):
@@ -85,28 +50,6 @@ class SampleState(NamedTuple):
   params: jax_layers.Params
   momentum: Any
   average: Any
-
-
-class StepInputs(NamedTuple):
-  """A step's batches, or with one more leading axis those of several steps.
-
-  Example: see `SampleTrainer`.
-
-  Attributes:
-    round_num: The step.
-    rows: Of private examples, [room].
-    present: Which rows are examples; the others are padding.
-    learning_rate: Of SGD.
-    public_rows: Of public examples, [public batch]; None for DP-SGD.
-    alpha: The weight of the private gradient; None for DP-SGD.
-  """
-
-  round_num: np.ndarray
-  rows: np.ndarray
-  present: np.ndarray
-  learning_rate: np.ndarray
-  public_rows: Optional[np.ndarray] = None
-  alpha: Optional[np.ndarray] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,60 +139,6 @@ def initial_state(
   )
 
 
-def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:
-  """Returns how many rows a batch is padded to.
-
-  Args:
-    expected_batch: The mean of a batch's size.
-    largest: The size of the largest batch that must fit: no example of a batch
-      may be left out.
-    multiple: Of microbatches; the room is a multiple of it.
-  """
-  usual = expected_batch + _ROOM_STDDEVS * expected_batch**0.5
-  unit = np.lcm(multiple, _ROOM_MULTIPLE) if multiple > 1 else _ROOM_MULTIPLE
-  return int(-(-max(usual, largest) // unit) * unit)
-
-
-def draw_batches(
-  plan: privacy.PrivacyPlan,
-  rounds: Sequence[int],
-  seed: int,
-  microbatch_size: Optional[int] = None,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Draws the batches of some rounds, padded to one size.
-
-  Example:
-
-    >>> plan = privacy.PrivacyPlan(
-    ...   population=1000, expected_cohort=10, rounds=3, delta=1e-4,
-    ...   noise_multiplier=1.0, clip_norm=1.0, unit='example',
-    ... )
-    >>> rows, present = draw_batches(plan, range(3), seed=0)
-    >>> sizes = [len(plan.cohort(t, seed=0)) for t in range(3)]
-    >>> present.sum(axis=1).tolist() == sizes
-    True
-
-  Args:
-    plan: Draws them, whatever size they have.
-    rounds: Numbers of rounds.
-    seed: Of the sampling.
-    microbatch_size: See `SampleLevelSettings`.
-
-  Returns:
-    Rows, int32 [rounds, room], and which of them are examples.
-  """
-  cohorts = [plan.cohort(t, seed) for t in rounds]
-  room = batch_room(
-    plan.expected_cohort, max(map(len, cohorts)), microbatch_size or 1
-  )
-  rows = np.zeros((len(cohorts), room), np.int32)
-  present = np.zeros(rows.shape, bool)
-  for i, cohort in enumerate(cohorts):
-    rows[i, : len(cohort)] = cohort
-    present[i, : len(cohort)] = True
-  return rows, present
-
-
 class SampleTrainer:
   """Steps of a model; compiled when they are first run.
 
@@ -289,8 +178,8 @@ class SampleTrainer:
   def run(
     self,
     state: SampleState,
-    data: TrainingArrays,
-    inputs: StepInputs,
+    data: sample_batches.TrainingArrays,
+    inputs: sample_batches.StepInputs,
     num_rounds: int,
     noise_multiplier: float,
     key_data: np.ndarray,
@@ -340,8 +229,10 @@ class SampleTrainer:
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
   def prepare(
-    self, examples: ExampleArrays, key: Optional[jax.Array] = None
-  ) -> ExampleArrays:
+    self,
+    examples: sample_batches.ExampleArrays,
+    key: Optional[jax.Array] = None,
+  ) -> sample_batches.ExampleArrays:
     """Returns examples as the model takes them, varied if there is a key."""
     if self._standardization is None:
       return examples
@@ -350,7 +241,9 @@ class SampleTrainer:
       inputs = augmentation.flip_and_crop(inputs, key)
     return examples._replace(inputs=inputs)
 
-  def _clipped_sum(self, params, examples: ExampleArrays, present):
+  def _clipped_sum(
+    self, params, examples: sample_batches.ExampleArrays, present
+  ):
     return per_example.clipped_sum(
       self._model,
       params,
@@ -360,7 +253,9 @@ class SampleTrainer:
       compute_dtype=self._dtype,
     )
 
-  def _private_sums(self, params, examples: ExampleArrays, rows, present, key):
+  def _private_sums(
+    self, params, examples: sample_batches.ExampleArrays, rows, present, key
+  ):
     """Sums over the batch, microbatch by microbatch."""
     if self._settings.augmentation != 'all':
       key = None
@@ -388,7 +283,7 @@ class SampleTrainer:
     )
     return jax.lax.scan(body, zeros, micros)[0]
 
-  def _public_update(self, params, batch: ExampleArrays):
+  def _public_update(self, params, batch: sample_batches.ExampleArrays):
     """The gradient of a public batch, and its loss."""
     settings = self._settings
     if settings.public_update == 'clipped':
@@ -406,7 +301,7 @@ class SampleTrainer:
 
       update, loss = jax.grad(mean_loss, has_aux=True)(params)
     if settings.public_clip_norm is not None:
-      update = aggregation.clip_one(update, settings.public_clip_norm)
+      update = clipping.clip_one(update, settings.public_clip_norm)
     return update, loss
 
   def _step(self, state, data, inputs, noise_multiplier, key):
@@ -423,7 +318,7 @@ class SampleTrainer:
       key=keys[0],
     )
     if settings.mean_clip_norm is not None:
-      update = aggregation.clip_one(update, settings.mean_clip_norm)
+      update = clipping.clip_one(update, settings.mean_clip_norm)
     count = jnp.maximum(sums.num_clients, 1)
     metrics = {
       'train_loss': stats.loss / count,
@@ -456,7 +351,7 @@ class SampleTrainer:
   def evaluate(
     self,
     params: Sequence[jax.Array],
-    examples: ExampleArrays,
+    examples: sample_batches.ExampleArrays,
     batch_size: int = 500,
   ) -> dict[str, float]:
     """Returns the mean `loss` of targets and their `accuracy`.

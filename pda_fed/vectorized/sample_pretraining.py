@@ -11,9 +11,10 @@ import numpy as np
 from pda_fed import _validate
 from pda_fed import pretraining
 from pda_fed.models import jax_layers
-from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import clipping
 from pda_fed.vectorized import mirror
 from pda_fed.vectorized import pretraining as adam
+from pda_fed.vectorized import sample_batches
 from pda_fed.vectorized import sample_level
 
 OPTIMIZERS = ('adam', 'sgd')
@@ -82,7 +83,7 @@ class _Trainer:
     model: jax_layers.Model,
     steps: sample_level.SampleTrainer,
     weights: list[np.ndarray],
-    examples: sample_level.ExampleArrays,
+    examples: sample_batches.ExampleArrays,
     optimizer: PretrainingOptimizer,
     config: pretraining.PretrainingConfig,
   ):
@@ -150,7 +151,7 @@ class _Trainer:
 
     gradients = jax.grad(loss)(state.params)
     if options.clip_norm is not None:
-      gradients = aggregation.clip_one(gradients, options.clip_norm)
+      gradients = clipping.clip_one(gradients, options.clip_norm)
     if options.name == 'adam':
       params, optimizer = adam.adam_step(
         state.params, state.optimizer, gradients, rate
@@ -175,7 +176,7 @@ class _Trainer:
 def pretrain(
   model: jax_layers.Model,
   steps: sample_level.SampleTrainer,
-  examples: sample_level.ExampleArrays,
+  examples: sample_batches.ExampleArrays,
   optimizer: PretrainingOptimizer,
   config: pretraining.PretrainingConfig,
   *,

@@ -2,13 +2,13 @@
 
 import functools
 
-import hypothesis
-from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.vectorized import aggregation
 import pytest
+
+from tests.vectorized import small_updates
 
 _INF = float('inf')
 # The largest float32 is 3.4e38; the smallest normal one is 1.2e-38.
@@ -28,152 +28,6 @@ def _mean(updates, mask=None, **overrides):
   return aggregation.private_mean(updates, mask, **settings)
 
 
-def _flat(tree):
-  """One float64 row per client."""
-  rows = [
-    np.asarray(leaf, np.float64).reshape(leaf.shape[0], -1)
-    for leaf in jax.tree_util.tree_leaves(tree)
-  ]
-  return np.concatenate(rows, axis=1)
-
-
-def _norms(tree):
-  return np.linalg.norm(_flat(tree), axis=1)
-
-
-def _random_updates(num_clients, seed=0):
-  rng = np.random.default_rng(seed)
-  return {
-    'kernel': rng.standard_normal((num_clients, 3, 4)).astype(np.float32),
-    'bias': rng.standard_normal((num_clients, 4)).astype(np.float32),
-    'scale': rng.standard_normal(num_clients).astype(np.float32),
-  }
-
-
-class TestClipByNorm:
-  def test_by_hand(self):
-    # The norm is that of the whole tree: 5, 0.5, 0 and 10.
-    updates = {
-      'a': np.array([[3.0], [0.3], [0.0], [-6.0]]),
-      'b': np.array([[[4.0]], [[0.4]], [[0.0]], [[8.0]]]),
-    }
-    result = aggregation.clip_by_norm(updates, 1.0)
-    np.testing.assert_allclose(
-      _flat(result.updates),
-      [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [-0.6, 0.8]],
-      rtol=1e-6,
-    )
-    assert result.was_clipped.tolist() == [True, False, False, True]
-    assert result.was_non_finite.tolist() == [False] * 4
-
-  def test_norm_equal_to_the_bound_is_not_clipped(self):
-    updates = np.array([[3.0, 4.0]], np.float32)
-    result = aggregation.clip_by_norm(updates, 5.0)
-    np.testing.assert_array_equal(result.updates, updates)
-    assert not result.was_clipped[0]
-
-  @pytest.mark.parametrize('bad', [np.nan, _INF, -_INF])
-  def test_non_finite_updates_become_zeros(self, bad):
-    updates = _random_updates(3)
-    updates['kernel'][1, 2, 3] = bad
-    result = aggregation.clip_by_norm(updates, 100.0)
-    assert result.was_non_finite.tolist() == [False, True, False]
-    assert result.was_clipped.tolist() == [False] * 3
-    expected = _flat(updates)
-    expected[1] = 0.0
-    np.testing.assert_array_equal(_flat(result.updates), expected)
-
-  @pytest.mark.parametrize('clip_norm', [1e-20, 0.3, 1e20])
-  @pytest.mark.parametrize(
-    'size', [1e-37, 1e-30, 1e-15, 1e-10, 1.0, 1e10, 1e15, 1e30, _HUGE]
-  )
-  def test_any_magnitude(self, size, clip_norm):
-    updates = np.array([[size, -size], [size, 0.0]], np.float32)
-    result = aggregation.clip_by_norm(updates, clip_norm)
-    norms = size * np.array([np.sqrt(2), 1])
-    np.testing.assert_allclose(
-      _norms(result.updates), np.minimum(norms, clip_norm), rtol=1e-6
-    )
-    assert result.was_clipped.tolist() == (norms > clip_norm).tolist()
-    assert not result.was_non_finite.any()
-
-  def test_low_precision_is_clipped_in_float32(self):
-    updates = jnp.full((1, 1000), 0.1, jnp.bfloat16)
-    clipped = aggregation.clip_by_norm(updates, 1.0).updates
-    assert clipped.dtype == jnp.float32
-    assert _norms(clipped)[0] == pytest.approx(1.0, rel=1e-6)
-
-  def test_mixed_precision(self):
-    jax.config.update('jax_enable_x64', True)
-    try:
-      updates = {
-        'a': np.array([[3e30], [3.0]], np.float32),
-        'b': np.array([[4e30], [4.0]], np.float64),
-      }
-      result = aggregation.clip_by_norm(updates, 1.0)
-      np.testing.assert_allclose(
-        _flat(result.updates), [[0.6, 0.8], [0.6, 0.8]], rtol=1e-6
-      )
-      huge = aggregation.clip_by_norm(np.array([[3e300, 4e300]]), 1.0)
-      np.testing.assert_allclose(huge.updates, [[0.6, 0.8]], rtol=1e-12)
-    finally:
-      jax.config.update('jax_enable_x64', False)
-
-  def test_large_model(self):
-    # The sum of millions of squares must not lose the small ones.
-    updates = np.full((1, 4_000_000), 0.0101, np.float32)
-    clipped = aggregation.clip_by_norm(updates, 1.0).updates
-    assert _norms(clipped)[0] == pytest.approx(1.0, rel=1e-5)
-
-  @hypothesis.settings(deadline=None, max_examples=50)
-  @hypothesis.given(
-    rows=st.lists(
-      st.lists(st.floats(width=32), min_size=3, max_size=3),
-      min_size=4,
-      max_size=4,
-    ),
-    clip_norm=st.floats(1e-6, 1e6),
-  )
-  def test_properties(self, rows, clip_norm):
-    updates = np.array(rows, np.float32)
-    result = aggregation.clip_by_norm(updates, clip_norm)
-    assert np.all(_norms(result.updates) <= clip_norm * (1 + 1e-6))
-    finite = np.isfinite(updates).all(axis=1)
-    assert result.was_non_finite.tolist() == (~finite).tolist()
-    kept = finite & ~np.asarray(result.was_clipped)
-    # XLA may flush subnormal numbers to 0.
-    np.testing.assert_allclose(
-      result.updates[kept], updates[kept], rtol=0, atol=1.2e-38
-    )
-    # A clipped update keeps its direction.
-    for row, clipped in zip(updates, result.updates, strict=True):
-      if np.isfinite(row).all():
-        largest = np.argmax(np.abs(row))
-        assert np.sign(clipped[largest]) in (np.sign(row[largest]), 0)
-
-  @pytest.mark.parametrize(
-    ('updates', 'error', 'message'),
-    [
-      ({}, ValueError, 'updates must have at least one array'),
-      ({'a': np.float32(1)}, ValueError, r"updates\['a'\] .* client axis"),
-      (
-        {'a': np.ones((2, 1)), 'b': np.ones((3, 1))},
-        ValueError,
-        r"updates\['b'\] .* other arrays, 2\. Found the shape \(3, 1\)",
-      ),
-      ({'a': np.ones((2, 1), int)}, TypeError, r"updates\['a'\] .* int"),
-    ],
-  )
-  def test_bad_updates(self, updates, error, message):
-    with pytest.raises(error, match=message):
-      aggregation.clip_by_norm(updates, 1.0)
-
-  @pytest.mark.parametrize('clip_norm', [0.0, -1.0, np.nan, jnp.array(-1.0)])
-  def test_bad_clip_norm(self, clip_norm):
-    with pytest.raises(ValueError, match='clip_norm must be positive'):
-      aggregation.clip_by_norm(np.ones((1, 1)), clip_norm)
-
-
 class TestPrivateMean:
   def test_by_hand(self):
     updates = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]], np.float32)
@@ -185,7 +39,7 @@ class TestPrivateMean:
     assert metrics['num_clients'] == 3
 
   def test_plain_mean_without_clipping_and_noise(self):
-    updates = _random_updates(8)
+    updates = small_updates.random_updates(8)
     mean, metrics = _mean(updates, clip_norm=_INF, expected_cohort=8)
     for name, leaf in updates.items():
       np.testing.assert_allclose(mean[name], leaf.mean(axis=0), atol=1e-6)
@@ -195,7 +49,7 @@ class TestPrivateMean:
   @pytest.mark.parametrize('filling', [0.0, 1e30, np.nan, _INF])
   @pytest.mark.parametrize('dtype', [bool, np.int32, np.float32])
   def test_padding_contributes_nothing(self, filling, dtype):
-    updates = _random_updates(5)
+    updates = small_updates.random_updates(5)
     mask = np.array([1, 0, 1, 1, 0], dtype)
     for leaf in updates.values():
       leaf[mask == 0] = filling
@@ -238,7 +92,7 @@ class TestPrivateMean:
     }
     differences = []
     for num_clients in (2, 9):
-      updates = _random_updates(num_clients)
+      updates = small_updates.random_updates(num_clients)
       noisy, _ = _mean(updates, **settings)
       exact, _ = _mean(updates, **{**settings, 'noise_multiplier': 0.0})
       differences.append(
@@ -292,8 +146,8 @@ class TestPrivateMean:
   )
   @pytest.mark.parametrize('clip_norm', [0.3, 50.0])
   def test_sensitivity(self, adversary, clip_norm):
-    updates = _random_updates(6)
-    rest = _flat(updates)[1:].sum(axis=0)
+    updates = small_updates.random_updates(6)
+    rest = small_updates.flat(updates)[1:].sum(axis=0)
     attack = {
       'huge': np.full(17, _HUGE),
       'negated': -1000 * rest,
@@ -302,7 +156,7 @@ class TestPrivateMean:
       'mixed infinities': np.where(np.arange(17) % 2, _INF, -_INF),
       'nearly overflowing norm': np.full(17, 1.8e19),
     }[adversary]
-    # As `_flat` does, in the order of the names.
+    # As `small_updates.flat` does, in the order of the names.
     pieces = np.split(attack, [4, 16])
     for name, piece in zip(sorted(updates), pieces, strict=True):
       updates[name][0] = piece.reshape(updates[name][0].shape)
@@ -327,7 +181,7 @@ class TestPrivateMean:
 
   @pytest.mark.parametrize('traced', [False, True])
   def test_jit(self, traced):
-    updates = _random_updates(6)
+    updates = small_updates.random_updates(6)
     updates['bias'][2] = np.nan
     mask = np.array([1, 1, 1, 0, 1, 1])
     settings = {
@@ -350,7 +204,7 @@ class TestPrivateMean:
     )
 
   def test_traced_zero_noise_and_infinite_norm(self):
-    updates = _random_updates(4)
+    updates = small_updates.random_updates(4)
     mean, _ = jax.jit(aggregation.private_mean)(
       updates,
       np.ones(4),
@@ -364,7 +218,7 @@ class TestPrivateMean:
     )
 
   def test_vmap_over_settings(self):
-    updates = _random_updates(4)
+    updates = small_updates.random_updates(4)
     clip_norms = jnp.array([0.1, 1.0, 10.0])
 
     def run(clip_norm):

@@ -9,6 +9,7 @@ import numpy as np
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.vectorized import augmentation
+from pda_fed.vectorized import sample_batches
 from pda_fed.vectorized import sample_level
 import pytest
 
@@ -267,8 +268,8 @@ def test_batches_have_room_for_all_examples():
     expected = plan.cohort(t, 3)
     np.testing.assert_array_equal(rows[t][present[t]], expected)
   # No batch is cut, however large.
-  assert sample_level.batch_room(5, largest=49) == 56
-  assert sample_level.batch_room(500, largest=0, multiple=100) == 800
+  assert sample_batches.batch_room(5, largest=49) == 56
+  assert sample_batches.batch_room(500, largest=0, multiple=100) == 800
 
 
 def test_evaluation_counts_every_example_once(task):

@@ -1,0 +1,218 @@
+"""Clipping of clients' updates, and of examples' gradients, in JAX.
+
+The one rule of clipping, that of "Deep Learning with Differential Privacy"
+(Abadi et al., CCS 2016, arXiv:1607.00133): an update of norm n is multiplied by
+min(1, S / n), so that whoever sends it moves a sum by at most S.
+"""
+
+import math
+from typing import Any, NamedTuple, Optional, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import _validate
+
+Scalar = Union[float, jax.Array]
+
+
+class ClippedUpdates(NamedTuple):
+  """What `clip_by_norm` returns.
+
+  Example: see `clip_by_norm`.
+
+  Attributes:
+    updates: The clipped updates, each of norm at most `clip_norm`.
+    was_clipped: For each client, whether its update was scaled down.
+    was_non_finite: For each client, whether its update held a NaN or an
+      infinity and was replaced by zeros.
+  """
+
+  updates: Any
+  was_clipped: jax.Array
+  was_non_finite: jax.Array
+
+
+class ClipFactors(NamedTuple):
+  """How updates of known norms are clipped.
+
+  Attributes:
+    scales: What each update is multiplied by; 1 for those of norm at most S.
+    was_clipped: Whether each update is scaled down.
+    was_non_finite: Whether each update has a norm that is no number. It must be
+      replaced by zeros: a product with 0 may be NaN.
+  """
+
+  scales: jax.Array
+  was_clipped: jax.Array
+  was_non_finite: jax.Array
+
+
+def clip_factors(
+  norms: jax.Array, clip_norm: Scalar, unit: Scalar = 1.0
+) -> ClipFactors:
+  """Returns what brings updates down to a norm of at most `clip_norm`.
+
+  The one rule of clipping: for clients' updates as arrays, and for examples'
+  gradients of which there are only the norms.
+
+  Args:
+    norms: Of the updates, each multiplied by its `unit`.
+    clip_norm: S.
+    unit: By which updates were rescaled so that their norms do not overflow;
+      the scales are then for the rescaled updates.
+  """
+  finite = jnp.isfinite(norms)
+  clipped = finite & (norms > clip_norm * unit)
+  scales = jnp.where(clipped, clip_norm / norms, 1.0).astype(norms.dtype)
+  return ClipFactors(scales, clipped, ~finite)
+
+
+def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
+  """Scales each client's update down to an L2 norm of at most `clip_norm`.
+
+  The norm is global, that of all leaves of a client's update together. The
+  bound holds, to rounding, for whatever a client sends: numbers whose squares
+  overflow are clipped, and an update with a NaN or an infinity becomes zeros.
+
+  Example:
+
+    >>> updates = np.array([[3.0, 4.0], [0.3, 0.4]])
+    >>> clipped = clip_by_norm(updates, clip_norm=1.0)
+    >>> np.asarray(clipped.updates).round(2)
+    array([[0.6, 0.8],
+           [0.3, 0.4]], dtype=float32)
+    >>> clipped.was_clipped.tolist()
+    [True, False]
+
+  Args:
+    updates: A pytree of floating-point arrays of shape (clients, ...).
+    clip_norm: S, positive; infinity clips nothing but non-finite updates.
+
+  Returns:
+    The `ClippedUpdates`.
+
+  Raises:
+    TypeError: If a leaf is not made of floating-point numbers.
+    ValueError: If there are no leaves, if their client axes are absent or
+      differ, or if `clip_norm` is not positive.
+  """
+  count_clients(updates)
+  check_clip_norm(clip_norm)
+  return clip_unchecked(updates, clip_norm)
+
+
+# Compiled, also for callers who do not: one by one, the operations would each
+# leave another copy of all updates in memory.
+@jax.jit
+def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
+  """Does what `clip_by_norm` says, without checks."""
+  # One type, and no less than float32, for the sums of many small squares.
+  dtype = jnp.result_type(jnp.float32, *jax.tree_util.tree_leaves(updates))
+  updates = jax.tree_util.tree_map(
+    lambda leaf: jnp.asarray(leaf, dtype), updates
+  )
+  leaves = jax.tree_util.tree_leaves(updates)
+  clip_norm = jnp.asarray(clip_norm, dtype)
+
+  largest = jnp.zeros(leaves[0].shape[0], dtype)
+  for leaf in leaves:
+    magnitude = jnp.abs(leaf).max(axis=_all_but_first(leaf), initial=0)
+    largest = jnp.maximum(largest, magnitude)
+
+  # The squares of entries from 2^-48 to 2^48 (for float32) neither overflow nor
+  # vanish. Others are brought there by a power of two, which is exact.
+  max_exponent = jnp.finfo(dtype).maxexp
+  bound = 2.0 ** (3 * max_exponent // 8)
+  shift = 2.0 ** (5 * max_exponent // 8)
+  rescale = jnp.where(
+    largest > bound, 1 / shift, jnp.where(largest < 1 / bound, shift, 1.0)
+  ).astype(dtype)
+  squares = jnp.zeros_like(largest)
+  for leaf in leaves:
+    rescaled = leaf * per_client(rescale, leaf)
+    squares = squares + jnp.square(rescaled).sum(axis=_all_but_first(leaf))
+  rescaled_norm = jnp.sqrt(squares)
+
+  factors = clip_factors(
+    jnp.where(jnp.isfinite(largest), rescaled_norm, jnp.nan), clip_norm, rescale
+  )
+  # Where nothing is clipped an update passes unchanged, bit for bit.
+  before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
+
+  def clip(leaf):
+    # Not one factor: 2^-80 times S / norm may be less than any float32.
+    scaled = leaf * per_client(before, leaf)
+    scaled = scaled * per_client(factors.scales, leaf)
+    # Not a factor of 0: NaN times 0 is NaN.
+    return jnp.where(per_client(factors.was_non_finite, leaf), 0, scaled)
+
+  return ClippedUpdates(
+    updates=jax.tree_util.tree_map(clip, updates),
+    was_clipped=factors.was_clipped,
+    was_non_finite=factors.was_non_finite,
+  )
+
+
+def clip_one(update: Any, clip_norm: Scalar) -> Any:
+  """Clips an update that belongs to nobody, a noised mean: post-processing.
+
+  Args:
+    update: A pytree of floating-point arrays, without a client axis.
+    clip_norm: The bound on its norm.
+  """
+  single = jax.tree_util.tree_map(lambda leaf: leaf[None], update)
+  clipped = clip_by_norm(single, clip_norm).updates
+  return jax.tree_util.tree_map(lambda leaf: leaf[0], clipped)
+
+
+def _all_but_first(leaf: jax.Array) -> tuple[int, ...]:
+  return tuple(range(1, leaf.ndim))
+
+
+def per_client(vector: jax.Array, leaf: jax.Array) -> jax.Array:
+  """Reshapes one value per client so that it broadcasts against the leaf."""
+  return vector.reshape(vector.shape + (1,) * (leaf.ndim - 1))
+
+
+def count_clients(updates: Any) -> int:
+  """Returns the size of the leading axis that all leaves share, or raises."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(updates)
+  if not leaves:
+    raise ValueError('updates must have at least one array. Found none.')
+  num_clients = None
+  for path, leaf in leaves:
+    name = f'updates{jax.tree_util.keystr(path)}'
+    if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+      raise TypeError(
+        f'{name} must be made of floating-point numbers. Found the dtype '
+        f'{jnp.result_type(leaf)}.'
+      )
+    shape = jnp.shape(leaf)
+    if not shape:
+      raise ValueError(f'{name} must have a client axis. Found a scalar.')
+    if num_clients is None:
+      num_clients = shape[0]
+    if shape[0] != num_clients:
+      raise ValueError(
+        f'{name} must have as many clients as the other arrays, '
+        f'{num_clients}. Found the shape {shape}.'
+      )
+  return num_clients
+
+
+def known_number(value: Scalar) -> Optional[float]:
+  """Returns the number, or None where it is a tracer."""
+  if not isinstance(value, (jax.Array, np.ndarray)):
+    return value
+  try:
+    return float(value)
+  except jax.errors.ConcretizationTypeError:
+    return None
+
+
+def check_clip_norm(clip_norm: Scalar) -> None:
+  """Raises unless S is positive, where it is known."""
+  number = known_number(clip_norm)
+  if number is not None and number != math.inf:
+    _validate.positive(clip_norm=number)

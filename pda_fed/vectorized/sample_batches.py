@@ -1,0 +1,121 @@
+"""What steps of sample-level training read: examples, and batches of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+import jax
+import numpy as np
+from pda_fed import privacy
+
+# A batch is padded to its mean and this many standard deviations: larger ones
+# are so rare that the program for them is compiled when they come.
+_ROOM_STDDEVS = 4.5
+_ROOM_MULTIPLE = 8
+
+
+class ExampleArrays(NamedTuple):
+  """Examples on the device.
+
+  Example: see `SampleTrainer`.
+
+  Attributes:
+    inputs: [examples, ...], as they are stored.
+    targets: [examples, ...].
+  """
+
+  inputs: jax.Array
+  targets: jax.Array
+
+  def take(self, rows: jax.Array) -> 'ExampleArrays':
+    """Returns some examples."""
+    return ExampleArrays(self.inputs[rows], self.targets[rows])
+
+
+class TrainingArrays(NamedTuple):
+  """What steps read.
+
+  Example: see `SampleTrainer`.
+
+  Attributes:
+    private: Private examples.
+    public: Public ones; None for DP-SGD.
+  """
+
+  private: ExampleArrays
+  public: Optional[ExampleArrays] = None
+
+
+class StepInputs(NamedTuple):
+  """A step's batches, or with one more leading axis those of several steps.
+
+  Example: see `SampleTrainer`.
+
+  Attributes:
+    round_num: The step.
+    rows: Of private examples, [room].
+    present: Which rows are examples; the others are padding.
+    learning_rate: Of SGD.
+    public_rows: Of public examples, [public batch]; None for DP-SGD.
+    alpha: The weight of the private gradient; None for DP-SGD.
+  """
+
+  round_num: np.ndarray
+  rows: np.ndarray
+  present: np.ndarray
+  learning_rate: np.ndarray
+  public_rows: Optional[np.ndarray] = None
+  alpha: Optional[np.ndarray] = None
+
+
+def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:
+  """Returns how many rows a batch is padded to.
+
+  Args:
+    expected_batch: The mean of a batch's size.
+    largest: The size of the largest batch that must fit: no example of a batch
+      may be left out.
+    multiple: Of microbatches; the room is a multiple of it.
+  """
+  usual = expected_batch + _ROOM_STDDEVS * expected_batch**0.5
+  unit = np.lcm(multiple, _ROOM_MULTIPLE) if multiple > 1 else _ROOM_MULTIPLE
+  return int(-(-max(usual, largest) // unit) * unit)
+
+
+def draw_batches(
+  plan: privacy.PrivacyPlan,
+  rounds: Sequence[int],
+  seed: int,
+  microbatch_size: Optional[int] = None,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draws the batches of some rounds, padded to one size.
+
+  Example:
+
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=1000, expected_cohort=10, rounds=3, delta=1e-4,
+    ...   noise_multiplier=1.0, clip_norm=1.0, unit='example',
+    ... )
+    >>> rows, present = draw_batches(plan, range(3), seed=0)
+    >>> sizes = [len(plan.cohort(t, seed=0)) for t in range(3)]
+    >>> present.sum(axis=1).tolist() == sizes
+    True
+
+  Args:
+    plan: Draws them, whatever size they have.
+    rounds: Numbers of rounds.
+    seed: Of the sampling.
+    microbatch_size: See `SampleLevelSettings`.
+
+  Returns:
+    Rows, int32 [rounds, room], and which of them are examples.
+  """
+  cohorts = [plan.cohort(t, seed) for t in rounds]
+  room = batch_room(
+    plan.expected_cohort, max(map(len, cohorts)), microbatch_size or 1
+  )
+  rows = np.zeros((len(cohorts), room), np.int32)
+  present = np.zeros(rows.shape, bool)
+  for i, cohort in enumerate(cohorts):
+    rows[i, : len(cohort)] = cohort
+    present[i, : len(cohort)] = True
+  return rows, present
