@@ -36,6 +36,12 @@ _WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper or both.')
 _ROUNDS = flags.DEFINE_integer(
   'rounds', 5, 'Measured rounds of each.', lower_bound=1
 )
+_CONCURRENT_CLIENTS = flags.DEFINE_integer(
+  'max_concurrent_computation_calls',
+  None,
+  "Clients that TFF's worker simulates at a time; by default the runtime's.",
+  lower_bound=1,
+)
 _PFL = flags.DEFINE_bool(
   'pfl', False, 'Measure pfl-research too; installs it into build/pfl-venv.'
 )
@@ -188,7 +194,9 @@ def main() -> None:
   unknown = set(_WORK.value) - set(_WORKS)
   if unknown:
     raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
-  with runtime.local_workers():
+  with runtime.local_workers(
+    max_concurrent_computation_calls=_CONCURRENT_CLIENTS.value
+  ):
     for name in _WORK.value:
       work = _WORKS[name]
       with _peer(work) as peer:
