@@ -1,8 +1,11 @@
 """Remote workers on this machine, and what happens to them."""
 
+import atexit
 import contextlib
 import functools
+import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -11,6 +14,7 @@ from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import schedules
+import pytest
 import tensorflow_federated as tff
 
 from tests.learning import linear_model
@@ -19,17 +23,27 @@ ROOT = pathlib.Path(__file__).parents[2]
 HOST = 'localhost'
 
 
+def _remove(folder: str, owner_pid: int) -> None:
+  if os.getpid() == owner_pid:  # A test forks, and its child ends as we do.
+    shutil.rmtree(folder)
+
+
 @functools.cache
-def _certificates(authority: str) -> tempfile.TemporaryDirectory:
+def _certificates(authority: str) -> pathlib.Path:
   """Certificates of an authority of that name; gone when the tests are."""
-  folder = tempfile.TemporaryDirectory()
-  command = ['sh', 'deploy/make_certificates.sh', folder.name, HOST]
+  del authority  # Another name, another authority.
+  if shutil.which('openssl') is None:
+    pytest.skip('openssl is not installed')
+  # Not where tempfile points in a test: other tests use them too.
+  folder = tempfile.mkdtemp(prefix='pda-', dir='/tmp')
+  atexit.register(_remove, folder, os.getpid())
+  command = ['sh', 'deploy/make_certificates.sh', folder, HOST]
   subprocess.run(command, cwd=ROOT, check=True)
-  return folder
+  return pathlib.Path(folder)
 
 
 def tls_files(name: str, authority: str = 'ours') -> runtime.TlsFiles:
-  folder = pathlib.Path(_certificates(authority).name)
+  folder = _certificates(authority)
   return runtime.TlsFiles(
     cert=str(folder / f'{name}.crt'),
     key=str(folder / f'{name}.key'),
