@@ -24,7 +24,7 @@ class _LocalSeat:
     self.worker = worker
     self.name = worker.target
     self._factory = executors.WorkerExecutorFactory(
-      worker, grpc.insecure_channel(worker.target, executors.CHANNEL_OPTIONS)
+      worker, grpc.insecure_channel(worker.target, worker_lib.CHANNEL_OPTIONS)
     )
     self.context = executors.WorkerContext(self._factory)
 

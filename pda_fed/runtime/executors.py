@@ -18,11 +18,6 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
 
-# An unlimited message: a cohort's data and models travel in one.
-CHANNEL_OPTIONS = (
-  ('grpc.max_receive_message_length', -1),
-  ('grpc.max_send_message_length', -1),
-)
 # Executors kept, one for each number of clients met.
 _EXECUTOR_CACHE_SIZE = 10
 _END_SECONDS = 5.0

@@ -44,10 +44,6 @@ _MAX_CALLS = 64
 # Seconds after which what a silent coordinator has left is removed.
 _LEASE_SECONDS = 600.0
 _STOP_SECONDS = 2.0
-_OPTIONS = (
-  ('grpc.max_receive_message_length', -1),
-  ('grpc.max_send_message_length', -1),
-)
 
 
 def versions() -> dict[str, Any]:
@@ -110,7 +106,9 @@ class _Relay(grpc.GenericRpcHandler):
 
   def __init__(self, worker: worker_lib.LocalWorker):
     self._worker = worker
-    self._channel = grpc.insecure_channel(worker.target, _OPTIONS)
+    self._channel = grpc.insecure_channel(
+      worker.target, worker_lib.CHANNEL_OPTIONS
+    )
     self._health = json.dumps(
       {'versions': versions(), 'instance': uuid.uuid4().hex}
     ).encode()
@@ -220,7 +218,7 @@ class WorkerServer:
       futures.ThreadPoolExecutor(_MAX_CALLS),
       handlers=[self._relay],
       # Else a second server on the port would take a share of the calls.
-      options=(*_OPTIONS, ('grpc.so_reuseport', 0)),
+      options=(*worker_lib.CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)),
     )
     try:
       self.address = self._listen(address, tls)

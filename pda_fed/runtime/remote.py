@@ -18,10 +18,11 @@ from pda_fed.runtime import errors
 from pda_fed.runtime import executors
 from pda_fed.runtime import relay
 from pda_fed.runtime import sharing
+from pda_fed.runtime import worker as worker_lib
 import tensorflow_federated as tff
 
 # A worker's address is meant as it stands, whatever proxy the web goes through.
-_OPTIONS = (*executors.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
+_OPTIONS = (*worker_lib.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
 _RETRY_SECONDS = 0.5
 # Between signs of life, however patient we are: a worker removes what belongs
 # to a coordinator of which it hears nothing.

@@ -25,6 +25,11 @@ from pda_fed import _validate
 from pda_fed import workers
 from pda_fed.runtime import errors
 
+# An unlimited message: a cohort's data and models travel in one.
+CHANNEL_OPTIONS = (
+  ('grpc.max_receive_message_length', -1),
+  ('grpc.max_send_message_length', -1),
+)
 _SUPERVISOR = pathlib.Path(__file__).with_name('supervisor.py')
 _LOG_TAIL_LINES = 5
 _STOP_SECONDS = 5.0
