@@ -17,12 +17,8 @@ import pytest
 
 from tests.docs import pages
 
-# Pages on which nothing runs: each of their commands measures, for long.
-_MEASUREMENTS = {
-  'bench/README.md': 'benchmarks, minutes each; some need a GPU',
-  'docs/benchmarks.md': 'benchmarks, minutes each; some need a GPU',
-  'docs/reproduction.md': 'the experiments of the paper, minutes to hours each',
-}
+# What a page says where each of its commands measures, for long.
+_WHOLE_PAGE = re.compile(r'<!-- nothing on this page is run: (.+?) -->')
 _BLOCKS = [b for page in pages.MARKDOWN for b in pages.blocks(page)]
 _SHELL = [b for b in _BLOCKS if b.language == 'shell']
 _PYTHON = [b for b in _BLOCKS if b.language == 'python']
@@ -34,7 +30,8 @@ _PROGRAM = re.compile(r'(?:.*/)?python3?$')
 
 
 def _reason(block):
-  return block.reason or _MEASUREMENTS.get(block.page)
+  found = _WHOLE_PAGE.search((pages.ROOT / block.page).read_text())
+  return block.reason or (found and found[1])
 
 
 def _of_binary(words):
