@@ -196,6 +196,23 @@ def output_size(layer: Convolution, size: int) -> int:
   return -(-room // layer.stride)
 
 
+def pad_images(layer: Convolution, x: jax.Array) -> jax.Array:
+  """Returns images with the zeros around them that a convolution sees.
+
+  Args:
+    layer: The convolution.
+    x: [batch, height, width, channels].
+  """
+  if layer.padding == 'VALID':
+    return x
+  margins = []
+  for size in x.shape[1:3]:
+    seen = (output_size(layer, size) - 1) * layer.stride + layer.size
+    missing = max(seen - size, 0)
+    margins.append((missing // 2, missing - missing // 2))
+  return jnp.pad(x, ((0, 0), *margins, (0, 0)))
+
+
 def patches(layer: Convolution, x: jax.Array) -> jax.Array:
   """Returns what each output pixel of a convolution sees.
 
@@ -207,27 +224,30 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
     [batch, pixels, size * size * channels], in the order of the kernel's axes.
   """
   size, stride = layer.size, layer.stride
-  out = [output_size(layer, n) for n in x.shape[1:3]]
-  if layer.padding == 'SAME':
-    pads = [
-      max((o - 1) * stride + size - n, 0)
-      for o, n in zip(out, x.shape[1:3], strict=True)
-    ]
-    x = jnp.pad(
-      x, ((0, 0), *((pad // 2, pad - pad // 2) for pad in pads), (0, 0))
-    )
-  # Shifted slices: an operation for patches is a convolution, and slow.
+  rows, columns = (output_size(layer, n) for n in x.shape[1:3])
+  x = pad_images(layer, x)
+  batch, _, width, channels = x.shape
+  # An operation for patches is a convolution, and slow.
+  if jax.default_backend() != 'cpu':
+    first = stride * (np.arange(rows)[:, None] * width + np.arange(columns))
+    shifts = np.arange(size)[:, None] * width + np.arange(size)
+    seen = first.reshape(-1, 1) + shifts.reshape(1, -1)
+    pixels = x.reshape(batch, -1, channels)
+    taken = jnp.take(pixels, seen, axis=1, mode='clip')
+    return taken.reshape(batch, rows * columns, -1)
+  # XLA's gather for CPUs is several times slower than shifted slices, which are
+  # half as fast as a gather on GPUs.
   shifted = [
     x[
       :,
-      row : row + (out[0] - 1) * stride + 1 : stride,
-      column : column + (out[1] - 1) * stride + 1 : stride,
+      row : row + (rows - 1) * stride + 1 : stride,
+      column : column + (columns - 1) * stride + 1 : stride,
     ]
     for row in range(size)
     for column in range(size)
   ]
   stacked = jnp.stack(shifted, axis=3)
-  return stacked.reshape(x.shape[0], out[0] * out[1], -1)
+  return stacked.reshape(batch, rows * columns, -1)
 
 
 def max_pool(x: jax.Array, size: int, stride: int) -> jax.Array:

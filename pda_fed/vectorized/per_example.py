@@ -23,204 +23,129 @@ that it gave, in float32 at full precision: the bound on an example's part of
 the sum holds for what is summed.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import clipping
+from pda_fed.vectorized import layer_sums
 
 _Arrays = tuple[jax.Array, ...]
 
-
-class _LayerSums(NamedTuple):
-  """What a layer adds to the clipping.
-
-  Attributes:
-    squared_norms: Of the examples' gradients by the layer's arrays.
-    weighted_sum: Of weights and of which examples count, the weighted sum of
-      gradients by each array.
-  """
-
-  squared_norms: jax.Array
-  weighted_sum: Callable[[jax.Array, jax.Array], _Arrays]
+# With fewer channels, a GPU makes patches faster than it shifts images.
+_LEAST_CHANNELS = 8
 
 
-def _product(a, b, contract, batch=((), ())) -> jax.Array:
-  """A product in float32; GPUs would round its factors to TF32 by default."""
-  return jax.lax.dot_general(
-    a,
-    b,
-    (contract, batch),
-    precision=jax.lax.Precision.HIGHEST,
-    preferred_element_type=jnp.float32,
-  )
-
-
-def _gram(x: jax.Array) -> jax.Array:
-  """Inner products of positions, [batch, positions, positions]."""
-  return _product(x, x, ((2,), (2,)), ((0,), (0,)))
-
-
-def _square_sum(x: jax.Array) -> jax.Array:
-  """Of each example."""
-  return jnp.square(x.astype(jnp.float32)).sum(axis=tuple(range(1, x.ndim)))
-
-
-def _keep(counts: jax.Array, x: jax.Array) -> jax.Array:
-  """What does not count becomes 0, even NaN."""
-  return jnp.where(counts.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0)
-
-
-def _weigh(weights: jax.Array, counts: jax.Array, x: jax.Array) -> jax.Array:
-  """Weights examples in float32; what does not count is 0, even NaN."""
-  shape = (-1,) + (1,) * (x.ndim - 1)
-  return _keep(counts, weights.reshape(shape) * x.astype(jnp.float32))
-
-
-def _is_ghost_cheaper(positions: int, inputs: int, outputs: int) -> bool:
-  """Whether Gram matrices need fewer products than gradients."""
-  return positions * (inputs + outputs) < inputs * outputs
-
-
-def _split(x: jax.Array) -> jax.Array:
-  """Writes float32 numbers as sums of three bfloat16 ones, side by side.
-
-  A product of bfloat16 numbers is exact in float32, and on a GPU many times as
-  fast as one of float32 numbers.
-
-  Args:
-    x: [..., features].
-
-  Returns:
-    [..., 3 * features].
-  """
-  parts = []
-  for _ in range(3):
-    # XLA leaves out a cast to bfloat16 and back, but never this.
-    part = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
-    parts.append(part.astype(jnp.bfloat16))
-    x = x - part
-  return jnp.concatenate(parts, axis=-1)
-
-
-def _weighted_product(weighted: jax.Array, other: jax.Array) -> jax.Array:
-  """Sums outer products over examples and positions, to float32's precision.
-
-  Args:
-    weighted: [batch, positions, a], in float32.
-    other: [batch, positions, b], in the dtype of the backward pass.
-
-  Returns:
-    [a, b].
-  """
-  over = (0, 1), (0, 1)
-  if other.dtype != jnp.bfloat16:
-    return _product(weighted, other, over)
-  parts = _product(_split(weighted), other, over)
-  return parts.reshape(3, weighted.shape[-1], -1).sum(axis=0)
-
-
-def _with_ones(x: jax.Array) -> jax.Array:
-  """Adds the bias's input, 1, and zeros up to a width that GPUs like."""
-  width = x.shape[-1]
-  padded = -(-(width + 1) // 8) * 8
-  ones = jnp.zeros((padded - width,), x.dtype).at[0].set(1)
-  return jnp.concatenate(
-    [x, jnp.broadcast_to(ones, (*x.shape[:-1], padded - width))], axis=-1
-  )
-
-
-def _ghost_sums(x: jax.Array, delta: jax.Array) -> _LayerSums:
-  """From Gram matrices; the 1 is the bias, whose input is 1."""
-  squared_norms = ((_gram(x) + 1) * _gram(delta)).sum(axis=(1, 2))
-
-  def weighted_sum(weights, counts):
-    # Weights go to the narrower factor: weighing is a pass over it in float32.
-    inputs = x.shape[-1]
-    if inputs < delta.shape[-1]:
-      weighted = _weigh(weights, counts, _with_ones(x))
-      kernels = _weighted_product(weighted, _keep(counts, delta))
-      return kernels[:inputs], kernels[inputs]
-    weighted = _weigh(weights, counts, delta)
-    kernel = _weighted_product(weighted, _keep(counts, x)).T
-    return kernel, weighted.sum(axis=(0, 1))
-
-  return _LayerSums(squared_norms, weighted_sum)
-
-
-def _direct_sums(x: jax.Array, delta: jax.Array) -> _LayerSums:
-  """From gradients of single examples."""
-  kernels = _product(x, delta, ((1,), (1,)), ((0,), (0,)))
-  biases = delta.astype(jnp.float32).sum(axis=1)
-
-  def weighted_sum(weights, counts):
-    return tuple(
-      _weigh(weights, counts, gradients).sum(axis=0)
-      for gradients in (kernels, biases)
-    )
-
-  return _LayerSums(_square_sum(kernels) + _square_sum(biases), weighted_sum)
-
-
-def _product_sums(x: jax.Array, delta: jax.Array) -> _LayerSums:
-  """Of a kernel and a bias, by what is cheaper.
-
-  Args:
-    x: [batch, positions, inputs].
-    delta: [batch, positions, outputs].
-  """
-  _, positions, inputs = x.shape
-  if _is_ghost_cheaper(positions, inputs, delta.shape[-1]):
-    return _ghost_sums(x, delta)
-  return _direct_sums(x, delta)
-
-
-def _dense(layer, shapes, x, delta) -> _LayerSums:
+def _dense(layer, shapes, x, delta) -> layer_sums.LayerSums:
   del layer, shapes
   if x.ndim == 2:
     x, delta = x[:, None], delta[:, None]
-  return _product_sums(x, delta)
+  return layer_sums.product_sums(x, delta)
 
 
-def _convolution(layer, shapes, x, delta) -> _LayerSums:
-  if x.ndim == 4:  # Else it is the patches.
-    x = jax_layers.patches(layer, x)
-  delta = delta.reshape(len(delta), -1, delta.shape[-1])
-  sums = _product_sums(x, delta)
+def _shifted_products(
+  layer: jax_layers.Convolution, x: jax.Array, delta: jax.Array
+) -> jax.Array:
+  """Gradients by a kernel of stride 1, without patches.
 
-  def weighted_sum(weights, counts):
-    kernel, bias = sums.weighted_sum(weights, counts)
-    return kernel.reshape(shapes[0]), bias
+  Columns are shifted in what went in and rows in the deltas, which together is
+  fewer numbers to write and read than patches: of 3 x 3 pixels, three times
+  both instead of nine times the input.
 
-  return _LayerSums(sums.squared_norms, weighted_sum)
+  Args:
+    layer: The convolution.
+    x: [batch, height, width, channels].
+    delta: [batch, rows, columns, outputs].
+
+  Returns:
+    [batch, column of the kernel * channels, row of the kernel * outputs].
+  """
+  x = jax_layers.pad_images(layer, x)
+  batch, height = x.shape[:2]
+  columns, outputs = delta.shape[2:]
+  shifts = np.arange(layer.size)
+  seen = np.arange(columns)[:, None] + shifts
+  x = jnp.take(x, seen, axis=2, mode='clip')
+  # Row h of an image meets the deltas of output row h - shift; there is a zero
+  # where the output has no such row.
+  margin = layer.size - 1
+  delta = jnp.pad(delta, ((0, 0), (margin, margin), (0, 0), (0, 0)))
+  seen_by = np.arange(height)[:, None] + margin - shifts
+  delta = jnp.take(delta, seen_by, axis=1, mode='clip').transpose(0, 1, 3, 2, 4)
+  positions = height * columns
+  return layer_sums.products(
+    x.reshape(batch, positions, -1),
+    delta.reshape(batch, positions, layer.size * outputs),
+  )
 
 
-def _lstm(layer, shapes, x, delta) -> _LayerSums:
+def _image_convolution(layer, shape, x, delta) -> layer_sums.LayerSums:
+  """Of images; `_convolution` is of patches, too."""
+  # Here, before patches repeat each pixel; the norm tells what was dropped.
+  finite = jnp.isfinite(x).all(axis=(1, 2, 3))
+  x = layer_sums.keep(finite, x)
+  size, _, channels, outputs = shape
+  pixels = delta.reshape(len(delta), -1, outputs)
+  if layer_sums.is_ghost_cheaper(
+    pixels.shape[1], size * size * channels, outputs
+  ):
+    sums = layer_sums.ghost_sums(
+      jax_layers.patches(layer, x), pixels, is_finite=True
+    )
+    sums = layer_sums.reshape_kernel(sums, lambda kernel: kernel.reshape(shape))
+  elif layer.stride == 1 and channels >= _LEAST_CHANNELS:
+    kernels = _shifted_products(layer, x, delta)
+    split = size, channels, size, outputs
+    sums = layer_sums.reshape_kernel(
+      layer_sums.direct_sums(kernels, pixels),
+      lambda kernel: kernel.reshape(split).transpose(2, 0, 1, 3),
+    )
+  else:
+    kernels = layer_sums.products(jax_layers.patches(layer, x), pixels)
+    sums = layer_sums.direct_sums(kernels.reshape(-1, *shape), pixels)
+  return sums._replace(
+    squared_norms=jnp.where(finite, sums.squared_norms, jnp.nan)
+  )
+
+
+def _convolution(layer, shapes, x, delta) -> layer_sums.LayerSums:
+  if x.ndim == 4:
+    return _image_convolution(layer, shapes[0], x, delta)
+  # What went in is the patches.
+  sums = layer_sums.product_sums(
+    x, delta.reshape(len(delta), -1, delta.shape[-1])
+  )
+  return layer_sums.reshape_kernel(
+    sums, lambda kernel: kernel.reshape(shapes[0])
+  )
+
+
+def _lstm(layer, shapes, x, delta) -> layer_sums.LayerSums:
   del layer
-  sums = _product_sums(x, delta)
+  sums = layer_sums.product_sums(x, delta)
 
   def weighted_sum(weights, counts):
     kernels, bias = sums.weighted_sum(weights, counts)
     inputs = shapes[0][0]
     return kernels[:inputs], kernels[inputs:], bias
 
-  return _LayerSums(sums.squared_norms, weighted_sum)
+  return layer_sums.LayerSums(sums.squared_norms, weighted_sum)
 
 
-def _embedding(layer, shapes, tokens, delta) -> _LayerSums:
+def _embedding(layer, shapes, tokens, delta) -> layer_sums.LayerSums:
   del layer
   # Rows of one token add up, so that their inner products count.
   same = tokens[:, :, None] == tokens[:, None, :]
-  squared_norms = jnp.where(same, _gram(delta), 0).sum(axis=(1, 2))
+  squared_norms = jnp.where(same, layer_sums.gram(delta), 0).sum(axis=(1, 2))
 
   def weighted_sum(weights, counts):
     table = jnp.zeros(shapes[0], jnp.float32)
-    return (table.at[tokens].add(_weigh(weights, counts, delta)),)
+    return (table.at[tokens].add(layer_sums.weigh(weights, counts, delta)),)
 
-  return _LayerSums(squared_norms, weighted_sum)
+  return layer_sums.LayerSums(squared_norms, weighted_sum)
 
 
 _SUMS = {

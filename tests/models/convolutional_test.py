@@ -78,7 +78,10 @@ def test_images_that_are_too_small_are_refused():
 
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
 @pytest.mark.parametrize(('size', 'stride'), [(3, 1), (8, 2), (4, 2), (1, 1)])
-def test_patches_times_kernel_are_the_convolution(size, stride, padding):
+@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
+def test_patches_times_kernel_are_the_convolution(
+  size, stride, padding, backend, monkeypatch
+):
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(2, 11, 10, 3)), jnp.float32)
   kernel = jnp.asarray(rng.normal(size=(size, size, 3, 5)), jnp.float32)
@@ -90,6 +93,7 @@ def test_patches_times_kernel_are_the_convolution(size, stride, padding):
     padding,
     dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
   )
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
   found = jax_layers.patches(layer, x) @ kernel.reshape(-1, 5)
   np.testing.assert_allclose(
     found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4

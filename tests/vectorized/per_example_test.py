@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.vectorized import layer_sums
 from pda_fed.vectorized import per_example
 import pytest
 
@@ -67,6 +68,28 @@ def test_clipped_sum_is_that_of_a_loop(name):
   np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
 
 
+@pytest.mark.parametrize('name', small_models.IMAGES)
+def test_clipped_sum_of_images_as_on_a_gpu(name, monkeypatch):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  # What is not finite is dropped, wherever in the image it is.
+  spoiled = inputs.at[1, 5, 5, 1].set(jnp.inf).at[3].set(jnp.nan)
+  everyone = np.ones(5)
+  with monkeypatch.context() as patch:
+    patch.setattr(jax, 'default_backend', lambda: 'gpu')
+    sums, _ = jax.jit(
+      lambda images: per_example.clipped_sum(
+        model, params, images, targets, everyone, 1e-2
+      )
+    )(spoiled)
+  assert int(sums.num_non_finite) == 2
+  # The CPU's are compared with a loop above.
+  rest = np.array([1, 0, 1, 0, 1])
+  expected, _ = _clipped(model, params, inputs, targets, rest, 1e-2)
+  for found, array in zip(sums.total, expected.total, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
   ('name', 'dtype'),
   [
@@ -101,7 +124,7 @@ def test_products_of_bfloat16_deltas_are_as_good_as_those_of_float32():
   rng = np.random.default_rng(0)
   weighted = rng.normal(size=(6, 50, 9)).astype(np.float32)
   delta = jnp.asarray(rng.normal(size=(6, 50, 40)), jnp.bfloat16)
-  found = jax.jit(per_example._weighted_product)(weighted, delta)
+  found = jax.jit(layer_sums.weighted_product)(weighted, delta)
   expected = np.einsum(
     'bpi,bpo->io', weighted.astype(np.float64), np.asarray(delta, np.float64)
   )
@@ -139,6 +162,6 @@ def test_padding_may_hold_anything():
 
 def test_ghost_norms_where_they_are_cheaper():
   # CIFAR-10's last convolution and WikiText-2's logits; its first convolution.
-  assert per_example._is_ghost_cheaper(64, 1152, 128)
-  assert per_example._is_ghost_cheaper(35, 120, 8000)
-  assert not per_example._is_ghost_cheaper(1024, 27, 32)
+  assert layer_sums.is_ghost_cheaper(64, 1152, 128)
+  assert layer_sums.is_ghost_cheaper(35, 120, 8000)
+  assert not layer_sums.is_ghost_cheaper(1024, 27, 32)

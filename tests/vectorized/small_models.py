@@ -51,13 +51,23 @@ def create(name):
     'strided': lambda: _images(
       (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),)
     ),
+    # With and without padding, of enough channels for shifted products.
+    'stacked': lambda: _images(
+      (
+        conv(filters=8, size=3),
+        conv(filters=8, size=3, padding='VALID'),
+        conv(filters=2, size=3),
+      ),
+      (),
+    ),
     # Eight steps against 5 x 8 weights: gradients; 44 x 96: ghost norms.
     'small_text': lambda: _text(embedding_size=3, lstm_size=2, num_layers=1),
     'text': lambda: _text(embedding_size=20, lstm_size=24),
   }[name]()
 
 
-NAMES = ('wide', 'narrow', 'pooled', 'strided', 'small_text', 'text')
+IMAGES = ('wide', 'narrow', 'pooled', 'strided', 'stacked')
+NAMES = (*IMAGES, 'small_text', 'text')
 
 
 def params_of(model, seed=0):

@@ -1,0 +1,185 @@
+"""Norms and weighted sums of gradients of single examples, layer by layer.
+
+The gradient of an example by a kernel is G = X' D; see `per_example`. Whatever
+the dtype of the backward pass that gave X and D, norms and sums are in float32
+at full precision.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+_Arrays = tuple[jax.Array, ...]
+
+
+class LayerSums(NamedTuple):
+  """What a layer adds to the clipping.
+
+  Attributes:
+    squared_norms: Of the examples' gradients by the layer's arrays.
+    weighted_sum: Of weights and of which examples count, the weighted sum of
+      gradients by each array.
+  """
+
+  squared_norms: jax.Array
+  weighted_sum: Callable[[jax.Array, jax.Array], _Arrays]
+
+
+def _product(a, b, contract, batch=((), ())) -> jax.Array:
+  """A product in float32; GPUs would round its factors to TF32 by default."""
+  return jax.lax.dot_general(
+    a,
+    b,
+    (contract, batch),
+    precision=jax.lax.Precision.HIGHEST,
+    preferred_element_type=jnp.float32,
+  )
+
+
+def gram(x: jax.Array) -> jax.Array:
+  """Inner products of positions, [batch, positions, positions]."""
+  return _product(x, x, ((2,), (2,)), ((0,), (0,)))
+
+
+def _square_sum(x: jax.Array) -> jax.Array:
+  """Of each example."""
+  return jnp.square(x.astype(jnp.float32)).sum(axis=tuple(range(1, x.ndim)))
+
+
+def keep(counts: jax.Array, x: jax.Array) -> jax.Array:
+  """What does not count becomes 0, even NaN."""
+  return jnp.where(counts.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0)
+
+
+def weigh(weights: jax.Array, counts: jax.Array, x: jax.Array) -> jax.Array:
+  """Weights examples in float32; what does not count is 0, even NaN."""
+  shape = (-1,) + (1,) * (x.ndim - 1)
+  return keep(counts, weights.reshape(shape) * x.astype(jnp.float32))
+
+
+def is_ghost_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+  """Whether Gram matrices need fewer products than gradients."""
+  return positions * (inputs + outputs) < inputs * outputs
+
+
+def _split(x: jax.Array) -> jax.Array:
+  """Writes float32 numbers as sums of three bfloat16 ones, side by side.
+
+  A product of bfloat16 numbers is exact in float32, and on a GPU many times as
+  fast as one of float32 numbers.
+
+  Args:
+    x: [..., features].
+
+  Returns:
+    [..., 3 * features].
+  """
+  parts = []
+  for _ in range(3):
+    # XLA leaves out a cast to bfloat16 and back, but never this.
+    part = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+    parts.append(part.astype(jnp.bfloat16))
+    x = x - part
+  return jnp.concatenate(parts, axis=-1)
+
+
+def weighted_product(weighted: jax.Array, other: jax.Array) -> jax.Array:
+  """Sums outer products over examples and positions, to float32's precision.
+
+  Args:
+    weighted: [batch, positions, a], in float32.
+    other: [batch, positions, b], in the dtype of the backward pass.
+
+  Returns:
+    [a, b].
+  """
+  over = (0, 1), (0, 1)
+  if other.dtype != jnp.bfloat16:
+    return _product(weighted, other, over)
+  parts = _product(_split(weighted), other, over)
+  return parts.reshape(3, weighted.shape[-1], -1).sum(axis=0)
+
+
+def _with_ones(x: jax.Array) -> jax.Array:
+  """Adds the bias's input, 1, and zeros up to a width that GPUs like."""
+  width = x.shape[-1]
+  padded = -(-(width + 1) // 8) * 8
+  ones = jnp.zeros((padded - width,), x.dtype).at[0].set(1)
+  return jnp.concatenate(
+    [x, jnp.broadcast_to(ones, (*x.shape[:-1], padded - width))], axis=-1
+  )
+
+
+def ghost_sums(
+  x: jax.Array, delta: jax.Array, is_finite: bool = False
+) -> LayerSums:
+  """From Gram matrices; the 1 is the bias, whose input is 1.
+
+  Args:
+    x: [batch, positions, inputs].
+    delta: [batch, positions, outputs].
+    is_finite: Whether `x` is known to be finite.
+  """
+  squared_norms = ((gram(x) + 1) * gram(delta)).sum(axis=(1, 2))
+
+  def weighted_sum(weights, counts):
+    # Weights go to the narrower factor: weighing is a pass over it in float32.
+    inputs = x.shape[-1]
+    if inputs < delta.shape[-1]:
+      weighted = weigh(weights, counts, _with_ones(x))
+      kernels = weighted_product(weighted, keep(counts, delta))
+      return kernels[:inputs], kernels[inputs]
+    weighted = weigh(weights, counts, delta)
+    kept = x if is_finite else keep(counts, x)
+    kernel = weighted_product(weighted, kept).T
+    return kernel, weighted.sum(axis=(0, 1))
+
+  return LayerSums(squared_norms, weighted_sum)
+
+
+def products(x: jax.Array, delta: jax.Array) -> jax.Array:
+  """Sums outer products over the positions of each example."""
+  return _product(x, delta, ((1,), (1,)), ((0,), (0,)))
+
+
+def direct_sums(kernels: jax.Array, delta: jax.Array) -> LayerSums:
+  """From gradients of single examples.
+
+  Args:
+    kernels: The gradients by the kernel, [batch, ...].
+    delta: [batch, positions, outputs].
+  """
+  biases = delta.astype(jnp.float32).sum(axis=1)
+
+  def weighted_sum(weights, counts):
+    return tuple(
+      weigh(weights, counts, gradients).sum(axis=0)
+      for gradients in (kernels, biases)
+    )
+
+  return LayerSums(_square_sum(kernels) + _square_sum(biases), weighted_sum)
+
+
+def product_sums(x: jax.Array, delta: jax.Array) -> LayerSums:
+  """Of a kernel and a bias, by what is cheaper.
+
+  Args:
+    x: [batch, positions, inputs].
+    delta: [batch, positions, outputs].
+  """
+  _, positions, inputs = x.shape
+  if is_ghost_cheaper(positions, inputs, delta.shape[-1]):
+    return ghost_sums(x, delta)
+  return direct_sums(products(x, delta), delta)
+
+
+def reshape_kernel(sums: LayerSums, reshape) -> LayerSums:
+  """Brings a layer's first array into its shape, after the sum."""
+
+  def weighted_sum(weights, counts):
+    kernel, *others = sums.weighted_sum(weights, counts)
+    return (reshape(kernel), *others)
+
+  return LayerSums(sums.squared_norms, weighted_sum)
