@@ -3,11 +3,15 @@
     python -m scripts.compare --output_dir=out/comparison --seeds=3 -- \
         --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
 
+    python -m scripts.compare --output_dir=out/table \
+        --combine=out/cifar10,out/cifar10_private
+
 What stands after `--` goes to every run of the training binary, and
 --method_flags adds flags for one method. Runs that are finished are not run
 again, and those that were stopped are gone on with. It writes table.md,
 table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
-other file.
+other file. --combine puts finished comparisons into one table and one figure,
+as the paper's Table 2.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -19,6 +23,7 @@ import warnings
 
 from absl import flags
 from pda_fed import experiments
+from pda_fed.experiments import cells
 from pda_fed.experiments import comparison as comparison_lib
 from pda_fed.experiments import figures
 from pda_fed.experiments import files
@@ -39,6 +44,12 @@ _METHOD_FLAGS = flags.DEFINE_multi_string(
 )
 _METRICS = flags.DEFINE_list(
   'metrics', [], 'Of the final test; by default accuracy and perplexity.'
+)
+_COMBINE = flags.DEFINE_list(
+  'combine',
+  [],
+  'Folders of finished comparisons: nothing is run, and they become one table,'
+  ' table.md and table.tex, and one figure, cells.png and cells.svg.',
 )
 
 
@@ -100,8 +111,30 @@ def _write(comparison: comparison_lib.Comparison) -> None:
     files.write_atomically(folder / name, text.encode())
 
 
+def _combine(arguments: list[str]) -> None:
+  """Makes one table and figure of finished comparisons."""
+  if arguments:
+    raise ValueError(
+      f'--combine runs nothing: no flags may follow. Found {arguments}.'
+    )
+  folder = job_flags.output_dir()
+  found = [cells.load_cell(path, _METRICS.value) for path in _COMBINE.value]
+  folder.mkdir(parents=True, exist_ok=True)
+  files.write_atomically(folder / 'table.md', cells.as_markdown(found).encode())
+  files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
+  try:
+    figures.draw_cells(found, folder)
+  except ImportError as e:
+    warnings.warn(f'No figures: {e}.', stacklevel=1)
+  print(cells.as_text(found))
+  print(f'\nThe table and the figure: {folder.resolve()}')
+
+
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
+  if _COMBINE.value:
+    _combine(arguments)
+    return
   reserved = {'method': '--methods', 'seed': '--seeds'}
   reserved['output_dir'] = '--output_dir before --'
   job_flags.refuse(arguments, reserved)

@@ -216,7 +216,14 @@ def compare(
   return Comparison(by_method, metrics, scores, baseline)
 
 
-def _value(metric: str, score: Score, plus_minus: str) -> str:
+def format_score(metric: str, score: Score, plus_minus: str) -> str:
+  """Formats a mean, and the standard deviation of several seeds.
+
+  Args:
+    metric: Its name.
+    score: Its values.
+    plus_minus: What stands between the two.
+  """
   text = format_value(metric, score.mean)
   if score.std is not None:
     decimals = len(text.partition('.')[2])
@@ -248,7 +255,7 @@ def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
   for method, scores in comparison.scores.items():
     cells = [config_lib.METHODS[method].title]
     for metric, score in scores.items():
-      cells += [_value(metric, score, plus_minus), _change(score)]
+      cells += [format_score(metric, score, plus_minus), _change(score)]
     runs = comparison.runs[method]
     table.append([*cells, _epsilon(runs[0]), str(len(runs))])
   return table
@@ -273,13 +280,14 @@ def as_markdown(comparison: Comparison) -> str:
   return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines) + '\n'
 
 
+def escape_latex(text: str) -> str:
+  """Returns a table's text as LaTeX takes it."""
+  return text.replace('%', r'\%').replace('_', r'\_')
+
+
 def as_latex(comparison: Comparison) -> str:
   """Returns the table for LaTeX with the package booktabs."""
-
-  def escape(text: str) -> str:
-    return text.replace('%', r'\%').replace('_', r'\_')
-
-  titles = [escape(title_of(metric)) for metric in comparison.metrics]
+  titles = [escape_latex(title_of(metric)) for metric in comparison.metrics]
   lines = [
     rf'\begin{{tabular}}{{l{"l" * len(titles)}}}',
     r'\toprule',
@@ -287,9 +295,9 @@ def as_latex(comparison: Comparison) -> str:
     r'\midrule',
   ]
   for method, scores in comparison.scores.items():
-    cells = [escape(config_lib.METHODS[method].title)]
+    cells = [escape_latex(config_lib.METHODS[method].title)]
     for metric, score in scores.items():
-      value = _value(metric, score, r'$\pm$')
+      value = format_score(metric, score, r'$\pm$')
       cells.append(rf'\textbf{{{value}}}' if score.best else value)
     lines.append(' & '.join(cells) + r' \\')
   return '\n'.join([*lines, r'\bottomrule', r'\end{tabular}']) + '\n'

@@ -9,6 +9,7 @@ import re
 from typing import Any, Optional
 
 import numpy as np
+from pda_fed.experiments import cells as cells_lib
 from pda_fed.experiments import comparison as comparison_lib
 from pda_fed.experiments import config as config_lib
 
@@ -75,44 +76,98 @@ def _curves(
   return np.array(rounds), values.reshape(len(tables), len(rounds))
 
 
+def _is_tested(comparison: comparison_lib.Comparison, metric: str) -> bool:
+  """Whether all runs have a curve of the test, as the paper's figures show."""
+  return all(
+    any(row.get(f'test_{metric}') is not None for row in run.rows)
+    for runs in comparison.runs.values()
+    for run in runs
+  )
+
+
+def _plot(axes, plt, comparison, methods: Sequence[str], metric: str) -> None:
+  """Draws a metric of methods against rounds."""
+  scale = 100 if metric.startswith('accuracy') else 1
+  tested = _is_tested(comparison, metric)
+  for method in methods:
+    name = f'test_{metric}' if tested else metric
+    rounds, values = _curves(comparison.runs[method], name)
+    mean = scale * values.mean(0)
+    axes.plot(
+      rounds,
+      mean,
+      color=_COLOURS[method],
+      linestyle=_STYLES[method],
+      linewidth=2,
+      label=config_lib.METHODS[method].title,
+    )
+    if len(values) > 1:
+      std = scale * values.std(0, ddof=1)
+      axes.fill_between(
+        rounds, mean - std, mean + std, color=_COLOURS[method], alpha=0.2, lw=0
+      )
+  axes.set_xlabel('round')
+  part = 'test' if tested else 'validation'
+  axes.set_ylabel(f'{part} {comparison_lib.title_of(metric)}')
+  if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
+    axes.set_yscale('log')
+    axes.yaxis.set_major_locator(plt.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter('{x:g}')
+    axes.yaxis.set_minor_formatter('')
+  axes.grid(alpha=0.25, linewidth=0.6)
+
+
 def _draw(plt, comparison, methods: Sequence[str]):
   metrics = comparison.metrics
   figure, panels = plt.subplots(
     1, len(metrics), figsize=(4.4 * len(metrics), 3.1), squeeze=False
   )
   for axes, metric in zip(panels[0], metrics, strict=True):
-    scale = 100 if metric.startswith('accuracy') else 1
-    for method in methods:
-      rounds, values = _curves(comparison.runs[method], metric)
-      mean = scale * values.mean(0)
-      axes.plot(
-        rounds,
-        mean,
-        color=_COLOURS[method],
-        linestyle=_STYLES[method],
-        linewidth=2,
-        label=config_lib.METHODS[method].title,
-      )
-      if len(values) > 1:
-        std = scale * values.std(0, ddof=1)
-        axes.fill_between(
-          rounds,
-          mean - std,
-          mean + std,
-          color=_COLOURS[method],
-          alpha=0.2,
-          lw=0,
-        )
-    axes.set_xlabel('round')
-    axes.set_ylabel(f'validation {comparison_lib.title_of(metric)}')
-    if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
-      axes.set_yscale('log')
-      axes.yaxis.set_major_locator(plt.LogLocator(subs=(1, 2, 5)))
-      axes.yaxis.set_major_formatter('{x:g}')
-      axes.yaxis.set_minor_formatter('')
-    axes.grid(alpha=0.25, linewidth=0.6)
+    _plot(axes, plt, comparison, methods, metric)
   panels[0][0].legend()
   return figure
+
+
+def _focus(axes) -> None:
+  """Leaves out the beginning, where curves fall from far above the rest."""
+  ends = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 2]
+  if ends:
+    shown = np.concatenate([values[len(values) // 10 + 1 :] for values in ends])
+    margin = 0.08 * (shown.max() - shown.min() + 1e-9)
+    axes.set_ylim(shown.min() - margin, shown.max() + margin)
+
+
+def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
+  """Draws the curves of several comparisons: a column each, a row a metric.
+
+  Args:
+    cells: At least one.
+    folder: Where `cells.png` and `cells.svg` are written.
+  """
+  height = max(len(cell.comparison.metrics) for cell in cells)
+  for suffix in ('png', 'svg'):
+    with _style('#222222') as plt:
+      figure, panels = plt.subplots(
+        height,
+        len(cells),
+        figsize=(3.3 * len(cells), 2.6 * height),
+        squeeze=False,
+      )
+      for column, cell in enumerate(cells):
+        panels[0][column].set_title(
+          f'{cell.name}\nepsilon {cell.epsilon}', fontsize='medium'
+        )
+        comparison = cell.comparison
+        for row in range(height):
+          axes = panels[row][column]
+          if row >= len(comparison.metrics):
+            axes.set_axis_off()
+            continue
+          metric = comparison.metrics[row]
+          _plot(axes, plt, comparison, list(comparison.runs), metric)
+          _focus(axes)
+      panels[0][0].legend()
+      _save(figure, plt, pathlib.Path(folder) / f'cells.{suffix}')
 
 
 def _spans_decades(limits: tuple[float, float]) -> bool:
@@ -123,7 +178,9 @@ def _spans_decades(limits: tuple[float, float]) -> bool:
 def draw_comparison(
   comparison: comparison_lib.Comparison, folder: os.PathLike
 ) -> dict[tuple[str, ...], str]:
-  """Draws validation metrics against rounds, each method with the next.
+  """Draws metrics against rounds, each method with the next.
+
+  Of the test where runs have its curve, else of validation data.
 
   Args:
     comparison: Of runs with rows.

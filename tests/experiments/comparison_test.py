@@ -1,9 +1,7 @@
 """Tables, pages and grids, by hand-made runs."""
 
 import math
-import pathlib
 
-from pda_fed import privacy
 from pda_fed.experiments import comparison
 from pda_fed.experiments import errors
 from pda_fed.experiments import figures
@@ -11,55 +9,15 @@ from pda_fed.experiments import report
 from pda_fed.experiments import sweeping
 import pytest
 
-_PLAN = {
-  'population': 1000,
-  'expected_cohort': 10,
-  'rounds': 8,
-  'delta': 1e-4,
-  'noise_multiplier': 1.0,
-  'clip_norm': 1.0,
-}
-
-
-def _run(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
-  plan = {**_PLAN, **plan}
-  return comparison.Run(
-    pathlib.Path(f'{method}_{seed}'),
-    {
-      'settings': {
-        'plan': plan,
-        'method': method,
-        'seed': seed,
-        'alpha': {'K': 5} if method == 'pda' else None,
-        'rate': '<1>',
-      },
-      'libraries': {'numpy': '1'},
-      'noise': 'The noise follows from the seed.',
-      'caveats': ['Words & <tags>.'],
-    },
-    [
-      {'round': 0, 'accuracy': 0.0, 'perplexity': 100.0},
-      {'round': 8, 'accuracy': accuracy, 'perplexity': perplexity},
-    ],
-    {
-      'method': method,
-      'dataset': 'task',
-      'engine': 'fake',
-      'epsilon': epsilon,
-      'seed': seed,
-      'test': {'accuracy': accuracy, 'perplexity': perplexity, 'loss': 1.0},
-    },
-    privacy.PrivacyPlan(**plan),
-  )
-
+from tests.experiments import hand_made_runs
 
 _RUNS = [
-  _run('pda', 0, 0.22, 90.0),
-  _run('pda', 1, 0.24, 92.0),
-  _run('warm', 0, 0.20, 100.0),
-  _run('warm', 1, 0.20, 100.0),
-  _run('cold', 0, 0.10, 150.0),
-  _run('cold', 1, 0.12, 150.0),
+  hand_made_runs.create('pda', 0, 0.22, 90.0),
+  hand_made_runs.create('pda', 1, 0.24, 92.0),
+  hand_made_runs.create('warm', 0, 0.20, 100.0),
+  hand_made_runs.create('warm', 1, 0.20, 100.0),
+  hand_made_runs.create('cold', 0, 0.10, 150.0),
+  hand_made_runs.create('cold', 1, 0.12, 150.0),
 ]
 
 
@@ -97,15 +55,20 @@ def test_tables():
 
 
 def test_one_seed_has_no_deviation_and_one_method_no_change():
-  found = comparison.compare([_run('cold', 0, 0.1, 5.0)], ['loss'])
+  found = comparison.compare(
+    [hand_made_runs.create('cold', 0, 0.1, 5.0)], ['loss']
+  )
   score = found.scores['cold']['loss']
   assert (score.std, score.change, score.best) == (None, None, True)
   assert figures.pairs(['cold']) == [('cold',)]
 
 
 def test_epsilon_of_no_noise_and_of_no_accountant():
-  assert _run('cold', 0, 0.1, 5, None, noise_multiplier=0.0).epsilon == math.inf
-  unknown = _run('cold', 0, 0.1, 5.0, None)
+  assert (
+    hand_made_runs.create('cold', 0, 0.1, 5, None, noise_multiplier=0.0).epsilon
+    == math.inf
+  )
+  unknown = hand_made_runs.create('cold', 0, 0.1, 5.0, None)
   assert unknown.epsilon is None
   found = comparison.compare([unknown])
   assert found.epsilon is None
@@ -116,10 +79,10 @@ def test_epsilon_of_no_noise_and_of_no_accountant():
 def test_a_run_that_diverged_is_the_worst(tmp_path):
   # JSON has null for what is no number.
   runs = [
-    _run('cold', 0, 0.1, None),
-    _run('warm', 0, 0.1, 90.0),
-    _run('warm', 1, 0.1, None),
-    _run('pda', 0, 0.1, 100.0),
+    hand_made_runs.create('cold', 0, 0.1, None),
+    hand_made_runs.create('warm', 0, 0.1, 90.0),
+    hand_made_runs.create('warm', 1, 0.1, None),
+    hand_made_runs.create('pda', 0, 0.1, 100.0),
   ]
   found = comparison.compare(runs)
   scores = {m: s['perplexity'] for m, s in found.scores.items()}
@@ -136,8 +99,14 @@ def test_shared_noise_is_said():
     return report.build_page(comparison.compare(runs), {}, 'command')
 
   shared = 'Runs of one seed share their noise'
-  assert shared in page(_run('cold', 0, 0.1, 9.0), _run('warm', 0, 0.1, 9.0))
-  apart = page(_run('cold', 0, 0.1, 9.0), _run('cold', 1, 0.1, 9.0))
+  assert shared in page(
+    hand_made_runs.create('cold', 0, 0.1, 9.0),
+    hand_made_runs.create('warm', 0, 0.1, 9.0),
+  )
+  apart = page(
+    hand_made_runs.create('cold', 0, 0.1, 9.0),
+    hand_made_runs.create('cold', 1, 0.1, 9.0),
+  )
   assert shared not in apart
   assert 'costs as much as all of them' in apart
 

@@ -70,6 +70,26 @@ class TestCompare:
     for outside in ('src=', '<link', '@import', 'url(http'):
       assert outside not in page
 
+  def test_combines_comparisons(self, done, tmp_path):
+    folder, _, _ = done
+    result = _run(
+      'compare', f'--output_dir={tmp_path}', f'--combine={folder},{folder}'
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:3] == ['cell', 'epsilon', 'metric']
+    assert [line.split()[0] for line in lines[2:6]] == [folder.name] * 4
+    names = {'table.md', 'table.tex', 'cells.png', 'cells.svg'}
+    assert {p.name for p in tmp_path.iterdir()} == names
+    for arguments, error in (
+      ([f'--combine={tmp_path}'], 'must hold the finished runs'),
+      ([f'--combine={folder}', '--', '--rounds=4'], 'no flags may follow'),
+    ):
+      refused = _run('compare', f'--output_dir={tmp_path}', *arguments)
+      assert refused.returncode == 2
+      assert error in refused.stderr
+      assert 'Traceback' not in refused.stderr
+
   def test_again_runs_nothing_and_writes_the_same(self, done):
     folder, arguments, _ = done
     page = (folder / 'index.html').read_text()
