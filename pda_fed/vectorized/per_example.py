@@ -19,8 +19,8 @@ G itself where that is cheaper. The clipped sum is then one product for all
 examples.
 
 Whatever the dtype of the backward pass, norms and sums here are of the deltas
-that it gave, in float32 at full precision: the bound on an example's part of
-the sum holds for what is summed.
+that it gave, in float32 at full precision, and ghost norms are rounded up: the
+bound on an example's part of the sum holds for what is summed.
 """
 
 from typing import NamedTuple, Optional
@@ -84,8 +84,10 @@ def _shifted_products(
 
 def _image_convolution(layer, shape, x, delta) -> layer_sums.LayerSums:
   """Of images; `_convolution` is of patches, too."""
-  # Here, before patches repeat each pixel; the norm tells what was dropped.
-  finite = jnp.isfinite(x).all(axis=(1, 2, 3))
+  # Here, before patches repeat each pixel; the norm tells what was dropped. A
+  # comparison and not `isfinite`: XLA may compute this from numbers that are
+  # not yet rounded to bfloat16, where the largest ones become infinite.
+  finite = (jnp.abs(x) <= jnp.finfo(x.dtype).max).all(axis=(1, 2, 3))
   x = layer_sums.keep(finite, x)
   size, _, channels, outputs = shape
   pixels = delta.reshape(len(delta), -1, outputs)
@@ -139,7 +141,10 @@ def _embedding(layer, shapes, tokens, delta) -> layer_sums.LayerSums:
   del layer
   # Rows of one token add up, so that their inner products count.
   same = tokens[:, :, None] == tokens[:, None, :]
-  squared_norms = jnp.where(same, layer_sums.gram(delta), 0).sum(axis=(1, 2))
+  grams = layer_sums.gram(delta)
+  squared_norms = layer_sums.from_above(
+    jnp.where(same, grams, 0).sum(axis=(1, 2)), layer_sums.lengths_of(grams)
+  )
 
   def weighted_sum(weights, counts):
     table = jnp.zeros(shapes[0], jnp.float32)

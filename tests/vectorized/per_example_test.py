@@ -68,26 +68,94 @@ def test_clipped_sum_is_that_of_a_loop(name):
   np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
 
 
+@pytest.fixture(name='as_on_a_gpu')
+def fixture_as_on_a_gpu(monkeypatch):
+  """A compiled sum, by the program that a GPU would run."""
+
+  def create(model, params, targets, clip_norm, dtype):
+    monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+    return jax.jit(
+      lambda images, mask: per_example.clipped_sum(
+        model,
+        params,
+        images,
+        targets,
+        mask,
+        clip_norm,
+        compute_dtype=jnp.dtype(dtype),
+      )[0]
+    )
+
+  return create
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'tolerance'), [('float32', 1e-6), ('bfloat16', 2e-4)]
+)
 @pytest.mark.parametrize('name', small_models.IMAGES)
-def test_clipped_sum_of_images_as_on_a_gpu(name, monkeypatch):
+def test_clipped_sum_of_images_as_on_a_gpu(name, dtype, tolerance, as_on_a_gpu):
   model, inputs, targets = small_models.create(name)
   params = small_models.params_of(model)
+  rest = np.array([1, 0, 1, 0, 1])
+  # The CPU's are compared with a loop above.
+  expected, _ = _clipped(model, params, inputs, targets, rest, 1e-2)
+  compiled = as_on_a_gpu(model, params, targets, 1e-2, dtype)
   # What is not finite is dropped, wherever in the image it is.
   spoiled = inputs.at[1, 5, 5, 1].set(jnp.inf).at[3].set(jnp.nan)
-  everyone = np.ones(5)
-  with monkeypatch.context() as patch:
-    patch.setattr(jax, 'default_backend', lambda: 'gpu')
-    sums, _ = jax.jit(
-      lambda images: per_example.clipped_sum(
-        model, params, images, targets, everyone, 1e-2
-      )
-    )(spoiled)
+  sums = compiled(spoiled, np.ones(5))
   assert int(sums.num_non_finite) == 2
-  # The CPU's are compared with a loop above.
-  rest = np.array([1, 0, 1, 0, 1])
-  expected, _ = _clipped(model, params, inputs, targets, rest, 1e-2)
   for found, array in zip(sums.total, expected.total, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize('value', [np.nan, -np.inf, 3.4e38, 3.39e38, 1e30])
+@pytest.mark.parametrize('name', ['wide', 'stacked'])
+def test_no_image_moves_a_gpus_sum_by_more_than_the_clip(
+  name, value, as_on_a_gpu
+):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  compiled = as_on_a_gpu(model, params, targets, 1e-2, 'bfloat16')
+  spoiled = inputs.at[1, 2, 3, 1].set(value)
+  # 3.4e38 is finite, but not in bfloat16.
+  with_it = compiled(spoiled, np.ones(5)).total
+  without = compiled(spoiled, np.array([1, 0, 1, 1, 1])).total
+  difference = [a - b for a, b in zip(with_it, without, strict=True)]
+  assert _norm(difference) <= 1e-2 * (1 + 1e-4)
+  # Padding has no part at all.
+  clean = compiled(inputs, np.array([1, 0, 1, 1, 1])).total
+  for found, array in zip(without, clean, strict=True):
     np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('size', [1e3, 1e4, 1e5, 1e6])
+def test_ghost_norms_that_cancel_are_not_too_small(size):
+  # Inputs that hardly differ between positions, and deltas whose sum is 0: the
+  # gradient is a tiny part of what is added up.
+  rng = np.random.default_rng(0)
+  x = 1 + 1e-3 * rng.normal(size=(20, 64, 300))
+  delta = rng.normal(size=(20, 64, 40))
+  delta -= delta.mean(axis=1, keepdims=True)
+  scale = np.linalg.norm(x, axis=(1, 2)) * np.linalg.norm(delta, axis=(1, 2))
+  delta *= size / scale[:, None, None]
+  x, delta = x.astype(np.float32), delta.astype(np.float32)
+  kernels = np.einsum('bpi,bpo->bio', x.astype('f8'), delta.astype('f8'))
+  biases = delta.sum(axis=1, dtype='f8')
+  true = np.square(kernels).sum(axis=(1, 2)) + np.square(biases).sum(axis=1)
+  sums = layer_sums.ghost_sums(jnp.asarray(x), jnp.asarray(delta))
+  # A norm below the clip, 1, must not be found for one above it.
+  assert (np.asarray(sums.squared_norms) >= np.minimum(true, 1)).all()
+
+
+def test_ghost_norms_are_hardly_rounded_up():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(4, 35, 30)).astype(np.float32)
+  delta = rng.normal(size=(4, 35, 40)).astype(np.float32)
+  kernels = np.einsum('bpi,bpo->bio', x, delta, dtype='f8')
+  biases = delta.sum(axis=1, dtype='f8')
+  true = np.square(kernels).sum(axis=(1, 2)) + np.square(biases).sum(axis=1)
+  sums = layer_sums.ghost_sums(jnp.asarray(x), jnp.asarray(delta))
+  np.testing.assert_allclose(sums.squared_norms, true, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
