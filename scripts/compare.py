@@ -17,6 +17,7 @@ as the paper's Table 2.
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
+import pathlib
 import shlex
 import sys
 import warnings
@@ -47,10 +48,14 @@ _METRICS = flags.DEFINE_list(
 )
 _COMBINE = flags.DEFINE_list(
   'combine',
-  [],
+  None,
   'Folders of finished comparisons: nothing is run, and they become one table,'
-  ' table.md and table.tex, and one figure, cells.png and cells.svg.',
+  ' table.md and table.tex, and one figure, cells.png and cells.svg. --metrics'
+  ' chooses what they show.',
 )
+# What has a meaning for runs alone.
+_OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
+_OF_RUNS += ('print_runs', 'seeds')
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
@@ -111,28 +116,42 @@ def _write(comparison: comparison_lib.Comparison) -> None:
     files.write_atomically(folder / name, text.encode())
 
 
+def _check_combine(arguments: list[str], folder: pathlib.Path) -> None:
+  """Raises if --combine comes with what is for runs."""
+  given = [f'--{name}' for name in _OF_RUNS if flags.FLAGS[name].present]
+  if given or arguments:
+    raise ValueError(
+      '--combine runs nothing: it takes --output_dir and --metrics alone, and'
+      f' commas between folders. Found {" ".join([*given, *arguments])}.'
+    )
+  if folder.exists() and not folder.is_dir():
+    raise ValueError(f'output_dir must be a folder. Found the file {folder}.')
+  if (folder / 'runs').exists():
+    raise ValueError(
+      f'output_dir must be a folder of its own. Found {folder}, whose tables'
+      ' are those of its runs.'
+    )
+
+
 def _combine(arguments: list[str]) -> None:
   """Makes one table and figure of finished comparisons."""
-  if arguments:
-    raise ValueError(
-      f'--combine runs nothing: no flags may follow. Found {arguments}.'
-    )
   folder = job_flags.output_dir()
-  found = [cells.load_cell(path, _METRICS.value) for path in _COMBINE.value]
+  _check_combine(arguments, folder)
+  found = cells.load_cells(_COMBINE.value, _METRICS.value)
   folder.mkdir(parents=True, exist_ok=True)
   files.write_atomically(folder / 'table.md', cells.as_markdown(found).encode())
   files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
+  print(cells.as_text(found))
   try:
     figures.draw_cells(found, folder)
   except ImportError as e:
     warnings.warn(f'No figures: {e}.', stacklevel=1)
-  print(cells.as_text(found))
   print(f'\nThe table and the figure: {folder.resolve()}')
 
 
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
-  if _COMBINE.value:
+  if _COMBINE.value is not None:
     _combine(arguments)
     return
   reserved = {'method': '--methods', 'seed': '--seeds'}

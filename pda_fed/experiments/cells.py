@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 from typing import Optional
+import warnings
 
 from pda_fed import privacy
 from pda_fed import tables
@@ -43,14 +44,19 @@ def load_cell(
   """Reads what `scripts/compare` has made.
 
   Args:
-    folder: Its --output_dir; runs that are not finished are left out.
+    folder: Its --output_dir; runs that are not finished are left out, with a
+      warning.
     metrics: See `comparison.compare`.
 
   Raises:
-    OutputError: If it has no finished run.
+    OutputError: If it has no finished run, or one is damaged.
     ValueError: If a metric is not known.
   """
   folder = pathlib.Path(folder)
+  if not folder.is_dir():
+    raise errors.OutputError(
+      f'{folder} must be the folder of a comparison. Found none there.'
+    )
   paths = sorted(p.parent for p in folder.glob(f'runs/*/{outputs.CONFIG}'))
   runs = [
     comparison_lib.load_run(path)
@@ -61,7 +67,52 @@ def load_cell(
     raise errors.OutputError(
       f'{folder} must hold the finished runs of a comparison. Found none.'
     )
-  return Cell(folder.resolve().name, comparison_lib.compare(runs, metrics))
+  if len(runs) < len(paths):
+    warnings.warn(
+      f'{folder}: {len(paths) - len(runs)} of {len(paths)} runs are not'
+      ' finished, and left out.',
+      stacklevel=2,
+    )
+  try:
+    compared = comparison_lib.compare(runs, metrics)
+  except ValueError as e:
+    raise ValueError(f'{folder}: {e}') from e
+  return Cell(folder.resolve().name, compared)
+
+
+def load_cells(
+  folders: Sequence[os.PathLike], metrics: Optional[Sequence[str]] = None
+) -> list[Cell]:
+  """Reads several comparisons.
+
+  Args:
+    folders: See `load_cell`; a cell has the name of its folder, or the whole
+      path where two folders have one name.
+    metrics: See `comparison.compare`.
+
+  Raises:
+    OutputError: See `load_cell`.
+    ValueError: If there is none, one is named twice, or a metric is not known.
+  """
+  if not all(map(os.fspath, folders)) or not folders:
+    raise ValueError(
+      'combine must be folders of comparisons, with a comma between them. Found'
+      f' {",".join(map(os.fspath, folders))!r}.'
+    )
+  places = [pathlib.Path(folder).resolve() for folder in folders]
+  for place in places:
+    if places.count(place) > 1:
+      raise ValueError(
+        f'combine must name each folder once. Found {place} more than once.'
+      )
+  cells = [load_cell(folder, metrics) for folder in folders]
+  names = [cell.name for cell in cells]
+  return [
+    cell
+    if names.count(cell.name) == 1
+    else dataclasses.replace(cell, name=str(folder))
+    for cell, folder in zip(cells, folders, strict=True)
+  ]
 
 
 def methods_of(cells: Sequence[Cell]) -> list[str]:
@@ -80,7 +131,7 @@ def header(cells: Sequence[Cell]) -> list[str]:
 
 
 def rows(
-  cells: Sequence[Cell], plus_minus: str = '±', best: str = '{}'
+  cells: Sequence[Cell], plus_minus: str = '±', best: str = '{}', escape=str
 ) -> list[list[str]]:
   """Returns the table's rows.
 
@@ -88,12 +139,14 @@ def rows(
     cells: The cells.
     plus_minus: Between mean and standard deviation.
     best: A pattern for the best mean of a row.
+    escape: Applied to the names of cells and metrics.
   """
   table = []
   for cell in cells:
     scores = cell.comparison.scores
     for metric in cell.comparison.metrics:
-      row = [cell.name, cell.epsilon, comparison_lib.title_of(metric)]
+      title = comparison_lib.title_of(metric)
+      row = [escape(cell.name), cell.epsilon, escape(title)]
       for method in methods_of(cells):
         if method not in scores:
           row.append('')
@@ -105,6 +158,10 @@ def rows(
   return table
 
 
+def _alignment(cells: Sequence[Cell]) -> str:
+  return 'lrl' + 'r' * len(methods_of(cells))
+
+
 def as_text(cells: Sequence[Cell]) -> str:
   """Returns the table for a terminal."""
   return tables.format_table(header(cells), rows(cells))
@@ -112,33 +169,12 @@ def as_text(cells: Sequence[Cell]) -> str:
 
 def as_markdown(cells: Sequence[Cell]) -> str:
   """Returns the table in Markdown, the best means in bold."""
-  names = header(cells)
-  lines = [
-    names,
-    ['---', '---:', '---', *['---:'] * (len(names) - 3)],
-    *rows(cells, best='**{}**'),
-  ]
-  return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines) + '\n'
+  bold = rows(cells, best='**{}**')
+  return tables.format_markdown(header(cells), bold, _alignment(cells))
 
 
 def as_latex(cells: Sequence[Cell]) -> str:
   """Returns the table for LaTeX with the package booktabs."""
-  body = [header(cells), *rows(cells, r'$\pm$', r'\textbf{{{}}}')]
-  lines = [
-    ' & '.join(map(comparison_lib.escape_latex, row)) + r' \\' for row in body
-  ]
-  columns = 'lrl' + 'r' * (len(body[0]) - 3)
-  return (
-    '\n'.join(
-      [
-        rf'\begin{{tabular}}{{{columns}}}',
-        r'\toprule',
-        lines[0],
-        r'\midrule',
-        *lines[1:],
-        r'\bottomrule',
-        r'\end{tabular}',
-      ]
-    )
-    + '\n'
-  )
+  bold = rows(cells, r'$\pm$', r'\textbf{{{}}}', tables.escape_latex)
+  names = [tables.escape_latex(name) for name in header(cells)]
+  return tables.format_latex(names, bold, _alignment(cells))

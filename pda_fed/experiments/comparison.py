@@ -64,6 +64,23 @@ def load_run(path: os.PathLike) -> Run:
   return Run(folder.path, *folder.read_finished(), folder.read_plan())
 
 
+def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
+  """Returns the rounds in which all runs have a value.
+
+  Args:
+    runs: At least one.
+    column: Of metrics.csv.
+  """
+  return sorted(
+    set.intersection(
+      *(
+        {row['round'] for row in run.rows if row.get(column) is not None}
+        for run in runs
+      )
+    )
+  )
+
+
 def is_better(metric: str, a: float, b: float) -> bool:
   """Returns whether a value of a metric is better than another."""
   if math.isnan(a) or math.isnan(b):  # A run that diverged.
@@ -151,6 +168,20 @@ class Comparison:
     """The largest epsilon of a run; None if one is not known."""
     found = [run.epsilon for runs in self.runs.values() for run in runs]
     return None if None in found else max(found)
+
+  def curve_part(self, metric: str) -> str:
+    """Returns 'test' or 'validation': of which a figure shows the curves.
+
+    The paper's figures are of the test, which runs have on demand.
+
+    Args:
+      metric: Its name.
+    """
+    tested = all(
+      len(shared_rounds(runs, f'test_{metric}')) > 1
+      for runs in self.runs.values()
+    )
+    return 'test' if tested else 'validation'
 
 
 def _tested(run: Run, metric: str) -> float:
@@ -268,36 +299,23 @@ def as_text(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
   """Returns the table in Markdown, the best means in bold."""
-  lines = [
-    header(comparison),
-    ['---', *['---:'] * (len(header(comparison)) - 1)],
-  ]
-  for method, cells in zip(comparison.scores, rows(comparison), strict=True):
-    for i, score in enumerate(comparison.scores[method].values()):
+  names, lines = header(comparison), rows(comparison)
+  for scores, cells in zip(comparison.scores.values(), lines, strict=True):
+    for i, score in enumerate(scores.values()):
       if score.best:
         cells[1 + 2 * i] = f'**{cells[1 + 2 * i]}**'
-    lines.append(cells)
-  return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines) + '\n'
-
-
-def escape_latex(text: str) -> str:
-  """Returns a table's text as LaTeX takes it."""
-  return text.replace('%', r'\%').replace('_', r'\_')
+  return tables.format_markdown(names, lines, 'l' + 'r' * (len(names) - 1))
 
 
 def as_latex(comparison: Comparison) -> str:
   """Returns the table for LaTeX with the package booktabs."""
-  titles = [escape_latex(title_of(metric)) for metric in comparison.metrics]
-  lines = [
-    rf'\begin{{tabular}}{{l{"l" * len(titles)}}}',
-    r'\toprule',
-    ' & '.join(['Algorithm', *titles]) + r' \\',
-    r'\midrule',
-  ]
+  titles = [tables.escape_latex(title_of(m)) for m in comparison.metrics]
+  lines = []
   for method, scores in comparison.scores.items():
-    cells = [escape_latex(config_lib.METHODS[method].title)]
+    cells = [tables.escape_latex(config_lib.METHODS[method].title)]
     for metric, score in scores.items():
       value = format_score(metric, score, r'$\pm$')
       cells.append(rf'\textbf{{{value}}}' if score.best else value)
-    lines.append(' & '.join(cells) + r' \\')
-  return '\n'.join([*lines, r'\bottomrule', r'\end{tabular}']) + '\n'
+    lines.append(cells)
+  names = ['Algorithm', *titles]
+  return tables.format_latex(names, lines, 'l' * len(names))

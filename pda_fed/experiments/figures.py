@@ -64,50 +64,48 @@ def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _curves(
-  runs: Sequence[comparison_lib.Run], metric: str
+  runs: Sequence[comparison_lib.Run], column: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """The rounds that all runs have evaluated, and a row of values a run."""
-  tables = [
-    {r['round']: r[metric] for r in run.rows if r.get(metric) is not None}
-    for run in runs
-  ]
-  rounds = sorted(set.intersection(*map(set, tables)))
-  values = np.array([[table[r] for r in rounds] for table in tables])
+  rounds = comparison_lib.shared_rounds(runs, column)
+  tables = [{row['round']: row.get(column) for row in r.rows} for r in runs]
+  values = np.array([[table[r] for r in rounds] for table in tables], float)
   return np.array(rounds), values.reshape(len(tables), len(rounds))
 
 
-def _is_tested(comparison: comparison_lib.Comparison, metric: str) -> bool:
-  """Whether all runs have a curve of the test, as the paper's figures show."""
-  return all(
-    any(row.get(f'test_{metric}') is not None for row in run.rows)
-    for runs in comparison.runs.values()
-    for run in runs
-  )
+def _plot(
+  axes, plt, comparison, methods: Sequence[str], metric: str, focus=False
+) -> None:
+  """Draws a metric of methods against rounds.
 
-
-def _plot(axes, plt, comparison, methods: Sequence[str], metric: str) -> None:
-  """Draws a metric of methods against rounds."""
+  Args:
+    axes: Where.
+    plt: Matplotlib's.
+    comparison: Has the curves.
+    methods: Some of its methods.
+    metric: One of its metrics.
+    focus: Whether to leave out the first rounds, far from all others.
+  """
   scale = 100 if metric.startswith('accuracy') else 1
-  tested = _is_tested(comparison, metric)
+  part = comparison.curve_part(metric)
+  later = []
   for method in methods:
-    name = f'test_{metric}' if tested else metric
-    rounds, values = _curves(comparison.runs[method], name)
+    column = f'test_{metric}' if part == 'test' else metric
+    rounds, values = _curves(comparison.runs[method], column)
     mean = scale * values.mean(0)
-    axes.plot(
-      rounds,
-      mean,
-      color=_COLOURS[method],
-      linestyle=_STYLES[method],
-      linewidth=2,
-      label=config_lib.METHODS[method].title,
-    )
+    std = np.zeros_like(mean)
+    style = {'color': _COLOURS[method], 'linestyle': _STYLES[method]}
+    title = config_lib.METHODS[method].title
+    axes.plot(rounds, mean, linewidth=2, label=title, **style)
     if len(values) > 1:
       std = scale * values.std(0, ddof=1)
-      axes.fill_between(
-        rounds, mean - std, mean + std, color=_COLOURS[method], alpha=0.2, lw=0
-      )
+      band = mean - std, mean + std
+      axes.fill_between(rounds, *band, color=style['color'], alpha=0.2, lw=0)
+    first = len(rounds) // 10 + 1
+    later += [(mean - std)[first:], (mean + std)[first:]]
+  if focus:
+    _focus(axes, np.concatenate(later))
   axes.set_xlabel('round')
-  part = 'test' if tested else 'validation'
   axes.set_ylabel(f'{part} {comparison_lib.title_of(metric)}')
   if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
     axes.set_yscale('log')
@@ -115,6 +113,17 @@ def _plot(axes, plt, comparison, methods: Sequence[str], metric: str) -> None:
     axes.yaxis.set_major_formatter('{x:g}')
     axes.yaxis.set_minor_formatter('')
   axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _focus(axes, values: np.ndarray) -> None:
+  """Shows the range of some values; those of a run that diverged are none."""
+  values = values[np.isfinite(values)]
+  if values.size:
+    low, high = values.min(), values.max()
+    margin = 0.08 * (high - low) or 1e-9
+    # What is positive stays so: its axis may become logarithmic.
+    bottom = low / 2 if low - margin <= 0 < low else low - margin
+    axes.set_ylim(bottom, high + margin)
 
 
 def _draw(plt, comparison, methods: Sequence[str]):
@@ -128,15 +137,6 @@ def _draw(plt, comparison, methods: Sequence[str]):
   return figure
 
 
-def _focus(axes) -> None:
-  """Leaves out the beginning, where curves fall from far above the rest."""
-  ends = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 2]
-  if ends:
-    shown = np.concatenate([values[len(values) // 10 + 1 :] for values in ends])
-    margin = 0.08 * (shown.max() - shown.min() + 1e-9)
-    axes.set_ylim(shown.min() - margin, shown.max() + margin)
-
-
 def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
   """Draws the curves of several comparisons: a column each, a row a metric.
 
@@ -145,34 +145,33 @@ def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
     folder: Where `cells.png` and `cells.svg` are written.
   """
   height = max(len(cell.comparison.metrics) for cell in cells)
-  for suffix in ('png', 'svg'):
-    with _style('#222222') as plt:
-      figure, panels = plt.subplots(
-        height,
-        len(cells),
-        figsize=(3.3 * len(cells), 2.6 * height),
-        squeeze=False,
+  size = 3.3 * len(cells), 2.6 * height
+  with _style('#222222') as plt:
+    figure, panels = plt.subplots(
+      height, len(cells), figsize=size, squeeze=False
+    )
+    titles = {}
+    for cell, column in zip(cells, panels.T, strict=True):
+      comparison = cell.comparison
+      column[0].set_title(
+        f'{cell.name}\nepsilon {cell.epsilon}',
+        fontsize='medium',
+        parse_math=False,
       )
-      for column, cell in enumerate(cells):
-        panels[0][column].set_title(
-          f'{cell.name}\nepsilon {cell.epsilon}', fontsize='medium'
-        )
-        comparison = cell.comparison
-        for row in range(height):
-          axes = panels[row][column]
-          if row >= len(comparison.metrics):
-            axes.set_axis_off()
-            continue
-          metric = comparison.metrics[row]
-          _plot(axes, plt, comparison, list(comparison.runs), metric)
-          _focus(axes)
-      panels[0][0].legend()
+      for axes, metric in zip(column, comparison.metrics, strict=False):
+        _plot(axes, plt, comparison, list(comparison.runs), metric, focus=True)
+        titles |= {line.get_label(): line for line in axes.lines}
+      for axes in column[len(comparison.metrics) :]:
+        axes.set_axis_off()
+    panels[0][0].legend(titles.values(), titles.keys())
+    for suffix in ('png', 'svg'):
       _save(figure, plt, pathlib.Path(folder) / f'cells.{suffix}')
 
 
 def _spans_decades(limits: tuple[float, float]) -> bool:
   low, high = limits
-  return low <= 0 or high / low > 8
+  # Perplexities are at least 1: an axis that ends there shows nothing.
+  return high > 1 and (low <= 0 or high / low > 8)
 
 
 def draw_comparison(

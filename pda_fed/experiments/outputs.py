@@ -140,10 +140,12 @@ def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
     ValueError: If it is none.
   """
   try:
-    header, *lines = csv.reader(io.StringIO(text))
+    found = list(csv.reader(io.StringIO(text)))
   except csv.Error as e:
     raise ValueError(f'must be CSV: {e}') from e
-  return records.parse_rows(header, lines)
+  if not found:
+    raise ValueError('must have a header. Found nothing.')
+  return records.parse_rows(found[0], found[1:])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,11 +85,15 @@ def _figures(
   if len(some) > 1:
     shade = f' Mean of {len(some)} seeds; the shade is a standard deviation.'
   parts = []
+  # The same for all metrics, but for runs of one that has no test curve.
+  data = ' and '.join(
+    sorted({comparison.curve_part(metric) for metric in comparison.metrics})
+  )
   for methods, svg in figures.items():
     names = _capitalized(' and '.join(_title(m) for m in methods))
     parts.append(
       f'<figure>{svg}<figcaption>{_escape(names)} on'
-      f' validation data, round by round.{shade}</figcaption></figure>'
+      f' {data} data, round by round.{shade}</figcaption></figure>'
     )
   return ''.join(parts)
 

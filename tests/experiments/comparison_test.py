@@ -94,6 +94,19 @@ def test_a_run_that_diverged_is_the_worst(tmp_path):
   report.build_page(found, drawn, 'command')
 
 
+@pytest.mark.parametrize('part', ['validation', 'test'])
+def test_page_says_what_its_curves_are_of(tmp_path, part):
+  run = hand_made_runs.create('pda', 0, 0.1, 9.0)
+  if part == 'test':
+    for row in run.rows:
+      row.update({'test_accuracy': 0.1, 'test_perplexity': 9.0})
+  found = comparison.compare([run])
+  drawn = figures.draw_comparison(found, tmp_path)
+  page = report.build_page(found, drawn, 'command')
+  assert f'on {part} data, round by round' in page
+  assert f'>{part} accuracy (%)<' in page
+
+
 def test_shared_noise_is_said():
   def page(*runs):
     return report.build_page(comparison.compare(runs), {}, 'command')

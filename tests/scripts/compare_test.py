@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,23 +73,42 @@ class TestCompare:
 
   def test_combines_comparisons(self, done, tmp_path):
     folder, _, _ = done
+    other = tmp_path / folder.name
+    shutil.copytree(folder, other)
+    (other / 'runs/pda_1/result.json').unlink()
+    output = tmp_path / 'table'
     result = _run(
-      'compare', f'--output_dir={tmp_path}', f'--combine={folder},{folder}'
+      'compare', f'--output_dir={output}', f'--combine={folder},{other}'
     )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].split()[:3] == ['cell', 'epsilon', 'metric']
-    assert [line.split()[0] for line in lines[2:6]] == [folder.name] * 4
+    # Folders of one name are told apart.
+    cells = [str(folder)] * 2 + [str(other)] * 2
+    assert [line.split()[0] for line in lines[2:6]] == cells
+    assert '1 of 6 runs are not finished' in result.stderr
     names = {'table.md', 'table.tex', 'cells.png', 'cells.svg'}
-    assert {p.name for p in tmp_path.iterdir()} == names
-    for arguments, error in (
-      ([f'--combine={tmp_path}'], 'must hold the finished runs'),
-      ([f'--combine={folder}', '--', '--rounds=4'], 'no flags may follow'),
-    ):
-      refused = _run('compare', f'--output_dir={tmp_path}', *arguments)
-      assert refused.returncode == 2
-      assert error in refused.stderr
-      assert 'Traceback' not in refused.stderr
+    assert {p.name for p in output.iterdir()} == names
+
+  @pytest.mark.parametrize(
+    ('arguments', 'error'),
+    [
+      (['--combine='], 'must be folders of comparisons'),
+      (['--combine=X', '--', '--rounds=4'], 'Found --rounds=4'),
+      (['--combine=X', '--seeds=2'], 'Found --seeds'),
+      (['--combine=X', '--metrics=speed'], 'X: metrics must be among'),
+      (['--combine=X', '--output_dir=X'], 'must be a folder of its own'),
+      (['--combine=X', '--output_dir=README.md'], 'Found the file'),
+    ],
+  )
+  def test_combines_nothing_else(self, done, tmp_path, arguments, error):
+    folder, _, _ = done
+    here = [a.replace('=X', f'={folder}') for a in arguments]
+    result = _run('compare', f'--output_dir={tmp_path}', *here)
+    assert result.returncode == 2
+    assert error.replace('X:', f'{folder}:') in result.stderr
+    assert 'Traceback' not in result.stderr
+    assert not list(tmp_path.iterdir())
 
   def test_again_runs_nothing_and_writes_the_same(self, done):
     folder, arguments, _ = done
