@@ -14,10 +14,8 @@ the checkpoints, and both files are written from these.
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import csv
 import dataclasses
 import importlib.metadata
-import io
 import json
 import os
 import pathlib
@@ -56,20 +54,6 @@ _LIBRARIES = (
   'tensorflow-federated',
   'tensorflow-privacy',
 )
-# Columns that come first, and in this order.
-_FIRST_COLUMNS = (
-  'round',
-  'epsilon',
-  'alpha',
-  'train_loss',
-  'loss',
-  'accuracy',
-  'accuracy_with_oov',
-  'perplexity',
-  'seconds',
-  'clients',
-  'non_finite_clients',
-)
 
 
 def library_versions() -> dict[str, str]:
@@ -105,47 +89,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
       shown = ['none' if v is missing else repr(v) for v in (before, after)]
       lines.append(f'{name}: {shown[0]} -> {shown[1]}')
   return lines
-
-
-def _show(name: str, value: Optional[float]) -> str:
-  if value is None:
-    return ''
-  if name == 'epsilon':
-    return privacy.round_up(value, 6)
-  if isinstance(value, int):
-    return str(value)
-  return f'{value:.9g}'  # A float32 is not changed by it.
-
-
-def format_csv(rows: Sequence[dict[str, Any]]) -> str:
-  """Returns rows as CSV; what a row has not is an empty cell."""
-  names = {name: None for row in rows for name in row}
-  first = [n for n in _FIRST_COLUMNS if n in names or n in ('round', 'epsilon')]
-  columns = [*first, *(n for n in names if n not in first)]
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator='\n')
-  writer.writerow(columns)
-  for row in rows:
-    writer.writerow([_show(n, row.get(n)) for n in columns])
-  return text.getvalue()
-
-
-def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
-  """Returns the rows that `format_csv` wrote, empty cells as None.
-
-  Args:
-    text: The content of a metrics.csv.
-
-  Raises:
-    ValueError: If it is none.
-  """
-  try:
-    found = list(csv.reader(io.StringIO(text)))
-  except csv.Error as e:
-    raise ValueError(f'must be CSV: {e}') from e
-  if not found:
-    raise ValueError('must have a header. Found nothing.')
-  return records.parse_rows(found[0], found[1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,7 +321,7 @@ class RunFolder:
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
     """Writes metrics.csv anew."""
-    content = format_csv(rows).encode()
+    content = records.format_csv(rows).encode()
     files.write_atomically(self.path / _METRICS, content)
 
   def read_metrics(self) -> list[dict[str, Optional[float]]]:
@@ -389,7 +332,7 @@ class RunFolder:
     """
     path = self.path / _METRICS
     with self._naming(_METRICS):
-      return parse_csv(path.read_text('utf-8')) if path.exists() else []
+      return records.parse_csv(path.read_text('utf-8')) if path.exists() else []
 
   def write_result(self, result: dict[str, Any]) -> None:
     """Writes result.json: the run has ended."""

@@ -1,4 +1,4 @@
-"""What the files of a run must hold, checked where they are read.
+"""What the files of a run hold, checked where they are read.
 
 Users look into these files, programs write them, disks damage them: whoever
 reads a value from one may count on its kind. Each function raises ValueError
@@ -6,10 +6,28 @@ that names the field; `outputs` adds the file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
 import math
 from typing import Any, Optional
 
+from pda_fed import privacy
 from pda_fed.experiments import config as config_lib
+
+# Columns that come first, and in this order.
+_FIRST_COLUMNS = (
+  'round',
+  'epsilon',
+  'alpha',
+  'train_loss',
+  'loss',
+  'accuracy',
+  'accuracy_with_oov',
+  'perplexity',
+  'seconds',
+  'clients',
+  'non_finite_clients',
+)
 
 
 def _is_number(value: Any) -> bool:
@@ -120,7 +138,7 @@ def check_stopped(mark: Any) -> None:
   _check(mark, {'round': _is_integer})
 
 
-def parse_rows(
+def _parse_rows(
   header: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> list[dict[str, Optional[float]]]:
   """Returns the rows of a metrics.csv.
@@ -157,3 +175,44 @@ def parse_rows(
       raise ValueError(f'must have rising rounds; they do not on line {number}')
     rows.append(row)
   return rows
+
+
+def _show(name: str, value: Optional[float]) -> str:
+  if value is None:
+    return ''
+  if name == 'epsilon':
+    return privacy.round_up(value, 6)
+  if isinstance(value, int):
+    return str(value)
+  return f'{value:.9g}'  # A float32 is not changed by it.
+
+
+def format_csv(rows: Sequence[dict[str, Any]]) -> str:
+  """Returns rows as CSV; what a row has not is an empty cell."""
+  names = {name: None for row in rows for name in row}
+  first = [n for n in _FIRST_COLUMNS if n in names or n in ('round', 'epsilon')]
+  columns = [*first, *(n for n in names if n not in first)]
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator='\n')
+  writer.writerow(columns)
+  for row in rows:
+    writer.writerow([_show(n, row.get(n)) for n in columns])
+  return text.getvalue()
+
+
+def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
+  """Returns the rows that `format_csv` wrote, empty cells as None.
+
+  Args:
+    text: The content of a metrics.csv.
+
+  Raises:
+    ValueError: If it is none.
+  """
+  try:
+    found = list(csv.reader(io.StringIO(text)))
+  except csv.Error as e:
+    raise ValueError(f'must be CSV: {e}') from e
+  if not found:
+    raise ValueError('must have a header. Found nothing.')
+  return _parse_rows(found[0], found[1:])

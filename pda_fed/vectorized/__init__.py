@@ -27,9 +27,9 @@ from pda_fed.vectorized.sample_batches import draw_batches
 from pda_fed.vectorized.sample_batches import ExampleArrays
 from pda_fed.vectorized.sample_batches import StepInputs
 from pda_fed.vectorized.sample_batches import TrainingArrays
-from pda_fed.vectorized.sample_level import SampleLevelSettings
 from pda_fed.vectorized.sample_level import SampleState
 from pda_fed.vectorized.sample_level import SampleTrainer
+from pda_fed.vectorized.sample_settings import SampleLevelSettings
 
 __all__ = [
   'ClientChunks',

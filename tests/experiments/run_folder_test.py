@@ -7,7 +7,7 @@ import signal
 
 from pda_fed import errors as base_errors
 from pda_fed import experiments
-from pda_fed.experiments import outputs
+from pda_fed.experiments import records
 import pytest
 
 from tests import fake_engine
@@ -194,7 +194,7 @@ def test_a_secret_that_outlived_its_run_is_removed(tmp_path):
 
 def test_columns_have_one_order():
   rows = [{'round': 1, 'alpha': 1.0, 'cosine': 0.1}, {'round': 2, 'clients': 1}]
-  text = outputs.format_csv(rows)
+  text = records.format_csv(rows)
   assert text.splitlines()[0] == 'round,epsilon,alpha,clients,cosine'
 
 

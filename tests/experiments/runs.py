@@ -1,7 +1,7 @@
 """Runs of the fake engine, for tests of the loop."""
 
 from pda_fed import experiments
-from pda_fed.experiments import outputs
+from pda_fed.experiments import records
 
 from tests import fake_engine
 
@@ -14,7 +14,7 @@ def train(folder, config=None, **options):
 
 def rows(folder):
   """The rows without time, which no seed repeats."""
-  found = outputs.parse_csv((folder / 'metrics.csv').read_text())
+  found = records.parse_csv((folder / 'metrics.csv').read_text())
   for row in found:
     del row['seconds']
   return found

@@ -20,6 +20,7 @@ from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.experiments import central_config
 from pda_fed.experiments import outputs
+from pda_fed.experiments import records
 from pda_fed.models import convolutional
 from pda_fed.models import language
 import pytest
@@ -192,7 +193,7 @@ _ROWS = st.lists(
 @hypothesis.given(_ROWS)
 def test_rows_are_the_same_after_their_file(rows):
   rows = [{'round': i, **row} for i, row in enumerate(rows)]
-  found = outputs.parse_csv(outputs.format_csv(rows))
+  found = records.parse_csv(records.format_csv(rows))
   for row, other in zip(rows, found, strict=True):
     for name, value in row.items():
       if value is not None and value == value:  # NaN is not.
