@@ -48,13 +48,13 @@ def draw(points: Sequence, folder: pathlib.Path) -> list[pathlib.Path]:
           )
       if name == 'workers':
         axes.set_xticks(sorted({p.x for p in points if p.axis == name}))
-        axes.set_ylim(bottom=0)
       else:
         axes.set_xscale('log')
-      if name == 'memory':
-        axes.set_ylim(bottom=0)
-      elif name != 'workers':
+      if name == 'cohort':
         axes.set_yscale('log')
+      else:
+        # What should not change is seen against 0.
+        axes.set_ylim(bottom=0)
       axes.set_xlabel(x_title)
       axes.set_ylabel(y_title)
       axes.grid(alpha=0.3, which='both')
