@@ -11,7 +11,6 @@ import pathlib
 from typing import Optional
 import warnings
 
-from pda_fed import privacy
 from pda_fed import tables
 from pda_fed.experiments import comparison as comparison_lib
 from pda_fed.experiments import config as config_lib
@@ -33,9 +32,8 @@ class Cell:
 
   @property
   def epsilon(self) -> str:
-    """The largest epsilon of its runs, rounded up; '?' if it is not known."""
-    epsilon = self.comparison.epsilon
-    return '?' if epsilon is None else privacy.round_up(epsilon)
+    """The largest epsilon of its runs, as a table shows it."""
+    return comparison_lib.format_epsilon(self.comparison.epsilon)
 
 
 def load_cell(

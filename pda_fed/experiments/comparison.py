@@ -267,8 +267,9 @@ def _change(score: Score) -> str:
   return '' if score.change is None else f'{score.change:+.1%}'
 
 
-def _epsilon(run: Run) -> str:
-  return '?' if run.epsilon is None else privacy.round_up(run.epsilon)
+def format_epsilon(epsilon: Optional[float]) -> str:
+  """Formats epsilon, rounded up; '?' where it was not computed."""
+  return '?' if epsilon is None else privacy.round_up(epsilon)
 
 
 def header(comparison: Comparison) -> list[str]:
@@ -288,7 +289,7 @@ def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
     for metric, score in scores.items():
       cells += [format_score(metric, score, plus_minus), _change(score)]
     runs = comparison.runs[method]
-    table.append([*cells, _epsilon(runs[0]), str(len(runs))])
+    table.append([*cells, format_epsilon(runs[0].epsilon), str(len(runs))])
   return table
 
 

@@ -99,6 +99,13 @@ def test_figure_of_runs_that_diverge_or_were_not_evaluated(tmp_path, last):
   assert name in _drawn(found, tmp_path)
 
 
+def test_figure_of_runs_that_were_never_evaluated(tmp_path):
+  found = [_cell('x', ('pda', 0, 0.2, 90.0), metrics=('perplexity',))]
+  (run,) = found[0].comparison.runs['pda']
+  run.rows[:] = [{'round': 0, 'perplexity': None}]
+  assert 'epsilon 1.235' in _drawn(found, tmp_path)
+
+
 def test_a_curve_of_one_test_is_none():
   (run,) = _cell('x', ('pda', 0, 0.2, 90.0)).comparison.runs['pda']
   run.rows[-1]['test_accuracy'] = 0.2
