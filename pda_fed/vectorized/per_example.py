@@ -35,9 +35,6 @@ from pda_fed.vectorized import layer_sums
 
 _Arrays = tuple[jax.Array, ...]
 
-# With fewer channels, a GPU makes patches faster than it shifts images.
-_LEAST_CHANNELS = 8
-
 
 def _dense(layer, shapes, x, delta) -> layer_sums.LayerSums:
   del layer, shapes
@@ -98,7 +95,7 @@ def _image_convolution(layer, shape, x, delta) -> layer_sums.LayerSums:
       jax_layers.patches(layer, x), pixels, is_finite=True
     )
     sums = layer_sums.reshape_kernel(sums, lambda kernel: kernel.reshape(shape))
-  elif layer.stride == 1 and channels >= _LEAST_CHANNELS:
+  elif layer.stride == 1:
     kernels = _shifted_products(layer, x, delta)
     split = size, channels, size, outputs
     sums = layer_sums.reshape_kernel(

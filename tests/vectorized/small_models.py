@@ -11,9 +11,9 @@ from pda_fed.models import jax_language
 from pda_fed.models import language
 
 
-def _images(convolutions, dense_sizes=(5,), activation='tanh'):
+def _images(convolutions, dense_sizes=(5,), activation='tanh', channels=2):
   spec = convolutional.ConvolutionalSpec(
-    image_shape=(6, 6, 2),
+    image_shape=(6, 6, channels),
     convolutions=convolutions,
     dense_sizes=dense_sizes,
     num_classes=4,
@@ -22,7 +22,7 @@ def _images(convolutions, dense_sizes=(5,), activation='tanh'):
   rng = np.random.default_rng(1)
   return (
     jax_convolutional.ConvolutionalModel(spec),
-    jnp.asarray(rng.normal(size=(5, 6, 6, 2)), jnp.float32),
+    jnp.asarray(rng.normal(size=(5, 6, 6, channels)), jnp.float32),
     jnp.asarray(rng.integers(0, 4, 5)),
   )
 
@@ -51,6 +51,14 @@ def create(name):
     'strided': lambda: _images(
       (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),)
     ),
+    # The same of channels enough to be convolved on a GPU.
+    'wide_deep': lambda: _images(
+      (conv(filters=9, size=5, stride=3),), (), channels=8
+    ),
+    'strided_deep': lambda: _images(
+      (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),),
+      channels=8,
+    ),
     # With and without padding, of enough channels for shifted products.
     'stacked': lambda: _images(
       (
@@ -66,7 +74,15 @@ def create(name):
   }[name]()
 
 
-IMAGES = ('wide', 'narrow', 'pooled', 'strided', 'stacked')
+IMAGES = (
+  'wide',
+  'narrow',
+  'pooled',
+  'strided',
+  'wide_deep',
+  'strided_deep',
+  'stacked',
+)
 NAMES = (*IMAGES, 'small_text', 'text')
 
 
