@@ -1,6 +1,7 @@
 """Epsilon of the rounds of a run, where it can be computed."""
 
 from collections.abc import Sequence
+import functools
 import os
 import pathlib
 from typing import Optional
@@ -44,14 +45,18 @@ def fill(path: os.PathLike) -> list[pathlib.Path]:
     OutputError: If there is no run.
     ModuleNotFoundError: Without dp_accounting.
   """
+
+  @functools.cache  # Seeds and methods of a comparison share plans.
+  def curve_of(plan, rounds):
+    accountant = privacy.tightest_accountant(plan)
+    return privacy.epsilon_curve(plan, rounds, accountant).tolist()
+
   folders = []
   for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
     folder = outputs.RunFolder(config.parent)
     plan = folder.read_plan()
     rows, result = folder.read_metrics(), folder.read_result()
-    accountant = privacy.tightest_accountant(plan)
-    rounds = [row['round'] for row in rows]
-    curve = privacy.epsilon_curve(plan, rounds, accountant).tolist()
+    curve = curve_of(plan, tuple(row['round'] for row in rows))
     folder.write_metrics(
       [
         {**row, 'epsilon': value}
