@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -19,6 +20,9 @@ from pda_fed import tables
 from pda_fed.experiments import comparison
 from pda_fed.experiments import figures
 from pda_fed.experiments import outputs
+
+# The values of each flag, as they are given to the program.
+Grid = Mapping[str, Sequence[str]]
 
 NOT_COVERED = (
   'The search looked at the validation data once for each cell: epsilon is that'
@@ -81,12 +85,43 @@ class Cell:
     return [f'--{flag}={value}' for flag, value in self.values]
 
 
-def cells(grid: Mapping[str, Sequence[str]]) -> list[Cell]:
+def cells(grid: Grid) -> list[Cell]:
   """Returns all points of a grid."""
   return [
     Cell(tuple(zip(grid, values, strict=True)))
     for values in itertools.product(*grid.values())
   ]
+
+
+def next_value(value: float, up: bool) -> float:
+  """Returns the next of 1, 2 and 5 times powers of ten.
+
+  Example:
+
+    >>> next_value(0.5, up=True), next_value(0.3, up=False)
+    (1.0, 0.2)
+
+  Args:
+    value: Above 0, of that series or between two of it.
+    up: Whether the larger or the smaller one.
+  """
+  exponent = math.floor(math.log10(value))
+  series = [
+    float(f'{digit}e{power}')
+    for power in range(exponent - 1, exponent + 3)
+    for digit in (1, 2, 5)
+  ]
+  if up:
+    return next(v for v in series if v > value)
+  return next(v for v in reversed(series) if v < value)
+
+
+def positive_numbers(grid: Grid, flag: str) -> bool:
+  """Whether all values of an axis are numbers above 0."""
+  try:
+    return all(0 < float(value) < math.inf for value in grid[flag])
+  except ValueError:
+    return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +179,58 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
   )
 
 
+def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
+  """Returns the axes at whose ends the best cell lies: nothing is known beyond.
+
+  Args:
+    found: All cells.
+    grid: The grid.
+    metric: Of validation.
+
+  Returns:
+    The best's value by flag, for axes of positive numbers; none if no cell has
+    a metric that is a number.
+  """
+  best = rank(found, metric)[0]
+  if np.isnan(best.metrics[metric]):
+    return {}
+  return {
+    flag: value
+    for flag, value in best.cell.values
+    if positive_numbers(grid, flag)
+    and float(value) in (f(map(float, grid[flag])) for f in (min, max))
+  }
+
+
+def extend(
+  grid: Grid, at_ends: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+  """Adds the next values of the series 1, 2, 5, 10 beyond the best ones.
+
+  Example:
+
+    >>> extend({'rate': ('0.5', '0.2'), 'K': ('200',)}, {'rate': '0.5'})
+    {'rate': ('0.2', '0.5', '1'), 'K': ('200',)}
+
+  Args:
+    grid: The grid.
+    at_ends: As `ends` returns, of the axes that are to grow.
+
+  Returns:
+    The grid, with sorted values where it has grown.
+  """
+  grown = {flag: tuple(values) for flag, values in grid.items()}
+  for flag, value in at_ends.items():
+    numbers = [float(v) for v in grid[flag]]
+    values = sorted(grid[flag], key=float)
+    if float(value) == min(numbers):
+      values.insert(0, f'{next_value(min(numbers), up=False):g}')
+    if float(value) == max(numbers):
+      values.append(f'{next_value(max(numbers), up=True):g}')
+    grown[flag] = tuple(values)
+  return grown
+
+
 def _metrics_of(found: Found) -> list[str]:
   return [
     name
@@ -189,7 +276,7 @@ def as_csv(found: Sequence[Found]) -> str:
 
 def draw(
   found: Sequence[Found],
-  grid: Mapping[str, Sequence[str]],
+  grid: Grid,
   metric: str,
   path: os.PathLike,
 ) -> None:

@@ -177,6 +177,48 @@ class TestSweeping:
     with pytest.raises(ValueError, match='grid must'):
       sweeping.parse_grid(texts)
 
+  @pytest.mark.parametrize(
+    ('value', 'smaller', 'larger'),
+    [
+      (1, 0.5, 2),
+      (0.2, 0.1, 0.5),
+      (0.05, 0.02, 0.1),
+      (0.25, 0.2, 0.5),
+      (900, 500, 1000),
+      (1e-5, 5e-6, 2e-5),
+    ],
+  )
+  def test_values_beyond_are_1_2_and_5(self, value, smaller, larger):
+    assert sweeping.next_value(value, up=False) == smaller
+    assert sweeping.next_value(value, up=True) == larger
+
+  @pytest.mark.parametrize(
+    ('losses', 'ends', 'rates'),
+    [
+      # Of the rates 5, 0.3 and 1, two cells each.
+      ([1, 9, 2, 2, 3, 3], {'rate': '5'}, ('0.3', '1', '5', '10')),
+      ([3, 3, 9, 1, 2, 2], {'rate': '0.3'}, ('0.2', '0.3', '1', '5')),
+      ([3, 3, 2, 2, 9, 1], {}, ('5', '0.3', '1')),
+      ([float('nan')] * 6, {}, ('5', '0.3', '1')),
+    ],
+  )
+  def test_an_axis_grows_where_the_best_is_at_its_end(
+    self, losses, ends, rates
+  ):
+    grid = sweeping.parse_grid(['rate=5,0.3,1', 'way=a,b'])
+    found = [
+      sweeping.Found(cell, {'round': 4, 'loss': loss}, True)
+      for cell, loss in zip(sweeping.cells(grid), losses, strict=True)
+    ]
+    # An axis of words has no ends.
+    assert sweeping.ends(found, grid, 'loss') == ends
+    grown = sweeping.extend(grid, ends)
+    assert grown == {'rate': rates, 'way': ('a', 'b')}
+
+  def test_an_axis_of_one_value_grows_to_both_sides(self):
+    grid = sweeping.parse_grid(['rate=1'])
+    assert sweeping.extend(grid, {'rate': '1'}) == {'rate': ('0.5', '1', '2')}
+
   def test_ranking(self, tmp_path):
     grid = sweeping.parse_grid(['a=1,2', 'b=1,2', 'c=1,2'])
     values = [0.1, 0.4, math.nan, 0.3, 0.2, 0.6, 0.5, 0.7]

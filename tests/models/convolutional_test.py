@@ -119,6 +119,22 @@ def test_convolutions_and_products_are_the_same_model(monkeypatch):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+  ('channels', 'backend', 'axes'),
+  [(1, 'gpu', 3), (7, 'gpu', 3), (8, 'gpu', 4), (8, 'cpu', 3)],
+)
+def test_a_gpu_convolves_images_of_many_channels(
+  channels, backend, axes, monkeypatch
+):
+  # What went in is images, or patches: tests of what a GPU runs rely on it.
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  params = (jnp.zeros((3, 3, channels, 2)), jnp.zeros(2))
+  recorder = jax_layers.Recorder(params, None)
+  layer = jax_layers.Convolution(0, 3, 1, 'SAME')
+  recorder.convolution(layer, jnp.zeros((4, 6, 6, channels)))
+  assert recorder.inputs[0].ndim == axes
+
+
 @pytest.mark.parametrize(('size', 'stride'), [(2, 2), (2, 1), (3, 2)])
 def test_max_pool(size, stride):
   x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 8, 3)))

@@ -178,6 +178,7 @@ class TestSweep:
     assert [line.split()[0] for line in lines[2:6]] == ['1', '1', '2', '2']
     assert 'does not cover the search' in result.stdout
     assert '--rate=1 ' in lines[-2]
+    assert 'rate=1, an end of its axis, and --extend=rate' in result.stdout
     with open(folder / 'sweep.csv') as f:
       rows = list(csv.DictReader(f))
     assert [(r['rate'], r['alpha_K']) for r in rows] == [
@@ -213,6 +214,28 @@ class TestSweep:
     assert result.returncode == 2
     assert "Found 'bleu'" in result.stderr
 
+  def test_an_axis_grows_until_the_best_is_inside(self, tmp_path):
+    arguments = (
+      _BINARY,
+      f'--output_dir={tmp_path}',
+      '--metric=loss',
+      '--grid=rate=0.2',
+      '--extend=rate',
+    )
+    ours = ('--', '--seed=0', '--best_rate=0.06')
+    printed = _run('sweep', *arguments, '--print_runs', *ours)
+    assert len(printed.stdout.splitlines()) == 1
+    result = _run('sweep', *arguments, *ours)
+    assert result.returncode == 0, result.stderr
+    with open(tmp_path / 'sweep.csv') as f:
+      rates = [row['rate'] for row in csv.DictReader(f)]
+    assert rates == ['0.02', '0.05', '0.1', '0.2', '0.5']
+    assert '--rate=0.05' in result.stdout
+    assert 'an end of its axis' not in result.stdout
+    # What is finished leads to the same grid.
+    again = _run('sweep', *arguments, '--print_runs', *ours)
+    assert (again.returncode, again.stdout) == (0, '')
+
 
 @pytest.mark.parametrize(
   'arguments, words',
@@ -224,6 +247,8 @@ class TestSweep:
       ['--grid=rate=1', '--', '--flagfile=scripts/presets/no.flags'],
       'tiny.flags',
     ),
+    (['--grid=rate=1', '--extend=alpha_K'], 'extend must be a flag of the'),
+    (['--grid=rate=0,1', '--extend=rate'], 'values are above 0'),
     (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
   ],
 )

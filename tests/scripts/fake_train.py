@@ -3,6 +3,8 @@
 from scripts import cli
 
 # isort: split
+import math
+
 from absl import flags
 from pda_fed import schedules
 from scripts import run_flags
@@ -11,6 +13,7 @@ from tests import fake_engine
 
 _ROUNDS = flags.DEFINE_integer('rounds', 4, 'Rounds.')
 _RATE = flags.DEFINE_float('rate', 1.0, 'Scales the weights.')
+_BEST_RATE = flags.DEFINE_float('best_rate', None, 'Where the loss is least.')
 _FAIL = flags.DEFINE_bool('fail', False, 'Fails.')
 
 
@@ -20,6 +23,8 @@ class _Engine(fake_engine.FakeEngine):
     start = 1.0 if self.config.warm_start else 2.0
     better = 0.5 if self.config.alpha is not None else 1.0
     loss = start * better * _RATE.value + found['loss'] * 1e-3
+    if _BEST_RATE.value is not None:
+      loss = 1 + abs(math.log(_RATE.value / _BEST_RATE.value))
     return {'loss': loss, 'accuracy': 1 / (1 + loss), 'perplexity': 1 + loss}
 
 

@@ -110,7 +110,7 @@ def test_clipped_sum_of_images_as_on_a_gpu(name, dtype, tolerance, as_on_a_gpu):
 
 @pytest.mark.parametrize('value', [np.nan, -np.inf, 3.4e38, 3.39e38, 1e30])
 @pytest.mark.parametrize(
-  'name', ['wide', 'wide_deep', 'strided_deep', 'stacked']
+  'name', ['wide', 'wide_deep', 'fanning_out', 'strided_deep', 'stacked']
 )
 def test_no_image_moves_a_gpus_sum_by_more_than_the_clip(
   name, value, as_on_a_gpu

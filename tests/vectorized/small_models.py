@@ -55,6 +55,9 @@ def create(name):
     'wide_deep': lambda: _images(
       (conv(filters=9, size=5, stride=3),), (), channels=8
     ),
+    'fanning_out': lambda: _images(
+      (conv(filters=40, size=1, stride=3),), (), channels=8
+    ),
     'strided_deep': lambda: _images(
       (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),),
       channels=8,
@@ -80,6 +83,7 @@ IMAGES = (
   'pooled',
   'strided',
   'wide_deep',
+  'fanning_out',
   'strided_deep',
   'stacked',
 )
