@@ -3,15 +3,21 @@
     python -m scripts.compare --output_dir=out/comparison --seeds=3 -- \
         --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
 
+    python -m scripts.compare --output_dir=out/tuned --seeds=3 \
+        --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
+        --tune=pda:alpha_i=2,3,5 -- \
+        --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
+
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private
 
 What stands after `--` goes to every run of the training binary, and
---method_flags adds flags for one method. Runs that are finished are not run
-again, and those that were stopped are gone on with. It writes table.md,
-table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
-other file. --combine puts finished comparisons into one table and one figure,
-as the paper's Table 2.
+--method_flags adds flags for one method. With --tune each method first has a
+search of its own, by validation alone, and is compared with what it found. Runs
+that are finished are not run again, and those that were stopped are gone on
+with. It writes table.md, table.tex, curves_*.png, curves_*.svg and index.html,
+one page that needs no other file. --combine puts finished comparisons into one
+table and one figure, as the paper's Table 2.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -30,6 +36,8 @@ from pda_fed.experiments import figures
 from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import report
+from pda_fed.experiments import sweeping
+from scripts import grid_search
 from scripts import job_flags
 
 _METHODS = flags.DEFINE_list('methods', 'cold,warm,pda', 'What is compared.')
@@ -43,6 +51,21 @@ _METHOD_FLAGS = flags.DEFINE_multi_string(
   ' --method_flags="pda:--alpha_i=2 --server_learning_rate=0.5". May be'
   ' repeated.',
 )
+_TUNE = flags.DEFINE_multi_string(
+  'tune',
+  [],
+  'FLAG=VALUE,VALUE,..., or METHOD:FLAG=VALUE,... for one method: an axis of'
+  ' the grid of which validation of seed 0 chooses, for each method by itself.'
+  ' May be repeated.',
+)
+_TUNE_METRIC = flags.DEFINE_string(
+  'tune_metric', 'loss', 'Of validation, by which --tune chooses.'
+)
+_TUNE_FLAGS = flags.DEFINE_string(
+  'tune_flags',
+  '',
+  'Flags for the runs of --tune alone, --validation_examples=5000 for example.',
+)
 _METRICS = flags.DEFINE_list(
   'metrics', [], 'Of the final test; by default accuracy and perplexity.'
 )
@@ -55,7 +78,8 @@ _COMBINE = flags.DEFINE_list(
 )
 # What has a meaning for runs alone.
 _OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
-_OF_RUNS += ('print_runs', 'seeds')
+_OF_TUNING = ('extend', 'tune_flags', 'tune_metric')
+_OF_RUNS += ('print_runs', 'seeds', 'tune', *_OF_TUNING)
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
@@ -77,11 +101,91 @@ def _flags_of_methods() -> dict[str, list[str]]:
   return found
 
 
-def _jobs(arguments: list[str]) -> list[jobs.Job]:
+def _grids() -> dict[str, sweeping.Grid]:
+  """Returns what --tune asks for, by method; none for what is not tuned."""
+  if not _TUNE.value:
+    for name in _OF_TUNING:
+      if flags.FLAGS[name].present:
+        raise ValueError(f'--{name} must come with --tune.')
+  texts = {method: [] for method in _METHODS.value}
+  for text in _TUNE.value:
+    method, colon, axis = text.partition(':')
+    if colon and method not in texts:
+      raise ValueError(
+        f'tune must be FLAG=VALUE,... or begin with one of {", ".join(texts)}'
+        f' and a colon. Found {text!r}.'
+      )
+    for name in [method] if colon else texts:
+      texts[name].append(axis if colon else text)
+  grids = {m: sweeping.parse_grid(axes) for m, axes in texts.items() if axes}
+  grid_search.check_extend(list(grids.values()))
+  return grids
+
+
+def _tune(
+  arguments: list[str],
+  of_methods: dict[str, list[str]],
+  grids: dict[str, sweeping.Grid],
+) -> dict[str, list[str]]:
+  """Returns the flags of methods, with those that validation chose."""
+  folder = job_flags.output_dir() / 'tuning'
+  own = {
+    method: [*flags, *shlex.split(_TUNE_FLAGS.value)]
+    for method, flags in of_methods.items()
+  }
+  searches = {}
+  for method, grid in grids.items():
+    job_flags.refuse([*arguments, *own[method]], dict.fromkeys(grid, '--tune'))
+    everything = [*arguments, *own[method], f'--method={method}', '--seed=0']
+    # Finished cells are not looked at again, so that their flags must be these.
+    job_flags.refuse_others(
+      folder / method / 'sweep.json',
+      {'binary': job_flags.module(), 'flags': cli.expanded(everything)},
+    )
+    searches[method] = grid_search.GridSearch(
+      everything,
+      folder / method,
+      grid,
+      _TUNE_METRIC.value,
+      warm_start_dir=folder / 'warm_start',
+      label=f'{method},',
+    )
+  if not grid_search.run(list(searches.values()), folder / 'logs'):
+    job_flags.say('Methods are compared once all runs of --tune are finished.')
+    sys.exit(1)
+  return {
+    method: [*flags, *_chosen(method, searches[method], folder / method)]
+    if method in searches
+    else flags
+    for method, flags in of_methods.items()
+  }
+
+
+def _chosen(
+  method: str, search: grid_search.GridSearch, folder: pathlib.Path
+) -> list[str]:
+  """Returns the best cell's flags, and tells them."""
+  found = search.look()
+  best = sweeping.rank(found, search.metric)[0]
+  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
+  value = comparison_lib.format_value(
+    search.metric, best.metrics[search.metric]
+  )
+  title = comparison_lib.title_of(search.metric)
+  job_flags.say(
+    f'{method}: {shlex.join(best.cell.arguments)}, validation {title} {value},'
+    f' the best of {len(found)}.'
+  )
+  for line in search.warnings():
+    job_flags.say(f'{method}: {line}')
+  return best.cell.arguments
+
+
+def _jobs(
+  arguments: list[str], of_methods: dict[str, list[str]]
+) -> list[jobs.Job]:
   folder = job_flags.output_dir() / 'runs'
   module = job_flags.module()
-  # The last method pre-trains, which takes longest: it comes first.
-  of_methods = list(reversed(_flags_of_methods().items()))
   return [
     jobs.Job(
       name=f'{method}_{seed}',
@@ -96,7 +200,8 @@ def _jobs(arguments: list[str]) -> list[jobs.Job]:
       folder=folder / f'{method}_{seed}',
     )
     for seed in range(_SEEDS.value)
-    for method, own in of_methods
+    # The last method pre-trains, which takes longest: it comes first.
+    for method, own in reversed(of_methods.items())
   ]
 
 
@@ -158,7 +263,11 @@ def main(arguments: list[str]) -> None:
   reserved['output_dir'] = '--output_dir before --'
   job_flags.refuse(arguments, reserved)
   cli.expanded(arguments)  # One error instead of one for each run.
-  all_jobs = _jobs(arguments)
+  of_methods = _flags_of_methods()
+  grids = _grids()
+  if grids:
+    of_methods = _tune(arguments, of_methods, grids)
+  all_jobs = _jobs(arguments, of_methods)
   folder = job_flags.output_dir()
   failures = job_flags.run(all_jobs, folder / 'logs')
   failed = {failure.job for failure in failures}
@@ -172,6 +281,8 @@ def main(arguments: list[str]) -> None:
     print(comparison_lib.as_text(comparison))
     if some.epsilon is not None:
       print(f'\n{some.plan.describe(some.epsilon)}')
+    if grids:
+      print(f'\n{sweeping.NOT_COVERED}')
     print(f'\nThe page: {(folder / "index.html").resolve()}')
   if failures:
     sys.exit(1)

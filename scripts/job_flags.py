@@ -37,8 +37,9 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the runs, one run a line, and end. A training binary with'
-  ' --runs_file makes them in one process; this program then finds them done.',
+  'Print the flags of the runs that are to be made, one run a line, and end. A'
+  ' training binary with --runs_file makes them in one process; this program'
+  ' then finds them done.',
 )
 
 
@@ -123,6 +124,12 @@ def _newest(folder: pathlib.Path) -> str:
   return text
 
 
+def end_if_printing() -> None:
+  """Ends the program if it was to print runs alone."""
+  if _PRINT_RUNS.value:
+    sys.exit(0)
+
+
 def run(
   all_jobs: list[jobs.Job], log_dir: pathlib.Path, on_change=None
 ) -> list[jobs.Failure]:
@@ -138,8 +145,9 @@ def run(
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
-      print(shlex.join(job.arguments))
-    sys.exit(0)
+      if outputs.RunFolder(job.folder).read_result() is None:
+        print(shlex.join(job.arguments))
+  end_if_printing()
   progress = _Progress(len(all_jobs))
 
   def changed(running, ended) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import pathlib
 import shutil
 import signal
@@ -154,6 +155,84 @@ def test_unknown_metric_and_failed_runs(tmp_path):
   assert done.returncode == 1
   assert 'cold_0 failed with exit code 2' in done.stderr
   assert 'fail must be false' in done.stderr
+
+
+class TestTune:
+  @pytest.fixture(scope='class')
+  def done(self, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('tune')
+    arguments = (
+      _BINARY,
+      f'--output_dir={folder}',
+      '--seeds=2',
+      '--methods=warm,pda',
+      '--tune=rate=1,2',
+      '--extend=rate',
+      '--tune=pda:alpha_K=4,8',
+    )
+    ours = ('--', '--best_rate=0.7')
+    printed = _run('compare', *arguments, '--print_runs', *ours)
+    assert len(printed.stdout.splitlines()) == 2 + 4
+    return folder, (*arguments, *ours), _run('compare', *arguments, *ours)
+
+  def test_each_method_is_compared_with_what_validation_chose(self, done):
+    folder, _, result = done
+    assert result.returncode == 0, result.stderr
+    assert 'does not cover the search' in result.stdout
+    assert 'warm: --rate=0.5, validation loss' in result.stderr
+    assert 'pda: --rate=0.5 --alpha_K=4, validation loss' in result.stderr
+    for run in ('warm_0', 'warm_1', 'pda_0', 'pda_1'):
+      tested = json.loads((folder / 'runs' / run / 'result.json').read_text())
+      assert tested['test']['loss'] == pytest.approx(1 + math.log(0.7 / 0.5))
+    with open(folder / 'tuning/pda/sweep.csv') as f:
+      cells = [(row['rate'], row['alpha_K']) for row in csv.DictReader(f)]
+    rates = ('0.2', '0.5', '1', '2')
+    assert cells == [(rate, k) for rate in rates for k in ('4', '8')]
+    for path in (folder / 'tuning').glob('*/cells/*/result.json'):
+      assert json.loads(path.read_text())['test'] is None
+
+  def test_goes_on_where_it_was(self, done):
+    _, arguments, first = done
+    again = _run('compare', *arguments)
+    assert again.stdout == first.stdout
+
+  def test_searches_of_other_flags_are_refused(self, done):
+    _, arguments, _ = done
+    again = _run('compare', '--tune_flags=--rounds=7', *arguments)
+    assert again.returncode == 2
+    assert 'holds results for other flags' in again.stderr
+
+
+def test_nothing_is_compared_if_a_search_fails(tmp_path):
+  done = _run(
+    'compare',
+    _BINARY,
+    f'--output_dir={tmp_path}',
+    '--tune=rate=1',
+    '--method_flags=pda:--fail',
+    '--',
+  )
+  assert done.returncode == 1
+  assert 'pda,rate=1 failed with exit code 2' in done.stderr
+  assert not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    (['--tune=cool:rate=1'], 'tune must be FLAG=VALUE'),
+    (['--tune=rate'], 'grid must be flag=value'),
+    (['--extend=rate'], '--extend must come with --tune'),
+    (['--tune_flags=--rounds=2'], '--tune_flags must come with --tune'),
+    (['--tune=rate=1', '--extend=alpha_K'], "Found 'alpha_K'; the grid has"),
+    (['--tune=rate=1', '--', '--rate=2'], '--tune sets it'),
+    (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
+  ],
+)
+def test_bad_searches(tmp_path, arguments, words):
+  done = _run('compare', _BINARY, f'--output_dir={tmp_path}', *arguments)
+  assert done.returncode == 2
+  assert words in done.stderr
 
 
 class TestSweep:
