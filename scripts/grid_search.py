@@ -1,6 +1,7 @@
 """Grids of runs of a training binary, which may grow: for sweep and compare."""
 
 from collections.abc import Sequence
+import math
 import pathlib
 
 from absl import flags
@@ -11,19 +12,18 @@ from scripts import job_flags
 _EXTEND = flags.DEFINE_multi_string(
   'extend',
   [],
-  'A flag of the grid, of positive numbers: its axis grows by the next of 1, 2'
-  ' and 5 times powers of ten until the best is not at its end. May be'
-  ' repeated.',
+  'A flag of the grid, of positive numbers: the values beside the best are'
+  ' tried too, at the ends the next of 1, 2 and 5 times powers of ten, until'
+  ' none of them is better. May be repeated.',
 )
-# By which an axis may grow: from 1 to 10,000 or 0.0001.
-_MOST_STEPS = 12
+# Cells that a grid may grow by: one that never stops is mistaken.
+_MOST_CELLS = 50
 
 
 class GridSearch:
-  """The cells of a grid, none of which is tested.
+  """The cells of a grid, and more beside the best; none is tested.
 
   Attributes:
-    grid: With what has been added to it.
     metric: Of validation.
   """
 
@@ -47,9 +47,9 @@ class GridSearch:
       warm_start_dir: Where pre-trained models are kept.
       label: Before the names of its runs.
     """
-    self.grid = grid
     self.metric = metric
     self._start = grid
+    self._cells = sweeping.cells(grid)
     self._arguments = arguments
     self._folder = folder
     self._warm_start_dir = warm_start_dir
@@ -58,10 +58,14 @@ class GridSearch:
   def _path(self, cell: sweeping.Cell) -> pathlib.Path:
     return self._folder / 'cells' / cell.name
 
+  @property
+  def grid(self) -> sweeping.Grid:
+    """All values of each flag; not every cell of them has been tried."""
+    return sweeping.grid_of(self._cells, self._start)
+
   def look(self) -> list[sweeping.Found]:
     """Returns what is known of each cell."""
-    cells = sweeping.cells(self.grid)
-    return [sweeping.look(cell, self._path(cell)) for cell in cells]
+    return [sweeping.look(cell, self._path(cell)) for cell in self._cells]
 
   def unfinished(self) -> list[jobs.Job]:
     """Returns the cells that are not finished."""
@@ -83,30 +87,30 @@ class GridSearch:
 
   def grow(self) -> None:
     """Adds what --extend does, as long as all cells are finished."""
-    while not self.unfinished():
-      growing = {
-        flag: value
-        for flag, value in self._ends().items()
-        if flag in _EXTEND.value
-        and len(self.grid[flag]) < len(self._start[flag]) + _MOST_STEPS
-      }
-      if not growing:
+    flags_here = [flag for flag in self._start if flag in _EXTEND.value]
+    most = len(sweeping.cells(self._start)) + _MOST_CELLS
+    while len(self._cells) < most and not self.unfinished():
+      best = sweeping.rank(self.look(), self.metric)[0]
+      if math.isnan(best.metrics[self.metric]):
+        return  # Nothing has worked: no side is the better one.
+      beside = sweeping.neighbours(best.cell, self.grid, flags_here)
+      new = [cell for cell in beside if cell not in self._cells]
+      if not new:
         return
-      self.grid = sweeping.extend(self.grid, growing)
-
-  def _ends(self) -> dict[str, str]:
-    return sweeping.ends(self.look(), self.grid, self.metric)
+      self._cells += new
 
   def warnings(self) -> list[str]:
     """Says where the best lies at an end of the grid."""
     return [
       f'The best has {flag}={value}, an end of its axis, '
       + (
-        f'even with {_MOST_STEPS} values more.'
+        f'even with {_MOST_CELLS} cells more.'
         if flag in _EXTEND.value
         else f'and --extend={flag} tries what is beyond.'
       )
-      for flag, value in self._ends().items()
+      for flag, value in sweeping.ends(
+        self.look(), self.grid, self.metric
+      ).items()
       if len(self.grid[flag]) > 1
     ]
 

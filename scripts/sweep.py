@@ -8,9 +8,9 @@
 --preset=paper is the paper's grid. What stands after `--` goes to every cell.
 Cells that are finished are skipped, those that were stopped are gone on with,
 and no cell is tested: the test is for the settings that were chosen. With
---extend=server_learning_rate the axis grows, by 1, 2, 5, 10 and so on, until
-the best is not at its end. It writes sweep.csv and heat_map.png. Epsilon does
-not cover the search.
+--extend=server_learning_rate the rates beside the best are tried too, 1, 2 and
+5 times powers of ten, until none of them is better. It writes sweep.csv and
+heat_map.png. Epsilon does not cover the search.
 """
 
 from scripts import cli  # First: it silences TensorFlow.

@@ -202,33 +202,52 @@ def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
   }
 
 
-def extend(
-  grid: Grid, at_ends: Mapping[str, str]
-) -> dict[str, tuple[str, ...]]:
-  """Adds the next values of the series 1, 2, 5, 10 beyond the best ones.
+def neighbours(cell: Cell, grid: Grid, flags: Sequence[str]) -> list[Cell]:
+  """Returns the cells beside one, which differ from it in one of some flags.
 
   Example:
 
-    >>> extend({'rate': ('0.5', '0.2'), 'K': ('200',)}, {'rate': '0.5'})
-    {'rate': ('0.2', '0.5', '1'), 'K': ('200',)}
+    >>> cell = Cell((('rate', '0.5'), ('K', '200')))
+    >>> grid = {'rate': ('0.3', '0.5'), 'K': ('200',)}
+    >>> [dict(c.values)['rate'] for c in neighbours(cell, grid, ['rate'])]
+    ['0.3', '1']
 
   Args:
-    grid: The grid.
-    at_ends: As `ends` returns, of the axes that are to grow.
-
-  Returns:
-    The grid, with sorted values where it has grown.
+    cell: The cell.
+    grid: All values of each flag; beyond them 1, 2 and 5 times powers of ten.
+    flags: Those that may differ; of positive numbers.
   """
-  grown = {flag: tuple(values) for flag, values in grid.items()}
-  for flag, value in at_ends.items():
-    numbers = [float(v) for v in grid[flag]]
+  found = []
+  for flag in flags:
     values = sorted(grid[flag], key=float)
-    if float(value) == min(numbers):
-      values.insert(0, f'{next_value(min(numbers), up=False):g}')
-    if float(value) == max(numbers):
-      values.append(f'{next_value(max(numbers), up=True):g}')
-    grown[flag] = tuple(values)
-  return grown
+    at = values.index(dict(cell.values)[flag])
+    below, above = values[:at], values[at + 1 :]
+    value = float(values[at])
+    beside = (
+      below[-1] if below else f'{next_value(value, up=False):g}',
+      above[0] if above else f'{next_value(value, up=True):g}',
+    )
+    found += [
+      Cell(tuple((f, new if f == flag else v) for f, v in cell.values))
+      for new in beside
+    ]
+  return found
+
+
+def grid_of(all_cells: Sequence[Cell], start: Grid) -> dict[str, list[str]]:
+  """Returns the values of each flag that some cells have.
+
+  Args:
+    all_cells: The cells.
+    start: A grid that they have grown from; what is not in it makes an axis
+      sorted.
+  """
+  grid = {}
+  for flag, first in start.items():
+    values = dict.fromkeys([*first, *(dict(c.values)[flag] for c in all_cells)])
+    grown = len(values) > len(first)
+    grid[flag] = sorted(values, key=float) if grown else list(values)
+  return grid
 
 
 def _metrics_of(found: Found) -> list[str]:

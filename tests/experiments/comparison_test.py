@@ -193,31 +193,40 @@ class TestSweeping:
     assert sweeping.next_value(value, up=True) == larger
 
   @pytest.mark.parametrize(
-    ('losses', 'ends', 'rates'),
+    ('losses', 'ends'),
     [
-      # Of the rates 5, 0.3 and 1, two cells each.
-      ([1, 9, 2, 2, 3, 3], {'rate': '5'}, ('0.3', '1', '5', '10')),
-      ([3, 3, 9, 1, 2, 2], {'rate': '0.3'}, ('0.2', '0.3', '1', '5')),
-      ([3, 3, 2, 2, 9, 1], {}, ('5', '0.3', '1')),
-      ([float('nan')] * 6, {}, ('5', '0.3', '1')),
+      # Of the rates 5, 0.3 and 1, two cells each. An axis of words has no ends.
+      ([1, 9, 2, 2, 3, 3], {'rate': '5'}),
+      ([3, 3, 9, 1, 2, 2], {'rate': '0.3'}),
+      ([3, 3, 2, 2, 9, 1], {}),
+      ([float('nan')] * 6, {}),
     ],
   )
-  def test_an_axis_grows_where_the_best_is_at_its_end(
-    self, losses, ends, rates
-  ):
+  def test_ends_of_axes_are_seen(self, losses, ends):
     grid = sweeping.parse_grid(['rate=5,0.3,1', 'way=a,b'])
     found = [
       sweeping.Found(cell, {'round': 4, 'loss': loss}, True)
       for cell, loss in zip(sweeping.cells(grid), losses, strict=True)
     ]
-    # An axis of words has no ends.
     assert sweeping.ends(found, grid, 'loss') == ends
-    grown = sweeping.extend(grid, ends)
-    assert grown == {'rate': rates, 'way': ('a', 'b')}
 
-  def test_an_axis_of_one_value_grows_to_both_sides(self):
-    grid = sweeping.parse_grid(['rate=1'])
-    assert sweeping.extend(grid, {'rate': '1'}) == {'rate': ('0.5', '1', '2')}
+  @pytest.mark.parametrize(
+    ('rate', 'beside'),
+    [('5', ('1', '10')), ('0.3', ('0.2', '1')), ('1', ('0.3', '5'))],
+  )
+  def test_neighbours_are_of_the_grid_or_beyond_it(self, rate, beside):
+    grid = sweeping.parse_grid(['way=a,b', 'rate=5,0.3,1', 'K=200'])
+    cell = sweeping.Cell((('way', 'b'), ('rate', rate), ('K', '200')))
+    found = sweeping.neighbours(cell, grid, ['rate', 'K'])
+    assert [tuple(dict(c.values).values()) for c in found] == [
+      *(('b', value, '200') for value in beside),
+      ('b', rate, '100'),
+      ('b', rate, '500'),
+    ]
+    grown = sweeping.grid_of([*sweeping.cells(grid), *found], grid)
+    assert grown['way'] == ['a', 'b']
+    assert grown['K'] == ['100', '200', '500']
+    assert set(grown['rate']) == {'5', '0.3', '1', *beside}
 
   def test_ranking(self, tmp_path):
     grid = sweeping.parse_grid(['a=1,2', 'b=1,2', 'c=1,2'])

@@ -186,8 +186,12 @@ class TestTune:
       assert tested['test']['loss'] == pytest.approx(1 + math.log(0.7 / 0.5))
     with open(folder / 'tuning/pda/sweep.csv') as f:
       cells = [(row['rate'], row['alpha_K']) for row in csv.DictReader(f)]
-    rates = ('0.2', '0.5', '1', '2')
-    assert cells == [(rate, k) for rate in rates for k in ('4', '8')]
+    # A grid, and rates beside the best; not all of its rows.
+    assert cells == [
+      *((rate, k) for rate in ('1', '2') for k in ('4', '8')),
+      ('0.5', '4'),
+      ('0.2', '4'),
+    ]
     for path in (folder / 'tuning').glob('*/cells/*/result.json'):
       assert json.loads(path.read_text())['test'] is None
 
@@ -293,7 +297,9 @@ class TestSweep:
     assert result.returncode == 2
     assert "Found 'bleu'" in result.stderr
 
-  def test_an_axis_grows_until_the_best_is_inside(self, tmp_path):
+  def test_values_beside_the_best_are_tried_until_none_is_better(
+    self, tmp_path
+  ):
     arguments = (
       _BINARY,
       f'--output_dir={tmp_path}',
@@ -308,7 +314,7 @@ class TestSweep:
     assert result.returncode == 0, result.stderr
     with open(tmp_path / 'sweep.csv') as f:
       rates = [row['rate'] for row in csv.DictReader(f)]
-    assert rates == ['0.02', '0.05', '0.1', '0.2', '0.5']
+    assert rates == ['0.2', '0.1', '0.5', '0.05', '0.02']
     assert '--rate=0.05' in result.stdout
     assert 'an end of its axis' not in result.stdout
     # What is finished leads to the same grid.
