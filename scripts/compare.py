@@ -5,7 +5,7 @@
 
     python -m scripts.compare --output_dir=out/tuned --seeds=3 \
         --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
-        --tune=pda:alpha_i=2,3,5 -- \
+        --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
         --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
 
     python -m scripts.compare --output_dir=out/table \
@@ -24,7 +24,6 @@ from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
 import pathlib
-import shlex
 import sys
 import warnings
 
@@ -36,9 +35,9 @@ from pda_fed.experiments import figures
 from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import report
-from pda_fed.experiments import sweeping
 from scripts import grid_search
 from scripts import job_flags
+from scripts import tuning
 
 _METHODS = flags.DEFINE_list('methods', 'cold,warm,pda', 'What is compared.')
 _SEEDS = flags.DEFINE_integer(
@@ -50,21 +49,6 @@ _METHOD_FLAGS = flags.DEFINE_multi_string(
   'METHOD:FLAGS, for one method alone; for example'
   ' --method_flags="pda:--alpha_i=2 --server_learning_rate=0.5". May be'
   ' repeated.',
-)
-_TUNE = flags.DEFINE_multi_string(
-  'tune',
-  [],
-  'FLAG=VALUE,VALUE,..., or METHOD:FLAG=VALUE,... for one method: an axis of'
-  ' the grid of which validation of seed 0 chooses, for each method by itself.'
-  ' May be repeated.',
-)
-_TUNE_METRIC = flags.DEFINE_string(
-  'tune_metric', 'loss', 'Of validation, by which --tune chooses.'
-)
-_TUNE_FLAGS = flags.DEFINE_string(
-  'tune_flags',
-  '',
-  'Flags for the runs of --tune alone, --validation_examples=5000 for example.',
 )
 _METRICS = flags.DEFINE_list(
   'metrics', [], 'Of the final test; by default accuracy and perplexity.'
@@ -78,8 +62,16 @@ _COMBINE = flags.DEFINE_list(
 )
 # What has a meaning for runs alone.
 _OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
-_OF_TUNING = ('extend', 'tune_flags', 'tune_metric')
-_OF_RUNS += ('print_runs', 'seeds', 'tune', *_OF_TUNING)
+_OF_RUNS += ('print_runs', 'seeds', *tuning.NAMES)
+# What this program sets in each run.
+_RESERVED = {
+  'method': '--methods',
+  'seed': '--seeds',
+  'output_dir': '--output_dir before --',
+}
+flags.adopt_module_key_flags(job_flags)
+flags.adopt_module_key_flags(grid_search)
+flags.adopt_module_key_flags(tuning)
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
@@ -97,88 +89,9 @@ def _flags_of_methods() -> dict[str, list[str]]:
         f'method_flags must begin with one of {", ".join(found)} and a colon.'
         f' Found {text!r}.'
       )
-    found[method] += shlex.split(rest)
+    found[method] += job_flags.split('method_flags', rest)
+    job_flags.refuse(found[method], _RESERVED, 'in --method_flags')
   return found
-
-
-def _grids() -> dict[str, sweeping.Grid]:
-  """Returns what --tune asks for, by method; none for what is not tuned."""
-  if not _TUNE.value:
-    for name in _OF_TUNING:
-      if flags.FLAGS[name].present:
-        raise ValueError(f'--{name} must come with --tune.')
-  texts = {method: [] for method in _METHODS.value}
-  for text in _TUNE.value:
-    method, colon, axis = text.partition(':')
-    if colon and method not in texts:
-      raise ValueError(
-        f'tune must be FLAG=VALUE,... or begin with one of {", ".join(texts)}'
-        f' and a colon. Found {text!r}.'
-      )
-    for name in [method] if colon else texts:
-      texts[name].append(axis if colon else text)
-  grids = {m: sweeping.parse_grid(axes) for m, axes in texts.items() if axes}
-  grid_search.check_extend(list(grids.values()))
-  return grids
-
-
-def _tune(
-  arguments: list[str],
-  of_methods: dict[str, list[str]],
-  grids: dict[str, sweeping.Grid],
-) -> dict[str, list[str]]:
-  """Returns the flags of methods, with those that validation chose."""
-  folder = job_flags.output_dir() / 'tuning'
-  own = {
-    method: [*flags, *shlex.split(_TUNE_FLAGS.value)]
-    for method, flags in of_methods.items()
-  }
-  searches = {}
-  for method, grid in grids.items():
-    job_flags.refuse([*arguments, *own[method]], dict.fromkeys(grid, '--tune'))
-    everything = [*arguments, *own[method], f'--method={method}', '--seed=0']
-    # Finished cells are not looked at again, so that their flags must be these.
-    job_flags.refuse_others(
-      folder / method / 'sweep.json',
-      {'binary': job_flags.module(), 'flags': cli.expanded(everything)},
-    )
-    searches[method] = grid_search.GridSearch(
-      everything,
-      folder / method,
-      grid,
-      _TUNE_METRIC.value,
-      warm_start_dir=folder / 'warm_start',
-      label=f'{method},',
-    )
-  if not grid_search.run(list(searches.values()), folder / 'logs'):
-    job_flags.say('Methods are compared once all runs of --tune are finished.')
-    sys.exit(1)
-  return {
-    method: [*flags, *_chosen(method, searches[method], folder / method)]
-    if method in searches
-    else flags
-    for method, flags in of_methods.items()
-  }
-
-
-def _chosen(
-  method: str, search: grid_search.GridSearch, folder: pathlib.Path
-) -> list[str]:
-  """Returns the best cell's flags, and tells them."""
-  found = search.look()
-  best = sweeping.rank(found, search.metric)[0]
-  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
-  value = comparison_lib.format_value(
-    search.metric, best.metrics[search.metric]
-  )
-  title = comparison_lib.title_of(search.metric)
-  job_flags.say(
-    f'{method}: {shlex.join(best.cell.arguments)}, validation {title} {value},'
-    f' the best of {len(found)}.'
-  )
-  for line in search.warnings():
-    job_flags.say(f'{method}: {line}')
-  return best.cell.arguments
 
 
 def _jobs(
@@ -205,14 +118,14 @@ def _jobs(
   ]
 
 
-def _write(comparison: comparison_lib.Comparison) -> None:
+def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
   folder = job_flags.output_dir()
   try:
     drawn = figures.draw_comparison(comparison, folder)
   except ImportError as e:
     warnings.warn(f'No figures: {e}.', stacklevel=1)
     drawn = {}
-  page = report.build_page(comparison, drawn, job_flags.command_line())
+  page = report.build_page(comparison, drawn, job_flags.command_line(), notes)
   for name, text in {
     'table.md': comparison_lib.as_markdown(comparison),
     'table.tex': comparison_lib.as_latex(comparison),
@@ -259,14 +172,12 @@ def main(arguments: list[str]) -> None:
   if _COMBINE.value is not None:
     _combine(arguments)
     return
-  reserved = {'method': '--methods', 'seed': '--seeds'}
-  reserved['output_dir'] = '--output_dir before --'
-  job_flags.refuse(arguments, reserved)
+  job_flags.refuse(arguments, _RESERVED)
   cli.expanded(arguments)  # One error instead of one for each run.
-  of_methods = _flags_of_methods()
-  grids = _grids()
+  of_methods, notes = _flags_of_methods(), []
+  grids = tuning.grids(_METHODS.value)
   if grids:
-    of_methods = _tune(arguments, of_methods, grids)
+    of_methods, notes = tuning.tune(arguments, of_methods, grids)
   all_jobs = _jobs(arguments, of_methods)
   folder = job_flags.output_dir()
   failures = job_flags.run(all_jobs, folder / 'logs')
@@ -276,13 +187,13 @@ def main(arguments: list[str]) -> None:
   ]
   if runs:
     comparison = comparison_lib.compare(runs, _METRICS.value)
-    _write(comparison)
+    _write(comparison, notes)
     some = runs[0]
     print(comparison_lib.as_text(comparison))
     if some.epsilon is not None:
       print(f'\n{some.plan.describe(some.epsilon)}')
-    if grids:
-      print(f'\n{sweeping.NOT_COVERED}')
+    if notes:
+      print(f'\n{notes[-1]}')
     print(f'\nThe page: {(folder / "index.html").resolve()}')
   if failures:
     sys.exit(1)

@@ -7,6 +7,7 @@ import pathlib
 from absl import flags
 from pda_fed.experiments import jobs
 from pda_fed.experiments import sweeping
+from scripts import cli
 from scripts import job_flags
 
 _EXTEND = flags.DEFINE_multi_string(
@@ -16,6 +17,10 @@ _EXTEND = flags.DEFINE_multi_string(
   ' tried too, at the ends the next of 1, 2 and 5 times powers of ten, until'
   ' none of them is better. May be repeated.',
 )
+# What a search sets in each run, by flag.
+_SET_HERE = ('method', 'seed', 'output_dir', 'warm_start_dir')
+_SET_HERE += ('final_test', 'nofinal_test')
+RESERVED = dict.fromkeys(_SET_HERE, 'this program')
 # Cells that a grid may grow by: one that never stops is mistaken.
 _MOST_CELLS = 50
 
@@ -46,14 +51,27 @@ class GridSearch:
       metric: Of validation, by which the best is picked.
       warm_start_dir: Where pre-trained models are kept.
       label: Before the names of its runs.
+
+    Raises:
+      OutputError: If the folder has cells of other arguments.
     """
     self.metric = metric
     self._start = grid
     self._cells = sweeping.cells(grid)
-    self._arguments = arguments
+    self._refused: list[sweeping.Cell] = []
+    self._arguments = tuple(arguments)
+    # Whoever chooses must not see the test.
+    if any('test_curve' in flag for flag in cli.expanded(arguments)):
+      self._arguments += ('--notest_curve',)
     self._folder = folder
     self._warm_start_dir = warm_start_dir
     self._label = label
+    # Finished cells are not looked at again: their flags must be these.
+    job_flags.refuse_others(
+      folder / 'sweep.json',
+      {'binary': job_flags.module(), 'flags': cli.expanded(arguments)},
+      'cells/*/config.json',
+    )
 
   def _path(self, cell: sweeping.Cell) -> pathlib.Path:
     return self._folder / 'cells' / cell.name
@@ -85,48 +103,71 @@ class GridSearch:
       folder=self._path(cell),
     )
 
+  def _may_grow(self) -> bool:
+    most = len(sweeping.cells(self._start)) + _MOST_CELLS
+    return len(self._cells) < most and not self.unfinished()
+
   def grow(self) -> None:
     """Adds what --extend does, as long as all cells are finished."""
-    flags_here = [flag for flag in self._start if flag in _EXTEND.value]
-    most = len(sweeping.cells(self._start)) + _MOST_CELLS
-    while len(self._cells) < most and not self.unfinished():
+    growing = [flag for flag in self._start if flag in _EXTEND.value]
+    while growing and self._may_grow():
       best = sweeping.rank(self.look(), self.metric)[0]
-      if math.isnan(best.metrics[self.metric]):
+      if not math.isfinite(best.metrics[self.metric]):
         return  # Nothing has worked: no side is the better one.
-      beside = sweeping.neighbours(best.cell, self.grid, flags_here)
-      new = [cell for cell in beside if cell not in self._cells]
+      beside = sweeping.neighbours(best.cell, self.grid, growing)
+      new = [c for c in beside if c not in (*self._cells, *self._refused)]
       if not new:
         return
       self._cells += new
 
+  def drop(self, failures: Sequence[jobs.Failure]) -> None:
+    """Leaves out cells beyond the grid whose flags the binary refused."""
+    refused = {f.job.folder for f in failures if f.exit_code == 2}
+    start = sweeping.cells(self._start)
+    for cell in list(self._cells):
+      if cell not in start and self._path(cell) in refused:
+        self._cells.remove(cell)
+        self._refused.append(cell)
+
+  def check_metric(self) -> None:
+    """Raises a ValueError if finished cells have no such metric."""
+    sweeping.rank(self.look(), self.metric)
+
   def warnings(self) -> list[str]:
     """Says where the best lies at an end of the grid."""
+    at_ends = sweeping.ends(self.look(), self.grid, self.metric)
     return [
-      f'The best has {flag}={value}, an end of its axis, '
-      + (
-        f'even with {_MOST_CELLS} cells more.'
-        if flag in _EXTEND.value
-        else f'and --extend={flag} tries what is beyond.'
-      )
-      for flag, value in sweeping.ends(
-        self.look(), self.grid, self.metric
-      ).items()
+      f'The best has {flag}={value}, an end of its axis, {self._why(flag)}.'
+      for flag, value in at_ends.items()
       if len(self.grid[flag]) > 1
     ]
+
+  def _why(self, flag: str) -> str:
+    if flag not in _EXTEND.value:
+      return f'and --extend={flag} tries what is beyond'
+    if self._refused:
+      return 'and the program takes no value beyond'
+    if self.unfinished():
+      return 'and not all runs are finished'
+    return f'even with {_MOST_CELLS} cells more'
 
 
 def check_extend(grids: Sequence[sweeping.Grid]) -> None:
   """Raises if --extend names no axis, or one that cannot grow."""
   for flag in _EXTEND.value:
     with_it = [grid for grid in grids if flag in grid]
-    if not with_it or not all(
-      sweeping.positive_numbers(grid, flag) for grid in with_it
-    ):
+    if not with_it:
       known = dict.fromkeys(name for grid in grids for name in grid)
       raise ValueError(
-        'extend must be a flag of the grid whose values are above 0. Found'
-        f' {flag!r}; the grid has {", ".join(known)}.'
+        f'extend must be a flag of the grid, of {", ".join(known)}. Found'
+        f' {flag!r}.'
       )
+    for grid in with_it:
+      if not sweeping.positive_numbers(grid, flag):
+        raise ValueError(
+          'extend must be a flag whose values are numbers above 0. Found'
+          f' {flag!r}, with {", ".join(grid[flag])}.'
+        )
 
 
 def run(
@@ -142,12 +183,27 @@ def run(
   Returns:
     Whether all runs are finished.
   """
+  seen = 0
+
+  def changed(running, ended) -> None:
+    nonlocal seen
+    if len(ended) > seen:  # At the first run, not after hours of them.
+      for search in searches:
+        search.check_metric()
+    seen = len(ended)
+    if on_change is not None:
+      on_change(running, ended)
+
+  active = list(searches)
   while True:
-    for search in searches:
+    for search in active:
       search.grow()
-    unfinished = [job for search in searches for job in search.unfinished()]
+    unfinished = [job for search in active for job in search.unfinished()]
     if not unfinished:
-      return True
-    job_flags.run(unfinished, log_dir, on_change)
-    if any(search.unfinished() for search in searches):
-      return False  # They failed, and would again.
+      return not any(search.unfinished() for search in searches)
+    seen = 0
+    failures = job_flags.run(unfinished, log_dir, changed)
+    for search in active:
+      search.drop(failures)
+    # What failed would fail again.
+    active = [search for search in active if not search.unfinished()]

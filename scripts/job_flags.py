@@ -1,10 +1,11 @@
 """Flags of the binaries that start training binaries, and their progress."""
 
+from collections.abc import Sequence
 import importlib.util
 import pathlib
 import shlex
 import sys
-from typing import Any, Optional
+from typing import Any
 
 from absl import flags
 from pda_fed.experiments import errors
@@ -173,17 +174,20 @@ def run(
   return failures
 
 
-def refuse_others(path: pathlib.Path, content: dict[str, Any]) -> None:
+def refuse_others(
+  path: pathlib.Path, content: dict[str, Any], results: str
+) -> None:
   """Notes what a folder is for; raises if it is noted to be for another thing.
 
   Args:
     path: Of the note, in the folder.
     content: JSON values.
+    results: A pattern of what the note is about; without any the note is new.
 
   Raises:
     OutputError: With the difference.
   """
-  if path.exists():
+  if path.exists() and any(path.parent.glob(results)):
     lines = outputs.differences(files.read_json(path), content)
     if lines:
       raise errors.OutputError(
@@ -195,16 +199,35 @@ def refuse_others(path: pathlib.Path, content: dict[str, Any]) -> None:
   files.write_json(path, content)
 
 
-def refuse(arguments: list[str], reserved: dict[str, Optional[str]]) -> None:
+def split(name: str, text: str) -> list[str]:
+  """Splits flags as a shell does.
+
+  Args:
+    name: Of the flag that has them.
+    text: The flags.
+
+  Raises:
+    ValueError: If a quote is not closed.
+  """
+  try:
+    return shlex.split(text)
+  except ValueError as e:
+    raise ValueError(f'{name} must be flags. Found {text!r}: {e}.') from e
+
+
+def refuse(
+  arguments: Sequence[str], reserved: dict[str, str], where: str = 'after --'
+) -> None:
   """Raises if flags for the training binary are ones that we set ourselves.
 
   Args:
     arguments: Of the training binary.
     reserved: What sets a flag instead, by flag.
+    where: They were given.
   """
   for argument in arguments:
     name = argument.lstrip('-').partition('=')[0]
     if name in reserved:
       raise ValueError(
-        f'--{name} must not be given after --: {reserved[name]} sets it.'
+        f'--{name} must not be given {where}: {reserved[name]} sets it.'
       )

@@ -48,15 +48,29 @@ _PAPER = [
 _PRESETS = {'paper': _PAPER, 'paper_pda': [*_PAPER, 'alpha_i=2,3,4,5,8']}
 
 
+# A sweep is of one method, but may be over its seeds.
+_NOT_OF_GRIDS = {
+  flag: setter
+  for flag, setter in grid_search.RESERVED.items()
+  if flag not in ('method', 'seed')
+}
+flags.adopt_module_key_flags(job_flags)
+flags.adopt_module_key_flags(grid_search)
+
+
 class _LiveTable:
   """The best cells so far, when a cell has ended and others have not."""
 
   def __init__(self, search: grid_search.GridSearch):
     self._search = search
+    self._num_ended = 0
     self._num_finished = 0
 
   def __call__(self, running, ended) -> None:
-    del running, ended
+    del running
+    if len(ended) == self._num_ended:
+      return
+    self._num_ended = len(ended)
     found = self._search.look()
     finished = sum(f.is_finished for f in found)
     if self._num_finished < finished < len(found):
@@ -77,12 +91,8 @@ def main(arguments: list[str]) -> None:
   reserved['output_dir'] = '--output_dir before --'
   reserved['final_test'] = reserved['nofinal_test'] = 'this program'
   job_flags.refuse(arguments, reserved)
+  job_flags.refuse([f'--{flag}' for flag in grid], _NOT_OF_GRIDS, 'in --grid')
   folder = job_flags.output_dir()
-  # Finished cells are not looked at again, so that their flags must be these.
-  job_flags.refuse_others(
-    folder / 'sweep.json',
-    {'binary': job_flags.module(), 'flags': cli.expanded(arguments)},
-  )
   search = grid_search.GridSearch(
     arguments,
     folder,

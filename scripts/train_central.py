@@ -311,7 +311,10 @@ def _run_many(path: pathlib.Path) -> None:
   runs = []
   for line in lines:
     with flagsaver.flagsaver():
-      flags.FLAGS([sys.argv[0], *line])
+      try:
+        flags.FLAGS([sys.argv[0], *line])
+      except flags.Error as e:
+        raise ValueError(f'{path}: {e}') from e
       runs.append((_config(), run_flags.require(run_flags.OUTPUT_DIR)))
   open_engine = side_by_side.open_engines(
     [config for (config, _), _ in runs], _SIDE_BY_SIDE.value

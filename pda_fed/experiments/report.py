@@ -98,7 +98,7 @@ def _figures(
   return ''.join(parts)
 
 
-def _privacy(comparison: comparison_lib.Comparison) -> str:
+def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
   statements: dict[str, None] = {}
   notes: dict[str, None] = {}
   for runs in comparison.runs.values():
@@ -129,6 +129,7 @@ def _privacy(comparison: comparison_lib.Comparison) -> str:
   notes[
     'Validation and test data are not covered: they take no part in training.'
   ] = None
+  notes |= dict.fromkeys(more)
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)
   items = ''.join(f'<li>{_escape(note)}</li>' for note in notes)
   return f'{quotes}<ul class="plain">{items}</ul>'
@@ -197,6 +198,7 @@ def build_page(
   comparison: comparison_lib.Comparison,
   figures: Mapping[tuple[str, ...], str],
   command: str,
+  notes: Sequence[str] = (),
 ) -> str:
   """Returns the page as HTML.
 
@@ -204,6 +206,7 @@ def build_page(
     comparison: What is shown.
     figures: SVG by methods, as `figures.draw_comparison` gives them.
     command: How to get it again.
+    notes: On privacy, and how settings were chosen.
   """
   some = next(iter(comparison.runs.values()))[0]
   plan = some.plan
@@ -236,7 +239,7 @@ def build_page(
 <section><h2>Results</h2>{_table(comparison)}
 <p class="note">{note}</p></section>
 <section><h2>Training</h2>{_figures(comparison, figures)}</section>
-<section><h2>Privacy</h2>{_privacy(comparison)}</section>
+<section><h2>Privacy</h2>{_privacy(comparison, notes)}</section>
 <section><h2>Settings</h2>{_settings(comparison)}</section>
 <section><h2>Command</h2><pre>{_escape(command)}</pre></section>
 <footer>Method: “Public Data-Assisted Mirror Descent for Private Model

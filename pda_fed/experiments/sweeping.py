@@ -13,7 +13,7 @@ import math
 import os
 import pathlib
 import re
-from typing import Optional
+from typing import Optional, Union
 
 import numpy as np
 from pda_fed import tables
@@ -24,13 +24,20 @@ from pda_fed.experiments import outputs
 # The values of each flag, as they are given to the program.
 Grid = Mapping[str, Sequence[str]]
 
+_OF_TRAINING = ('round', 'epsilon', 'seconds', 'clients', 'train_loss')
+# Columns of runs with test curves; nothing may be chosen by them.
+_OF_TEST = 'test_'
+_NO_VALIDATION = ' The runs have no validation data.'
+
 NOT_COVERED = (
   'The search looked at the validation data once for each cell: epsilon is that'
   ' of one run, and does not cover the search.'
 )
 
 
-def parse_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parse_grid(
+  texts: Sequence[str], source: str = 'grid'
+) -> dict[str, tuple[str, ...]]:
   """Parses 'flag=a,b,c' for each axis of a grid.
 
   Example:
@@ -40,6 +47,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
   Args:
     texts: One for each axis.
+    source: What they are given by, for messages.
 
   Returns:
     The values of each flag, as they are given to the program.
@@ -53,15 +61,23 @@ def parse_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     name = name.strip().lstrip('-')
     parsed = tuple(v.strip() for v in values.split(',') if v.strip())
     if not re.fullmatch(r'\w+', name) or not parsed:
-      raise ValueError(f'grid must be flag=value,value,... Found {text!r}.')
-    if name in grid or len(set(parsed)) < len(parsed):
+      raise ValueError(f'{source} must be flag=value,value,... Found {text!r}.')
+    # 0.5 and .5 are one value.
+    if name in grid or len(set(map(_as_number, parsed))) < len(parsed):
       raise ValueError(
-        f'grid must have each flag and value once. Found {text!r}.'
+        f'{source} must have each flag and value once. Found {text!r}.'
       )
     grid[name] = parsed
   if not grid:
-    raise ValueError('grid must have at least one flag. Found none.')
+    raise ValueError(f'{source} must have at least one flag. Found none.')
   return grid
+
+
+def _as_number(text: str) -> Union[float, str]:
+  try:
+    return float(text)
+  except ValueError:
+    return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +134,8 @@ def next_value(value: float, up: bool) -> float:
 
 def positive_numbers(grid: Grid, flag: str) -> bool:
   """Whether all values of an axis are numbers above 0."""
-  try:
-    return all(0 < float(value) < math.inf for value in grid[flag])
-  except ValueError:
-    return False
+  numbers = map(_as_number, grid[flag])
+  return all(isinstance(n, float) and 0 < n < math.inf for n in numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,18 +178,27 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
     metric: Of validation.
 
   Raises:
-    ValueError: If a finished cell has no such metric; the message lists those
-      that it has.
+    ValueError: If a finished cell has no such metric of validation; the message
+      lists those that it has.
   """
   finished = [f for f in found if f.is_finished]
   for f in finished:
-    comparison.check_metrics(_metrics_of(f), [metric])
+    known = _metrics_of(f)
+    if metric not in known:
+      without = '' if {'loss', 'accuracy'} & set(known) else _NO_VALIDATION
+      raise ValueError(
+        f'the metric must be one of validation, of {", ".join(known)}. Found'
+        f' {metric!r}.{without}'
+      )
   larger = comparison.is_better(metric, 1, 0)
   sign = -1 if larger else 1
   # What is not a number, a run that diverged, comes last.
   return sorted(
     finished,
-    key=lambda f: (np.isnan(f.metrics[metric]), sign * f.metrics[metric]),
+    key=lambda f: (
+      not math.isfinite(f.metrics[metric]),
+      sign * f.metrics[metric],
+    ),
   )
 
 
@@ -192,7 +215,7 @@ def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
     a metric that is a number.
   """
   best = rank(found, metric)[0]
-  if np.isnan(best.metrics[metric]):
+  if not math.isfinite(best.metrics[metric]):
     return {}
   return {
     flag: value
@@ -202,31 +225,35 @@ def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
   }
 
 
-def neighbours(cell: Cell, grid: Grid, flags: Sequence[str]) -> list[Cell]:
-  """Returns the cells beside one, which differ from it in one of some flags.
+def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
+  """Returns the cells beside one, which differ from it in one flag.
 
   Example:
 
     >>> cell = Cell((('rate', '0.5'), ('K', '200')))
-    >>> grid = {'rate': ('0.3', '0.5'), 'K': ('200',)}
-    >>> [dict(c.values)['rate'] for c in neighbours(cell, grid, ['rate'])]
-    ['0.3', '1']
+    >>> grid = {'rate': ('0.3', '0.5'), 'K': ('200', '1000')}
+    >>> [c.name for c in neighbours(cell, grid, ['rate'])]
+    ['rate=0.3,K=200', 'rate=1,K=200', 'rate=0.5,K=1000']
 
   Args:
     cell: The cell.
-    grid: All values of each flag; beyond them 1, 2 and 5 times powers of ten.
-    flags: Those that may differ; of positive numbers.
+    grid: All values of each flag. Of numbers those beside it count, of words
+      all others.
+    growing: Flags whose axes go on: beyond their ends are 1, 2 and 5 times
+      powers of ten.
   """
   found = []
-  for flag in flags:
-    values = sorted(grid[flag], key=float)
-    at = values.index(dict(cell.values)[flag])
-    below, above = values[:at], values[at + 1 :]
-    value = float(values[at])
-    beside = (
-      below[-1] if below else f'{next_value(value, up=False):g}',
-      above[0] if above else f'{next_value(value, up=True):g}',
-    )
+  for flag, value in cell.values:
+    if not positive_numbers(grid, flag):
+      beside = [v for v in grid[flag] if v != value]
+    else:
+      values = sorted(grid[flag], key=float)
+      at = values.index(value)
+      below, above = values[:at][-1:], values[at + 1 :][:1]
+      if flag in growing:
+        below = below or [f'{next_value(float(value), up=False):.15g}']
+        above = above or [f'{next_value(float(value), up=True):.15g}']
+      beside = [*below, *above]
     found += [
       Cell(tuple((f, new if f == flag else v) for f, v in cell.values))
       for new in beside
@@ -254,7 +281,9 @@ def _metrics_of(found: Found) -> list[str]:
   return [
     name
     for name, value in found.metrics.items()
-    if value is not None and name not in ('round', 'epsilon', 'seconds')
+    if value is not None
+    and name not in _OF_TRAINING
+    and not name.startswith(_OF_TEST)
   ]
 
 
@@ -277,7 +306,12 @@ def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
 def as_csv(found: Sequence[Found]) -> str:
   """Returns a row for each cell, with its last validation metrics."""
   flags = [flag for flag, _ in found[0].cell.values]
-  names = {n: None for f in found if f.metrics for n in f.metrics}
+  names = {
+    n: None
+    for f in found
+    for n in f.metrics or ()
+    if not n.startswith(_OF_TEST)
+  }
   text = io.StringIO()
   writer = csv.writer(text, lineterminator='\n')
   writer.writerow([*flags, 'finished', *names])

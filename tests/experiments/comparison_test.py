@@ -215,18 +215,30 @@ class TestSweeping:
     [('5', ('1', '10')), ('0.3', ('0.2', '1')), ('1', ('0.3', '5'))],
   )
   def test_neighbours_are_of_the_grid_or_beyond_it(self, rate, beside):
-    grid = sweeping.parse_grid(['way=a,b', 'rate=5,0.3,1', 'K=200'])
+    grid = sweeping.parse_grid(['way=a,b,c', 'rate=5,0.3,1', 'K=50,200'])
     cell = sweeping.Cell((('way', 'b'), ('rate', rate), ('K', '200')))
-    found = sweeping.neighbours(cell, grid, ['rate', 'K'])
+    found = sweeping.neighbours(cell, grid, ['rate'])
     assert [tuple(dict(c.values).values()) for c in found] == [
+      ('a', rate, '200'),
+      ('c', rate, '200'),
       *(('b', value, '200') for value in beside),
-      ('b', rate, '100'),
-      ('b', rate, '500'),
+      ('b', rate, '50'),  # An axis that does not grow has nothing beyond.
     ]
     grown = sweeping.grid_of([*sweeping.cells(grid), *found], grid)
-    assert grown['way'] == ['a', 'b']
-    assert grown['K'] == ['100', '200', '500']
+    assert grown['way'] == ['a', 'b', 'c']
+    assert grown['K'] == ['50', '200']
     assert set(grown['rate']) == {'5', '0.3', '1', *beside}
+
+  def test_nothing_is_chosen_by_the_test(self):
+    cell = sweeping.Cell((('rate', '1'),))
+    metrics = {'round': 4, 'loss': 1.0, 'test_loss': 2.0}
+    found = [sweeping.Found(cell, metrics, True)]
+    with pytest.raises(ValueError, match="of loss. Found 'test_loss'"):
+      sweeping.rank(found, 'test_loss')
+    assert 'test' not in sweeping.as_csv(found)
+    del metrics['loss']
+    with pytest.raises(ValueError, match='no validation data'):
+      sweeping.rank(found, 'loss')
 
   def test_ranking(self, tmp_path):
     grid = sweeping.parse_grid(['a=1,2', 'b=1,2', 'c=1,2'])
@@ -242,7 +254,7 @@ class TestSweeping:
     assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
     assert order('loss')[:2] == [0.1, 0.2]
     assert math.isnan(order('loss')[-1])  # What diverged comes last.
-    with pytest.raises(ValueError, match="among accuracy, loss. Found 'x'"):
+    with pytest.raises(ValueError, match="of accuracy, loss. Found 'x'"):
       sweeping.rank(found, 'x')
     sweeping.draw(found, grid, 'accuracy', tmp_path / 'map.png')
     assert (tmp_path / 'map.png').stat().st_size > 1000

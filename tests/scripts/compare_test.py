@@ -186,12 +186,16 @@ class TestTune:
       assert tested['test']['loss'] == pytest.approx(1 + math.log(0.7 / 0.5))
     with open(folder / 'tuning/pda/sweep.csv') as f:
       cells = [(row['rate'], row['alpha_K']) for row in csv.DictReader(f)]
-    # A grid, and rates beside the best; not all of its rows.
+    # A grid, and what is beside the best; not all rows of a larger one.
     assert cells == [
       *((rate, k) for rate in ('1', '2') for k in ('4', '8')),
       ('0.5', '4'),
       ('0.2', '4'),
+      ('0.5', '8'),
     ]
+    page = (folder / 'index.html').read_text()
+    assert 'pda: --rate=0.5 --alpha_K=4' in page
+    assert 'does not cover the search' in page
     for path in (folder / 'tuning').glob('*/cells/*/result.json'):
       assert json.loads(path.read_text())['test'] is None
 
@@ -199,6 +203,23 @@ class TestTune:
     _, arguments, first = done
     again = _run('compare', *arguments)
     assert again.stdout == first.stdout
+
+  @pytest.mark.parametrize('more', [[], ['--print_runs']])
+  def test_runs_of_another_choice_are_refused(self, done, more):
+    folder, _, _ = done
+    again = _run(
+      'compare',
+      _BINARY,
+      f'--output_dir={folder}',
+      '--methods=warm',
+      '--tune=rate=1,2',
+      *more,
+      '--',
+      '--best_rate=0.7',
+    )
+    assert (again.returncode, again.stdout) == (2, '')
+    assert 'now chooses --rate=1 for warm' in again.stderr
+    assert 'are of --rate=0.5' in again.stderr
 
   def test_searches_of_other_flags_are_refused(self, done):
     _, arguments, _ = done
@@ -221,16 +242,74 @@ def test_nothing_is_compared_if_a_search_fails(tmp_path):
   assert not (tmp_path / 'runs').exists()
 
 
+def test_nothing_is_compared_if_no_run_of_a_search_works(tmp_path):
+  done = _run(
+    'compare',
+    _BINARY,
+    f'--output_dir={tmp_path}',
+    '--methods=cold',
+    '--tune=rate=nan,inf',
+    '--',
+  )
+  assert done.returncode == 1
+  assert 'cold: no run of --tune has a loss that is a number' in done.stderr
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_a_search_ends_where_the_program_refuses_what_is_beyond(tmp_path):
+  done = _run(
+    'compare',
+    _BINARY,
+    f'--output_dir={tmp_path}',
+    '--methods=cold,warm',
+    '--tune=rounds=1',
+    '--extend=rounds',  # 0.5 is not a number of rounds.
+    '--',
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'warm: --rounds=1, validation loss' in done.stderr
+  assert 'the program takes no value beyond' in done.stderr
+
+
+def test_a_search_sees_no_test(tmp_path):
+  arguments = ('--binary=train_central', f'--output_dir={tmp_path}')
+  arguments += ('--methods=cold', '--tune=learning_rate=0.2,0.5')
+  ours = ('--', '--epochs=1', '--test_curve')
+  printed = _run('compare', *arguments, '--print_runs', *ours)
+  lines = printed.stdout.splitlines()
+  assert len(lines) == 2
+  for line in lines:
+    assert '--test_curve' in line
+    assert line.index('--notest_curve') > line.index('--test_curve')
+
+
 @pytest.mark.parametrize(
   'arguments, words',
   [
     (['--tune=cool:rate=1'], 'tune must be FLAG=VALUE'),
-    (['--tune=rate'], 'grid must be flag=value'),
+    (['--tune=rate'], 'tune must be flag=value'),
+    (['--tune=rate=.5,0.5'], 'tune must have each flag and value once'),
+    (['--tune=method=cold,pda'], '--method must not be given in --tune'),
     (['--extend=rate'], '--extend must come with --tune'),
     (['--tune_flags=--rounds=2'], '--tune_flags must come with --tune'),
-    (['--tune=rate=1', '--extend=alpha_K'], "Found 'alpha_K'; the grid has"),
+    (['--tune=rate=1', "--tune_flags=--x='a"], 'tune_flags must be flags'),
+    (
+      ['--tune=rate=1', '--tune_flags=--seed=3'],
+      '--seed must not be given in --tune_flags',
+    ),
+    (['--method_flags=pda:--seed=3'], 'must not be given in --method_flags'),
+    (['--tune=rate=1', '--extend=alpha_K'], "of rate. Found 'alpha_K'"),
+    (['--tune=rate=0,1', '--extend=rate'], "Found 'rate', with 0, 1"),
     (['--tune=rate=1', '--', '--rate=2'], '--tune sets it'),
     (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
+    (
+      ['--methods=cold', '--tune=rate=1', '--tune_metric=bleu'],
+      'the metric must be one of validation, of loss, accuracy, perplexity',
+    ),
+    (
+      ['--methods=cold', '--tune=rate=1', '--tune_metric=test_loss'],
+      "Found 'test_loss'",
+    ),
   ],
 )
 def test_bad_searches(tmp_path, arguments, words):
@@ -333,7 +412,8 @@ class TestSweep:
       'tiny.flags',
     ),
     (['--grid=rate=1', '--extend=alpha_K'], 'extend must be a flag of the'),
-    (['--grid=rate=0,1', '--extend=rate'], 'values are above 0'),
+    (['--grid=rate=0,1', '--extend=rate'], 'values are numbers above 0'),
+    (['--grid=output_dir=a,b'], '--output_dir must not be given in --grid'),
     (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
   ],
 )
