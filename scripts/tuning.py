@@ -163,7 +163,8 @@ def _refuse_runs_of_others(
 ) -> None:
   """Raises if a method's final runs are those of another choice."""
   runs = job_flags.output_dir() / 'runs'
-  if note.exists() and any(runs.glob(f'{method}_*')):
+  # Not runs/warm_start.
+  if note.exists() and any(runs.glob(f'{method}_[0-9]*')):
     before = files.read_json(note)
     if before != arguments:
       raise errors.OutputError(
