@@ -18,9 +18,14 @@ _EXTEND = flags.DEFINE_multi_string(
   ' none of them is better. May be repeated.',
 )
 # What a search sets in each run, by flag.
-_SET_HERE = ('method', 'seed', 'output_dir', 'warm_start_dir')
-_SET_HERE += ('final_test', 'nofinal_test')
-RESERVED = dict.fromkeys(_SET_HERE, 'this program')
+RESERVED = {
+  'method': 'this program',
+  'seed': 'this program',
+  'output_dir': 'this program',
+  'warm_start_dir': 'this program',
+  'final_test': 'this program',
+  'nofinal_test': 'this program',
+}
 # Cells that a grid may grow by: one that never stops is mistaken.
 _MOST_CELLS = 50
 
@@ -61,7 +66,8 @@ class GridSearch:
     self._refused: list[sweeping.Cell] = []
     self._arguments = tuple(arguments)
     # Whoever chooses must not see the test.
-    if any('test_curve' in flag for flag in cli.expanded(arguments)):
+    given = map(job_flags.name_of, cli.expanded(arguments))
+    if 'test_curve' in given:
       self._arguments += ('--notest_curve',)
     self._folder = folder
     self._warm_start_dir = warm_start_dir
@@ -145,7 +151,9 @@ class GridSearch:
   def _why(self, flag: str) -> str:
     if flag not in _EXTEND.value:
       return f'and --extend={flag} tries what is beyond'
-    if self._refused:
+    best = sweeping.rank(self.look(), self.metric)[0].cell
+    beside = sweeping.neighbours(best, self.grid, [flag])
+    if any(cell in self._refused for cell in beside):
       return 'and the program takes no value beyond'
     if self.unfinished():
       return 'and not all runs are finished'

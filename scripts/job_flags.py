@@ -215,6 +215,11 @@ def split(name: str, text: str) -> list[str]:
     raise ValueError(f'{name} must be flags. Found {text!r}: {e}.') from e
 
 
+def name_of(argument: str) -> str:
+  """Returns the name of the flag that an argument sets."""
+  return argument.lstrip('-').partition('=')[0]
+
+
 def refuse(
   arguments: Sequence[str], reserved: dict[str, str], where: str = 'after --'
 ) -> None:
@@ -226,7 +231,7 @@ def refuse(
     where: They were given.
   """
   for argument in arguments:
-    name = argument.lstrip('-').partition('=')[0]
+    name = name_of(argument)
     if name in reserved:
       raise ValueError(
         f'--{name} must not be given {where}: {reserved[name]} sets it.'

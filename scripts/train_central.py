@@ -6,7 +6,8 @@ takes the handwritten digits that come with scikit-learn, and less than two
 minutes. The data sets of the paper are read as their authors publish them:
 
     python -m scripts.train_central --dataset=cifar10 --data_dir=data \
-        --flagfile=scripts/presets/cifar10_pda.flags --seed=0 --output_dir=out/c
+        --flagfile=scripts/presets/cifar10.flags --method=pda --seed=0 \
+        --output_dir=out/cifar10
 
 Defaults are the paper's for each data set. --runs_file makes many runs in one
 process, which share data and compiled programs; each of its lines has the flags

@@ -11,6 +11,11 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 
 
+def _curve(plan: privacy.PrivacyPlan, rounds: Sequence[int]) -> list[float]:
+  accountant = privacy.tightest_accountant(plan)
+  return privacy.epsilon_curve(plan, rounds, accountant).tolist()
+
+
 def spent(
   plan: privacy.PrivacyPlan, rounds: Sequence[int]
 ) -> Optional[dict[int, float]]:
@@ -25,11 +30,9 @@ def spent(
     machine for JAX alone. `scripts/privacy --fill` adds it elsewhere.
   """
   try:
-    accountant = privacy.tightest_accountant(plan)
+    return dict(zip(rounds, _curve(plan, rounds), strict=True))
   except ModuleNotFoundError:
     return None
-  curve = privacy.epsilon_curve(plan, rounds, accountant)
-  return dict(zip(rounds, curve.tolist(), strict=True))
 
 
 def fill(path: os.PathLike) -> list[pathlib.Path]:
@@ -45,12 +48,8 @@ def fill(path: os.PathLike) -> list[pathlib.Path]:
     OutputError: If there is no run.
     ModuleNotFoundError: Without dp_accounting.
   """
-
-  @functools.cache  # Seeds and methods of a comparison share plans.
-  def curve_of(plan, rounds):
-    accountant = privacy.tightest_accountant(plan)
-    return privacy.epsilon_curve(plan, rounds, accountant).tolist()
-
+  # Seeds and methods of a comparison share plans.
+  curve_of = functools.cache(_curve)
   folders = []
   for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
     folder = outputs.RunFolder(config.parent)

@@ -228,6 +228,19 @@ class TestTune:
     assert 'holds results for other flags' in again.stderr
 
 
+def test_a_folder_of_warm_starts_is_no_run_of_another_choice(tmp_path):
+  def run(grid):
+    arguments = (_BINARY, f'--output_dir={tmp_path}', '--methods=warm')
+    return _run('compare', *arguments, f'--tune=rate={grid}', '--')
+
+  assert run('2').returncode == 0
+  shutil.rmtree(tmp_path / 'runs/warm_0')
+  (tmp_path / 'runs/warm_start').mkdir(exist_ok=True)
+  again = run('1,2')
+  assert again.returncode == 0, again.stderr
+  assert 'warm: --rate=1, validation' in again.stderr
+
+
 def test_nothing_is_compared_if_a_search_fails(tmp_path):
   done = _run(
     'compare',
