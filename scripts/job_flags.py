@@ -125,6 +125,14 @@ def _newest(folder: pathlib.Path) -> str:
   return text
 
 
+def _is_finished(job: jobs.Job) -> bool:
+  """Whether a run has ended, and been tested if it is to be."""
+  result = outputs.RunFolder(job.folder).read_result()
+  if result is None:
+    return False
+  return result['test'] is not None or '--nofinal_test' in job.arguments
+
+
 def end_if_printing() -> None:
   """Ends the program if it was to print runs alone."""
   if _PRINT_RUNS.value:
@@ -146,7 +154,7 @@ def run(
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
-      if outputs.RunFolder(job.folder).read_result() is None:
+      if not _is_finished(job):
         print(shlex.join(job.arguments))
   end_if_printing()
   progress = _Progress(len(all_jobs))

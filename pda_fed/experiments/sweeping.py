@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 from typing import Optional, Union
+import urllib.parse
 
 import numpy as np
 from pda_fed import tables
@@ -94,7 +95,8 @@ class Cell:
   def name(self) -> str:
     """Of its folder."""
     text = ','.join(f'{flag}={value}' for flag, value in self.values)
-    return re.sub(r'[^\w.,=+-]', '_', text)
+    # Cells that differ in a sign that no folder can have are still two.
+    return urllib.parse.quote(text, safe=',=+')
 
   @property
   def arguments(self) -> list[str]:

@@ -170,7 +170,13 @@ class TestSweeping:
       ['--clip=0.3', '--path=a/b'],
       ['--clip=1', '--path=a/b'],
     ]
-    assert cells[0].name == 'clip=0.3,path=a_b'
+    assert cells[0].name == 'clip=0.3,path=a%2Fb'
+
+  def test_cells_have_folders_of_their_own(self):
+    values = 'a/b,a_b,a b,a%2Fb,a.b'
+    cells = sweeping.cells(sweeping.parse_grid([f'path={values}']))
+    assert len({cell.name for cell in cells}) == 5
+    assert not any('/' in cell.name for cell in cells)
 
   @pytest.mark.parametrize('texts', [[], ['x'], ['x='], ['x=1', 'x=2']])
   def test_bad_grids(self, texts):

@@ -204,6 +204,17 @@ class TestTune:
     again = _run('compare', *arguments)
     assert again.stdout == first.stdout
 
+  def test_a_run_without_its_test_is_to_be_made(self, done):
+    folder, arguments, _ = done
+    command = ('compare', '--print_runs', *arguments)
+    assert _run(*command).stdout == ''
+    path = folder / 'runs/pda_1/result.json'
+    tested = path.read_text()
+    path.write_text(json.dumps(json.loads(tested) | {'test': None}))
+    printed = _run(*command).stdout.splitlines()
+    path.write_text(tested)
+    assert [line.endswith('runs/pda_1') for line in printed] == [True]
+
   @pytest.mark.parametrize('more', [[], ['--print_runs']])
   def test_runs_of_another_choice_are_refused(self, done, more):
     folder, _, _ = done
