@@ -15,6 +15,9 @@ import numpy as np
 from pda_fed import _validate
 from pda_fed.privacy import seeds
 
+OPTIMIZERS = ('adam', 'sgd')
+DECAYS = ('none', 'cosine')
+
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
@@ -74,6 +77,58 @@ class PretrainingConfig:
     )
     _validate.between(0, 1, held_out=self.held_out)
     _validate.integers(0, seed=self.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptimizer:
+  """How steps on public examples are taken.
+
+  Example:
+
+    >>> PretrainingOptimizer(optimizer='sgd', learning_rate=0.1).decay
+    'none'
+
+  Attributes:
+    optimizer: 'adam' or 'sgd'.
+    learning_rate: Of the mean loss of targets.
+    momentum: Of SGD.
+    clip_norm: A bound on the norm of a gradient, or None.
+    weight_decay: What a step takes off each weight, over the learning rate.
+    dropout: The share of activations that are dropped.
+    augmentation: Whether images are flipped and cropped.
+    averaging: The decay of an exponential average of the weights, which is then
+      what is kept; 0 for none.
+    decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
+      that there may be.
+  """
+
+  optimizer: str = 'adam'
+  learning_rate: float = 1e-3
+  momentum: float = 0.0
+  clip_norm: Optional[float] = None
+  weight_decay: float = 0.0
+  dropout: float = 0.0
+  augmentation: bool = False
+  averaging: float = 0.0
+  decay: str = 'none'
+
+  def __post_init__(self):
+    _validate.one_of(OPTIMIZERS, pretraining_optimizer=self.optimizer)
+    _validate.one_of(DECAYS, pretraining_decay=self.decay)
+    _validate.positive(pretraining_learning_rate=self.learning_rate)
+    _validate.non_negative(
+      pretraining_momentum=self.momentum,
+      pretraining_weight_decay=self.weight_decay,
+      pretraining_dropout=self.dropout,
+      pretraining_averaging=self.averaging,
+    )
+    for name in ('momentum', 'dropout', 'averaging'):
+      if getattr(self, name) >= 1:
+        raise ValueError(
+          f'pretraining_{name} must be in [0, 1). Found {getattr(self, name)}.'
+        )
+    if self.clip_norm is not None:
+      _validate.positive(pretraining_clip_norm=self.clip_norm)
 
 
 class Trainer(Protocol):

@@ -26,6 +26,7 @@ from absl import flags
 from absl.testing import flagsaver
 from data_prep import central
 from pda_fed import experiments
+from pda_fed import pretraining
 from pda_fed import schedules
 from pda_fed.experiments import central_config
 from scripts import run_flags
@@ -132,7 +133,7 @@ _SIDE_BY_SIDE = flags.DEFINE_integer(
   lower_bound=1,
 )
 _OPTIMIZER = flags.DEFINE_enum(
-  'pretraining_optimizer', 'adam', ['adam', 'sgd'], 'Of the warm start.'
+  'pretraining_optimizer', 'adam', pretraining.OPTIMIZERS, 'Of the warm start.'
 )
 _PRETRAINING_MOMENTUM = flags.DEFINE_float(
   'pretraining_momentum', 0.0, 'Of SGD, for the warm start.'
@@ -153,7 +154,7 @@ _PRETRAINING_AVERAGING = flags.DEFINE_float(
   'pretraining_averaging', 0.0, 'Decay of an average of its weights; 0: none.'
 )
 _PRETRAINING_DECAY = flags.DEFINE_enum(
-  'pretraining_decay', 'none', ['none', 'cosine'], 'Of its learning rate.'
+  'pretraining_decay', 'none', pretraining.DECAYS, 'Of its learning rate.'
 )
 _CANDIDATES = flags.DEFINE_integer(
   'pretraining_candidates',

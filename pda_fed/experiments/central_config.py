@@ -12,6 +12,7 @@ from typing import Any, Optional, Union
 from data_prep import central
 import numpy as np
 from pda_fed import _validate
+from pda_fed import pretraining as pretraining_lib
 from pda_fed.experiments import config as config_lib
 from pda_fed.models import convolutional
 from pda_fed.models import language
@@ -21,18 +22,12 @@ LEARNING_RATE_DECAYS = ('none', 'linear', 'cosine')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CentralPretraining(config_lib.Pretraining):
+class CentralPretraining(
+  config_lib.Pretraining, pretraining_lib.PretrainingOptimizer
+):
   """Settings of a warm start on public examples.
 
   Attributes:
-    optimizer: 'adam' or 'sgd'.
-    momentum: Of SGD.
-    clip_norm: A bound on the norm of a gradient, or None.
-    weight_decay: What a step takes off each weight, over the learning rate.
-    dropout: The share of activations that are dropped.
-    augmentation: Whether images are flipped and cropped.
-    averaging: The decay of an average of the weights; 0 for none.
-    decay: Of the learning rate: 'none' or 'cosine'.
     candidates: Models that are trained; the best on held-out public examples is
       kept.
   """
@@ -41,15 +36,12 @@ class CentralPretraining(config_lib.Pretraining):
   batch_size: int = 64
   patience: int = 10
   max_epochs: int = 200
-  optimizer: str = 'adam'
-  momentum: float = 0.0
-  clip_norm: Optional[float] = None
-  weight_decay: float = 0.0
-  dropout: float = 0.0
-  augmentation: bool = False
-  averaging: float = 0.0
-  decay: str = 'none'
   candidates: int = 1
+
+  def __post_init__(self):
+    config_lib.Pretraining.__post_init__(self)
+    pretraining_lib.PretrainingOptimizer.__post_init__(self)
+    _validate.integers(1, pretraining_candidates=self.candidates)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

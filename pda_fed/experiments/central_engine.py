@@ -7,7 +7,6 @@ and the compiled program.
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 import contextlib
-import dataclasses
 import functools
 import hashlib
 from typing import Any, Optional
@@ -327,7 +326,7 @@ class CentralEngine:
       self._model,
       self.trainer,
       self._arrays['public'],
-      _optimizer(options),
+      options,
       options.convergence(seeds.shuffling),
       initialization_seed=seeds.initialization,
       candidates=options.candidates,
@@ -361,16 +360,6 @@ class CentralEngine:
       for prefix in (engine_lib.WEIGHTS, engine_lib.MOMENTUM, _AVERAGE)
     ]
     return vectorized.SampleState(*parts)
-
-
-def _optimizer(
-  options: central_config.CentralPretraining,
-) -> sample_pretraining.PretrainingOptimizer:
-  shared = dataclasses.fields(sample_pretraining.PretrainingOptimizer)
-  names = [field.name for field in shared if field.name != 'name']
-  return sample_pretraining.PretrainingOptimizer(
-    name=options.optimizer, **{n: getattr(options, n) for n in names}
-  )
 
 
 def pad_rounds(

@@ -1,7 +1,6 @@
 """Warm start on public examples, in JAX; `pda_fed.pretraining` ends it."""
 
 from collections.abc import Callable
-import dataclasses
 import functools
 from typing import Any, NamedTuple, Optional
 
@@ -16,56 +15,6 @@ from pda_fed.vectorized import mirror
 from pda_fed.vectorized import pretraining as adam
 from pda_fed.vectorized import sample_batches
 from pda_fed.vectorized import sample_level
-
-OPTIMIZERS = ('adam', 'sgd')
-DECAYS = ('none', 'cosine')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptimizer:
-  """How steps on public data are taken.
-
-  Attributes:
-    name: 'adam' or 'sgd'.
-    learning_rate: Of the mean loss of targets.
-    momentum: Of SGD.
-    clip_norm: A bound on the norm of a gradient, or None.
-    weight_decay: What a step takes off each weight, over the learning rate.
-    dropout: The share of activations that are dropped.
-    augmentation: Whether images are flipped and cropped.
-    averaging: The decay of an exponential average of the weights, which is then
-      what is kept; 0 for none.
-    decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
-      that there may be.
-  """
-
-  name: str = 'adam'
-  learning_rate: float = 1e-3
-  momentum: float = 0.0
-  clip_norm: Optional[float] = None
-  weight_decay: float = 0.0
-  dropout: float = 0.0
-  augmentation: bool = False
-  averaging: float = 0.0
-  decay: str = 'none'
-
-  def __post_init__(self):
-    _validate.one_of(OPTIMIZERS, pretraining_optimizer=self.name)
-    _validate.one_of(DECAYS, pretraining_decay=self.decay)
-    _validate.positive(pretraining_learning_rate=self.learning_rate)
-    _validate.non_negative(
-      pretraining_momentum=self.momentum,
-      pretraining_weight_decay=self.weight_decay,
-      pretraining_dropout=self.dropout,
-      pretraining_averaging=self.averaging,
-    )
-    for name in ('momentum', 'dropout', 'averaging'):
-      if getattr(self, name) >= 1:
-        raise ValueError(
-          f'pretraining_{name} must be in [0, 1). Found {getattr(self, name)}.'
-        )
-    if self.clip_norm is not None:
-      _validate.positive(pretraining_clip_norm=self.clip_norm)
 
 
 class _State(NamedTuple):
@@ -84,7 +33,7 @@ class _Trainer:
     steps: sample_level.SampleTrainer,
     weights: list[np.ndarray],
     examples: sample_batches.ExampleArrays,
-    optimizer: PretrainingOptimizer,
+    optimizer: pretraining.PretrainingOptimizer,
     config: pretraining.PretrainingConfig,
   ):
     self._model = model
@@ -99,7 +48,7 @@ class _Trainer:
     self._state = _State(
       params=params,
       optimizer=adam.Adam.start(params)
-      if optimizer.name == 'adam'
+      if optimizer.optimizer == 'adam'
       else tuple(map(jnp.zeros_like, params)),
       average=params,
       step=jnp.zeros((), jnp.int32),
@@ -152,7 +101,7 @@ class _Trainer:
     gradients = jax.grad(loss)(state.params)
     if options.clip_norm is not None:
       gradients = clipping.clip_one(gradients, options.clip_norm)
-    if options.name == 'adam':
+    if options.optimizer == 'adam':
       params, optimizer = adam.adam_step(
         state.params, state.optimizer, gradients, rate
       )
@@ -177,7 +126,7 @@ def pretrain(
   model: jax_layers.Model,
   steps: sample_level.SampleTrainer,
   examples: sample_batches.ExampleArrays,
-  optimizer: PretrainingOptimizer,
+  optimizer: pretraining.PretrainingOptimizer,
   config: pretraining.PretrainingConfig,
   *,
   initialization_seed: int,

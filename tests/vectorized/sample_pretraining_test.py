@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed import pretraining
 from pda_fed import vectorized
+from pda_fed.experiments import central_config
 from pda_fed.vectorized import sample_pretraining
 import pytest
 
@@ -30,7 +31,7 @@ def _pretrain(candidates=1, on_epoch=None, **options):
     model,
     vectorized.SampleTrainer(model, settings),
     examples,
-    sample_pretraining.PretrainingOptimizer(**options),
+    pretraining.PretrainingOptimizer(**options),
     _CONFIG,
     initialization_seed=3,
     candidates=candidates,
@@ -43,7 +44,7 @@ def _pretrain(candidates=1, on_epoch=None, **options):
   [
     {'learning_rate': 0.02, 'averaging': 0.5},
     {
-      'name': 'sgd',
+      'optimizer': 'sgd',
       'learning_rate': 0.2,
       'momentum': 0.5,
       'clip_norm': 1.0,
@@ -73,7 +74,7 @@ def test_the_best_of_several_candidates_is_kept():
 @pytest.mark.parametrize(
   'options',
   [
-    {'name': 'other'},
+    {'optimizer': 'other'},
     {'learning_rate': 0.0},
     {'dropout': 1.0},
     {'averaging': 1.0},
@@ -82,6 +83,16 @@ def test_the_best_of_several_candidates_is_kept():
     {'weight_decay': -1.0},
   ],
 )
-def test_bad_options(options):
+@pytest.mark.parametrize(
+  'settings',
+  [pretraining.PretrainingOptimizer, central_config.CentralPretraining],
+)
+def test_bad_options(settings, options):
   with pytest.raises(ValueError, match='pretraining_'):
-    sample_pretraining.PretrainingOptimizer(**options)
+    settings(**options)
+
+
+@pytest.mark.parametrize('options', [{'candidates': 0}, {'patience': 0}])
+def test_bad_options_of_a_run(options):
+  with pytest.raises(ValueError, match='pretraining_'):
+    central_config.CentralPretraining(**options)
