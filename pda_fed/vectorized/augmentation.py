@@ -38,26 +38,26 @@ class Standardization(NamedTuple):
 
 
 def flip_and_crop(
-  images: jax.Array, key: jax.Array, padding: int = 4
+  images: jax.Array, key: jax.Array, start: int = 0, padding: int = 4
 ) -> jax.Array:
   """Mirrors half of the images and shifts each by up to `padding` pixels.
 
+  What happens to an image depends on the key and on its place in the batch, not
+  on how many there are: a batch in parts, or with padding, is varied alike.
+
   Args:
     images: Standardised, [images, height, width, channels].
-    key: Of the draws.
+    key: Of the draws of the whole batch.
+    start: The place of the first image in the batch.
     padding: Pixels of 0 around an image, of which a crop is taken.
   """
-  count, height, width, channels = images.shape
-  flip_key, crop_key = jax.random.split(key)
-  flips = jax.random.bernoulli(flip_key, 0.5, (count,))
-  images = jnp.where(flips[:, None, None, None], images[:, :, ::-1], images)
-  margin = (padding, padding)
-  padded = jnp.pad(images, ((0, 0), margin, margin, (0, 0)))
-  corners = jax.random.randint(crop_key, (count, 2), 0, 2 * padding + 1)
 
-  def crop(image, corner):
-    return jax.lax.dynamic_slice(
-      image, (corner[0], corner[1], 0), (height, width, channels)
-    )
+  def vary(image, place):
+    flip_key, crop_key = jax.random.split(jax.random.fold_in(key, place))
+    image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
+    margin = (padding, padding)
+    padded = jnp.pad(image, (margin, margin, (0, 0)))
+    row, column = jax.random.randint(crop_key, (2,), 0, 2 * padding + 1)
+    return jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
 
-  return jax.vmap(crop)(padded, corners)
+  return jax.vmap(vary)(images, start + jnp.arange(len(images)))

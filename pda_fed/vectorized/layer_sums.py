@@ -148,10 +148,14 @@ def ghost_sums(
   """
   of_inputs = gram(x) + 1  # The 1 is the bias, whose input is 1.
   of_deltas = gram(delta)
+  seen = lengths_of(of_inputs)
   squared_norms = from_above(
-    (of_inputs * of_deltas).sum(axis=(1, 2)),
-    lengths_of(of_inputs) * lengths_of(of_deltas),
+    (of_inputs * of_deltas).sum(axis=(1, 2)), seen * lengths_of(of_deltas)
   )
+  # Products of deltas below 1e-19 are 0 in float32, and inputs may be as large
+  # as deltas are small.
+  least = delta.shape[-1] * jnp.finfo(jnp.float32).tiny
+  squared_norms += jnp.square(seen.sum(axis=1)) * least
 
   def weighted_sum(weights, counts):
     # Weights go to the narrower factor: weighing is a pass over it in float32.

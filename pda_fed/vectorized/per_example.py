@@ -18,9 +18,9 @@ Differentially Private Learners", Li et al., ICLR 2022, arXiv:2110.05679, after
 G itself where that is cheaper. The clipped sum is then one product for all
 examples.
 
-Whatever the dtype of the backward pass, norms and sums here are of the deltas
-that it gave, in float32 at full precision, and ghost norms are rounded up: the
-bound on an example's part of the sum holds for what is summed.
+Whatever the dtype of the backward pass, norms and sums here are of the same
+numbers, in float32 at full precision, and ghost norms are rounded up: the bound
+on an example's part of the sum holds for what is summed.
 """
 
 from typing import NamedTuple, Optional
@@ -175,6 +175,25 @@ def _backward(
   return jax.grad(loss, has_aux=True)(zeros)
 
 
+def _round_once(x: jax.Array) -> jax.Array:
+  """Rounds to the dtype that an array has, for all that reads it.
+
+  XLA leaves out casts to bfloat16 and back, for one reader and not for another.
+  Where terms cancel, the norm of numbers before they are rounded says nothing
+  of the sum of those after it: an example could exceed its clip severalfold.
+
+  Args:
+    x: What a layer saw, or its deltas.
+  """
+  if x.dtype != jnp.bfloat16:
+    return x
+  info = jnp.finfo(x.dtype)
+  rounded = jax.lax.reduce_precision(
+    x.astype(jnp.float32), info.nexp, info.nmant
+  )
+  return rounded.astype(x.dtype)
+
+
 class ExampleStats(NamedTuple):
   """Sums over the examples of a batch that were not padding; not private.
 
@@ -222,9 +241,12 @@ def clipped_sum(
   deltas, trace = _backward(model, params, inputs, targets)
   layers = [
     _SUMS[type(layer)](
-      layer, model.shapes[layer.kernel : layer.kernel + layer.num_arrays], x, d
+      layer,
+      model.shapes[layer.kernel : layer.kernel + layer.num_arrays],
+      _round_once(x),
+      _round_once(delta),
     )
-    for layer, x, d in zip(model.layers, trace.inputs, deltas, strict=True)
+    for layer, x, delta in zip(model.layers, trace.inputs, deltas, strict=True)
   ]
   squared_norms = sum(layer.squared_norms for layer in layers)
   # Rounding may bring a sum of signed products below 0.

@@ -169,13 +169,20 @@ class SampleTrainer:
     self,
     examples: sample_batches.ExampleArrays,
     key: Optional[jax.Array] = None,
+    start: int = 0,
   ) -> sample_batches.ExampleArrays:
-    """Returns examples as the model takes them, varied if there is a key."""
+    """Returns examples as the model takes them, varied if there is a key.
+
+    Args:
+      examples: Of a batch, or of a part of it.
+      key: Of what is varied.
+      start: The place of the first one in the batch.
+    """
     if self._standardization is None:
       return examples
     inputs = self._standardization.apply(examples.inputs)
     if key is not None:
-      inputs = augmentation.flip_and_crop(inputs, key)
+      inputs = augmentation.flip_and_crop(inputs, key, start)
     return examples._replace(inputs=inputs)
 
   def _clipped_sum(
@@ -202,14 +209,13 @@ class SampleTrainer:
       return self._clipped_sum(params, batch, present)
 
     def body(sums, micro):
-      i, rows, present = micro
-      micro_key = None if key is None else jax.random.fold_in(key, i)
-      batch = self.prepare(examples.take(rows), micro_key)
+      start, rows, present = micro
+      batch = self.prepare(examples.take(rows), key, start)
       new = self._clipped_sum(params, batch, present)
       return jax.tree_util.tree_map(jnp.add, sums, new), None
 
     micros = (
-      jnp.arange(len(rows) // size),
+      jnp.arange(0, len(rows), size),
       rows.reshape(-1, size),
       present.reshape(-1, size),
     )

@@ -5,6 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.models import jax_language
+from pda_fed.models import language
 from pda_fed.vectorized import layer_sums
 from pda_fed.vectorized import per_example
 import pytest
@@ -188,6 +190,48 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
     sums, _ = clip(np.arange(len(inputs)) == i)
     # In bfloat16 too: what is clipped is what is summed.
     np.testing.assert_allclose(_norm(sums.total), clip_norm, rtol=1e-4)
+
+
+def test_deltas_that_cancel_before_they_are_rounded():
+  # An LSTM whose state is 1, and words as frequent as the model expects: the
+  # deltas of 35 positions cancel, and only their rounding to bfloat16 is left.
+  steps, units = 35, 256
+  model = jax_language.LanguageModel(
+    language.LanguageSpec(
+      vocabulary_size=300,
+      embedding_size=8,
+      lstm_size=units,
+      num_layers=1,
+      loss_per_sequence='sum',
+    )
+  )
+  params = [np.zeros(shape, np.float32) for shape in model.shapes]
+  params[3] = np.repeat(np.float32([30, -30, 30, 30]), units)
+  params[-1][:] = -60
+  params[-1][:2] = np.log([12 / steps, 1 - 12 / steps])
+  inputs = np.zeros((1, steps), np.int32)
+  targets = np.int32(np.arange(steps) >= 12)[None]
+  clip_norm = 0.1
+  # Compiled as users' programs are: XLA leaves out casts in these alone.
+  with small_models.quick_compilation(False):
+    sums, _ = jax.jit(
+      lambda *arguments: per_example.clipped_sum(
+        model, *arguments, clip_norm, compute_dtype=jnp.bfloat16
+      )
+    )(tuple(params), inputs, targets, np.ones(1, bool))
+  assert int(sums.num_clipped) == 1
+  assert 0.5 * clip_norm < _norm(sums.total) <= clip_norm
+
+
+def test_deltas_too_small_to_be_squared():
+  # A gradient of 1e-19 times 2e18: the Gram matrix of deltas is 0.
+  x = np.full((1, 1, 64), 2e18, np.float32)
+  delta = np.full((1, 1, 32), 1e-20, np.float32)
+  delta[0, 0, 0] = 1e-19
+  sums = layer_sums.ghost_sums(jnp.asarray(x), jnp.asarray(delta))
+  true = np.linalg.norm(x.astype('f8')) * np.linalg.norm(delta.astype('f8'))
+  assert true > 1
+  assert float(sums.squared_norms[0]) >= true**2
 
 
 def test_products_of_bfloat16_deltas_are_as_good_as_those_of_float32():

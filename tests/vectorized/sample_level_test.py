@@ -66,9 +66,20 @@ def _inputs(alpha=None, rows=None, rate=0.5):
   )
 
 
-def _run(task, settings, inputs, noise=0.0, num_rounds=_ROUNDS, key=_KEY):
+def _run(
+  task,
+  settings,
+  inputs,
+  noise=0.0,
+  num_rounds=_ROUNDS,
+  key=_KEY,
+  standard=None,
+):
   model, params, examples = task
-  trainer = _trainer(model, settings)
+  if standard is None:
+    trainer = _trainer(model, settings)
+  else:
+    trainer = vectorized.SampleTrainer(model, settings, standard)
   state = sample_level.initial_state(settings, model, params)
   data = vectorized.TrainingArrays(
     examples, None if inputs.alpha is None else examples
@@ -167,18 +178,29 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
   assert not np.allclose(other.params[0], weights[-1][0])
 
 
-def test_microbatches_are_the_batch(images):
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.3)
+@pytest.mark.parametrize('varied', [False, True])
+def test_microbatches_are_the_batch(images, varied):
+  # Varied images, too: a run that goes on with another size repeats its noise,
+  # and must repeat all else.
+  settings = dataclasses.replace(
+    _PLAIN, clip_norm=0.3, augmentation='all' if varied else 'none'
+  )
+  standard = augmentation.Standardization(np.zeros(1), np.ones(1))
   rows = np.pad(_inputs().rows, ((0, 0), (0, 1)))
   present = np.pad(_inputs().present, ((0, 0), (0, 1)))
   inputs = _inputs()._replace(rows=rows, present=present)
-  whole, metrics = _run(images, settings, inputs)
-  micro = dataclasses.replace(settings, microbatch_size=2)
-  parts, metrics_of_parts = _run(images, micro, inputs)
-  _assert_equal(parts.params, whole.params)
-  np.testing.assert_allclose(
-    metrics['train_loss'], metrics_of_parts['train_loss'], rtol=1e-5
+  whole, metrics = _run(images, settings, inputs, standard=standard)
+  for size in (2, 3):
+    micro = dataclasses.replace(settings, microbatch_size=size)
+    parts, metrics_of_parts = _run(images, micro, inputs, standard=standard)
+    _assert_equal(parts.params, whole.params)
+    np.testing.assert_allclose(
+      metrics['train_loss'], metrics_of_parts['train_loss'], rtol=1e-5
+    )
+  plain, _ = _run(
+    images, dataclasses.replace(settings, augmentation='none'), inputs
   )
+  assert np.allclose(plain.params[0], whole.params[0]) != varied
 
 
 def test_the_mean_is_clipped_once_more():
@@ -307,6 +329,16 @@ def test_images_are_standardised_and_varied():
   found = {np.asarray(v[..., 0]).tobytes() for v in varied}
   assert found <= crops
   assert len(found) > 10
+
+
+def test_an_image_is_varied_by_its_place_alone():
+  images = jax.random.normal(jax.random.key(1), (6, 8, 8, 1))
+  whole = augmentation.flip_and_crop(images, jax.random.key(0))
+  alone = [
+    augmentation.flip_and_crop(images[i : i + 2], jax.random.key(0), i)
+    for i in (0, 2, 4)
+  ]
+  np.testing.assert_array_equal(whole, jnp.concatenate(alone))
 
 
 @pytest.mark.parametrize(

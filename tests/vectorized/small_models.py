@@ -96,10 +96,15 @@ def params_of(model, seed=0):
 
 
 @contextlib.contextmanager
-def quick_compilation():
-  """Compiles in half of the time, to slower programs; what a test wants."""
-  jax.config.update('jax_disable_most_optimizations', True)
+def quick_compilation(quick=True):
+  """Compiles in half of the time, to slower programs; what a test wants.
+
+  Args:
+    quick: False for programs as they are outside of tests.
+  """
+  before = jax.config.values['jax_disable_most_optimizations']
+  jax.config.update('jax_disable_most_optimizations', quick)
   try:
     yield
   finally:
-    jax.config.update('jax_disable_most_optimizations', False)
+    jax.config.update('jax_disable_most_optimizations', before)
