@@ -75,6 +75,8 @@ flags.adopt_module_key_flags(tuning)
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
+  if not _METHODS.value:
+    raise ValueError('methods must have at least one. Found none.')
   for method in _METHODS.value:
     if method not in experiments.METHODS:
       raise ValueError(

@@ -138,12 +138,14 @@ def _solve(plan: privacy.PrivacyPlan) -> privacy.PrivacyPlan:
 
 def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   import matplotlib
+  from pda_fed.privacy import accounting
 
   matplotlib.use('Agg')
   from matplotlib import pyplot as plt
 
   # Epsilon rises fastest at first, so there the points are closest.
-  places = np.linspace(1, np.sqrt(plan.rounds), 40) ** 2
+  # No more than a curve has exact ones: others are those of a later round.
+  places = np.linspace(1, np.sqrt(plan.rounds), accounting.CURVE_POINTS) ** 2
   rounds = np.unique(np.round(places).astype(int))
   figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
   for accountant, style in (('rdp', '--'), ('pld', '-')):

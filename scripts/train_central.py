@@ -18,6 +18,7 @@ from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
 import dataclasses
+import math
 import pathlib
 import sys
 from typing import Any
@@ -161,6 +162,7 @@ _CANDIDATES = flags.DEFINE_integer(
   1,
   'Models of the warm start, of which held-out public data choose one.',
 )
+flags.adopt_module_key_flags(run_flags)
 
 # Enough rows for a curve.
 _EVALUATIONS = 20
@@ -242,6 +244,8 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   data, split, data_hash = _load(task, spec)
   batch = _or(_BATCH_SIZE.value, task.batch_size)
   epochs = _or(_EPOCHS.value, task.epochs)
+  if not 0 < epochs < math.inf:
+    raise ValueError(f'epochs must be positive and finite. Found {epochs:g}.')
   population = len(split.private)
   if not 0 < batch <= population:
     raise ValueError(

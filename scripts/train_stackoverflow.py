@@ -113,6 +113,8 @@ _CLIENTS_PER_CHUNK = flags.DEFINE_integer(
 _PLATFORM = flags.DEFINE_enum(
   'platform', None, ['cpu', 'gpu'], 'Of the JAX engine; default: what it finds.'
 )
+flags.adopt_module_key_flags(run_flags)
+flags.adopt_module_key_flags(worker_flags)
 # Of the paper's StackOverflow runs.
 _NOISE_MULTIPLIER = 0.4
 _ALPHA = 5.0

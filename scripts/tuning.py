@@ -107,7 +107,13 @@ def tune(
     lines += told
   for line in lines:
     job_flags.say(line)
-  return chosen, [*lines, sweeping.NOT_COVERED]
+  covered = sweeping.NOT_COVERED
+  if _TUNE_FLAGS.value:
+    covered += (
+      ' What the search alone held out for validation'
+      f' ({_TUNE_FLAGS.value}) the runs that are compared may train on.'
+    )
+  return chosen, [*lines, covered]
 
 
 def _create(

@@ -47,6 +47,7 @@ _ISOLATION = flags.DEFINE_enum(
   "Whether TFF's worker must be out of the network's reach, other than through"
   ' --listen.',
 )
+flags.adopt_module_key_flags(worker_flags)
 _POLL_SECONDS = 0.5
 
 

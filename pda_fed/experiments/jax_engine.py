@@ -224,21 +224,31 @@ class JaxEngine:
     offsets = self._store.row_offsets(group)[: _stop(max_users)]
     return self._store.tokens[offsets[0] : offsets[-1]]
 
+  def _too_high(self) -> str:
+    return (
+      'Most likely a learning rate is too high:'
+      f' client_learning_rate={self._config.client_learning_rate:g},'
+      f' server_learning_rate={self._config.server_learning_rate:g}.'
+    )
+
   def _shown(self, round_num: int, found: dict[str, Any]) -> dict[str, float]:
     """Metrics of a round, or an error if it led nowhere."""
-    has_clients = found['clients'] > 0
-    if not np.isfinite(found['weights_norm']) or (
-      has_clients and not np.isfinite(found['train_loss'])
-    ):
+    # By the weights alone, which noise covers: whether clients were dropped,
+    # as not finite, must not end a run.
+    if not np.isfinite(found['weights_norm']):
       raise vectorized.DivergenceError(
         f'Round {round_num}: the model is no longer finite (training loss'
-        f' {found["train_loss"]:g}). Most likely a learning rate is too high:'
-        f' client_learning_rate={self._config.client_learning_rate:g},'
-        f' server_learning_rate={self._config.server_learning_rate:g}. The'
-        ' newest checkpoint is of a round before it.'
+        f' {found["train_loss"]:g}). {self._too_high()} The newest checkpoint'
+        ' is of a round before it.'
+      )
+    if 0 < found['clients'] == found['non_finite_clients']:
+      warnings.warn(
+        'There are rounds in which no client had a finite update, and only the'
+        f' noise was added. {self._too_high()}',
+        stacklevel=2,
       )
     shown = {n: float(found[n]) for n in _SHOWN if n in found}
-    if not has_clients:
+    if not np.isfinite(found['train_loss']):
       del shown['train_loss']
     if self._config.plan.adaptive_clipping is None:
       del shown['clip_norm']

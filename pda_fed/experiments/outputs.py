@@ -149,7 +149,8 @@ class RunFolder:
       folder._check(config, change_engine)
       # Not before: in a folder of others they are not ours.
       files.remove_temporaries(path)
-      if not (path / CONFIG).exists():
+      if folder._is_new():
+        folder.forget_seeds()
         folder._write_config(config, about)
       yield folder
 
@@ -172,6 +173,8 @@ class RunFolder:
         )
       return
     old = self.read_config()['settings']
+    if self._is_new():
+      return
     new = json.loads(json.dumps(config.settings()))
     done = checkpoints.Checkpoints(self.checkpoints_path).last_round() or 0
     if config.plan.rounds < done:
@@ -193,6 +196,18 @@ class RunFolder:
     if changes:
       self._change_engine(old['engine'], config)
 
+  def _is_new(self) -> bool:
+    """Whether nothing was run: settings, perhaps refused ones, bind nobody.
+
+    The model is saved before the first round, so that no round, and no noise,
+    is of these settings.
+    """
+    return not (
+      any(self.checkpoints_path.glob('*'))
+      or (self.path / _METRICS).exists()
+      or (self.path / _RESULT).exists()
+    )
+
   def _change_engine(self, old: str, config: config_lib.RunConfig) -> None:
     """Lets a run go on with another engine, if no round is run twice.
 
@@ -203,8 +218,7 @@ class RunFolder:
     """
     checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
     done = checkpoint.round_num if checkpoint is not None else 0
-    is_new = checkpoint is None and not (self.path / _METRICS).exists()
-    if not is_new and self._stopped_after() != done:
+    if self._stopped_after() != done:
       raise errors.OutputError(
         f'The run in {self.path} must have been stopped by Ctrl-C or SIGTERM to'
         f' go on with another engine. Found one that was killed or has ended:'

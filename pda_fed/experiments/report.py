@@ -127,7 +127,8 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
       ' simulations.'
     ] = None
   notes[
-    'Validation and test data are not covered: they take no part in training.'
+    'Validation and test data of these runs are not covered: they take no part'
+    ' in their training.'
   ] = None
   notes |= dict.fromkeys(more)
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)

@@ -25,8 +25,9 @@ from pda_fed.experiments import outputs
 # The values of each flag, as they are given to the program.
 Grid = Mapping[str, Sequence[str]]
 
-_OF_TRAINING = ('round', 'epsilon', 'seconds', 'clients', 'train_loss')
-# Columns of runs with test curves; nothing may be chosen by them.
+# What validation gives. Other columns are of training, which epsilon does not
+# cover, or of the test: nothing may be chosen by them.
+_OF_VALIDATION = re.compile('loss|perplexity|accuracy.*')
 _OF_TEST = 'test_'
 _NO_VALIDATION = ' The runs have no validation data.'
 
@@ -283,9 +284,7 @@ def _metrics_of(found: Found) -> list[str]:
   return [
     name
     for name, value in found.metrics.items()
-    if value is not None
-    and name not in _OF_TRAINING
-    and not name.startswith(_OF_TEST)
+    if value is not None and _OF_VALIDATION.fullmatch(name)
   ]
 
 

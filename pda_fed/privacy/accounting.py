@@ -34,7 +34,7 @@ _FFT_ERROR_LEAST = 1e-15
 # Above this epsilon there is nothing left to be tight about.
 _PLD_LARGEST_EPSILON = 1e3
 # Points at which a curve is exact.
-_CURVE_POINTS = 32
+CURVE_POINTS = 32
 
 
 def dp_event(
@@ -327,9 +327,9 @@ def epsilon_curve(
   if plan.noise_multiplier == 0 or not steps.size:
     return np.where(rounds > 0, math.inf, 0.0)
   exact = steps
-  if len(steps) > _CURVE_POINTS:
+  if len(steps) > CURVE_POINTS:
     # Evenly in the square root: epsilon grows about like that.
-    places = np.linspace(0, math.sqrt(len(steps) - 1), _CURVE_POINTS) ** 2
+    places = np.linspace(0, math.sqrt(len(steps) - 1), CURVE_POINTS) ** 2
     exact = steps[np.unique(np.ceil(places - 1e-9).astype(np.int64))]
   spent = epsilon_function(plan, int(exact[-1]), accountant)
   # Index 0 is for no rounds.

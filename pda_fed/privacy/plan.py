@@ -298,6 +298,12 @@ class PrivacyPlan:
       'poisson': f'Poisson cohorts of {self.expected_cohort:g} out of',
       'epochs': f'cohorts of {self.expected_cohort:g}, once an epoch, out of',
     }.get(self.sampling, f'fixed cohorts of {self.expected_cohort:g} out of')
+    if math.isinf(epsilon):
+      return (
+        f'No {self.unit}-level DP: epsilon is infinite with noise multiplier'
+        f' {self.noise_multiplier:g}; {cohorts} {self.population:,}'
+        f' {self.unit}s.'
+      )
     caution = ' (approximate: accounted as Poisson)' if self.approximate else ''
     return (
       f'{self.unit.capitalize()}-level DP, {self.neighbouring}: (epsilon,'

@@ -235,6 +235,15 @@ class TestSweeping:
     assert grown['K'] == ['50', '200']
     assert set(grown['rate']) == {'5', '0.3', '1', *beside}
 
+  @pytest.mark.parametrize(
+    'name', ['train_loss', 'clipped_fraction', 'example_norm', 'private_norm']
+  )
+  def test_nothing_is_chosen_by_training(self, name):
+    cell = sweeping.Cell((('rate', '1'),))
+    metrics = {'round': 4, 'loss': 1.0, 'accuracy_top5': 0.2, name: 2.0}
+    with pytest.raises(ValueError, match=f"loss, accuracy_top5. Found '{name}"):
+      sweeping.rank([sweeping.Found(cell, metrics, True)], name)
+
   def test_nothing_is_chosen_by_the_test(self):
     cell = sweeping.Cell((('rate', '1'),))
     metrics = {'round': 4, 'loss': 1.0, 'test_loss': 2.0}

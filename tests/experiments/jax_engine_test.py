@@ -129,12 +129,24 @@ def test_the_loop_runs_it(store, tmp_path):
 
 
 def test_diverging_runs_stop_with_the_round(store):
-  config = _config(store, client_learning_rate=1e38, method='cold', alpha=None)
+  config = _config(store, server_learning_rate=1e38, method='cold', alpha=None)
   engine = _engine(config)
   with pytest.raises(
-    vectorized.DivergenceError, match=r'Round 0: .*client_learning_rate=1e\+38'
+    vectorized.DivergenceError, match=r'Round \d: .*server_learning_rate=1e\+38'
   ):
-    engine.run_rounds(engine.initialize(), 0, 2)
+    engine.run_rounds(engine.initialize(), 0, 4)
+
+
+def test_clients_that_are_not_finite_end_no_run(store):
+  # Whether it ends would tell of single users, without noise.
+  config = _config(store, client_learning_rate=1e38, method='cold', alpha=None)
+  engine = _engine(config)
+  with pytest.warns(UserWarning, match=r'client_learning_rate=1e\+38'):
+    state, rows = engine.run_rounds(engine.initialize(), 0, 2)
+  assert all(np.isfinite(w).all() for w in engine.get_weights(state))
+  for row in rows:
+    assert row['non_finite_clients'] == row['clients'] > 0
+    assert 'train_loss' not in row
 
 
 class _OutOfMemory:

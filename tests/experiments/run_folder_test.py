@@ -58,6 +58,37 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     runs.train(tmp_path / 'run', other)
 
 
+def test_settings_with_which_nothing_was_run_bind_nobody(tmp_path):
+  class Refusing(fake_engine.Opener):
+    def __call__(self, config, seeds):
+      self.seeds = seeds
+      raise ValueError('momentum must be in [0, 1). Found 1.5.')
+
+  opener = Refusing()
+  with pytest.raises(ValueError, match='momentum'):
+    experiments.train(
+      fake_engine.make_config(seed=None), opener, tmp_path / 'run'
+    )
+  mended = fake_engine.make_config(seed=None, rounds_per_evaluation=5)
+  folder, engine = runs.train(tmp_path / 'run', mended)
+  assert folder.read_config()['settings']['rounds_per_evaluation'] == 5
+  assert engine.seeds.as_dict() != opener.seeds.as_dict()
+
+
+def test_a_round_that_was_run_binds_whoever_goes_on(tmp_path):
+  class Dying(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      super().run_rounds(state, first_round, num_rounds)
+      raise KeyboardInterrupt  # Before anything of the round is saved.
+
+  config = fake_engine.make_config(seed=None)
+  with pytest.raises(KeyboardInterrupt):
+    experiments.train(config, fake_engine.Opener(Dying), tmp_path / 'run')
+  other = fake_engine.make_config(seed=None, rounds_per_evaluation=5)
+  with pytest.raises(experiments.OutputError, match='other settings'):
+    runs.train(tmp_path / 'run', other)
+
+
 def test_fewer_rounds_than_are_done_are_refused(tmp_path):
   runs.train(tmp_path / 'run')
   with pytest.raises(

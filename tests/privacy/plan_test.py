@@ -146,6 +146,8 @@ def test_statement():
   )
   approximate = dataclasses.replace(_PLAN, sampling='fixed_size_as_poisson')
   assert 'approximate' in approximate.describe(1.0)
+  bare = dataclasses.replace(_PLAN, noise_multiplier=0.0)
+  assert bare.describe(float('inf')).startswith('No user-level DP: epsilon is')
   replaced = dataclasses.replace(_PLAN, sampling='fixed_size', unit='example')
   assert 'replace one example' in replaced.describe(1.0)
 

@@ -131,6 +131,10 @@ class TestCompare:
   'arguments, words',
   [
     (
+      ['--methods='],
+      'methods must have at least one',
+    ),
+    (
       ['--methods=cold,hot'],
       "methods must be among cold, warm, pda. Found 'hot'",
     ),

@@ -84,6 +84,14 @@ def test_presets_are_the_papers_plans(name):
   assert found['dataset'] in central.DATASETS
 
 
+@pytest.mark.parametrize('binary', ['train_central', 'train_stackoverflow'])
+def test_help_names_the_flags_of_every_run(binary):
+  command = [sys.executable, '-m', f'scripts.{binary}', '--help']
+  text = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+  for flag in ('method', 'seed', 'output_dir', 'noise_multiplier', 'alpha_K'):
+    assert f'--{flag}:' in text.stdout
+
+
 def test_presets_have_flags_that_exist():
   folder = _ROOT / 'scripts/presets'
   known = _run('--helpfull').stdout
@@ -104,6 +112,10 @@ def test_presets_have_flags_that_exist():
     ('--batch_size=5000', 'batch_size must be in (0, 1149]'),
     ('--dataset=cifar10', 'data_dir must be given'),
     ('--public_dataset=x', "'digits', which has no words"),
+    ('--epochs=-1', 'epochs must be positive and finite. Found -1'),
+    ('--epochs=nan', 'epochs must be positive and finite. Found nan'),
+    ('--pretraining_dropout=1.5', 'pretraining_dropout must be in [0, 1)'),
+    ('--pretraining_candidates=0', 'pretraining_candidates must be'),
   ],
 )
 def test_bad_flags_are_one_line(tmp_path, flag, message):

@@ -11,6 +11,7 @@ from pda_fed import learning
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.models import jax_recurrent
+from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import federated
 import pytest
 from scipy import stats
@@ -186,6 +187,21 @@ def test_adaptive_clip_by_hand():
   assert metrics['clipped_fraction'] == 1
   assert float(state.clip_norm) == pytest.approx(
     1e-4 * np.exp(-0.2 * (-2.5 / 4)), rel=1e-5
+  )
+
+
+def test_a_noisy_count_is_paid_for_by_more_noise():
+  # 1 / sigma^2 is that of the update and of the count, whose clip is a half.
+  clipping = privacy.AdaptiveClipping(count_stddev=0.6)
+  plan = _settings(noise=1.0, adaptive_clipping=clipping, clip_norm=0.5).plan
+  empty = aggregation.ClippedSum((np.zeros(40_000, np.float32),), 0, 0, 0)
+  (mean,), _ = federated._private_update(
+    plan, empty, jax.numpy.float32(0.5), jax.random.key(3)
+  )
+  sigma = (1 - 1 / (2 * 0.6) ** 2) ** -0.5
+  assert sigma > 1.8
+  assert np.std(mean) == pytest.approx(
+    sigma * 0.5 / plan.expected_cohort, rel=0.02
   )
 
 
