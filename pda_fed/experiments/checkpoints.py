@@ -163,6 +163,22 @@ class Checkpoints:
     for newer in (r for r in paths if r > round_num):
       paths[newer].unlink()
 
+  def drop(self, prefix: str) -> None:
+    """Takes arrays out of all checkpoints, for good.
+
+    Args:
+      prefix: Of their names.
+    """
+    for path in self._paths().values():
+      try:
+        arrays, record = read_arrays(path)
+      except errors.CheckpointError:
+        path.unlink()  # Nobody can go on with it, but what it holds is there.
+        continue
+      kept = {n: a for n, a in arrays.items() if not n.startswith(prefix)}
+      if len(kept) < len(arrays):
+        write_arrays(path, kept, record)
+
   def latest(self) -> Optional[Checkpoint]:
     """Returns the newest checkpoint that is whole; a damaged one is a warning.
 

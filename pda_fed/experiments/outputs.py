@@ -150,7 +150,7 @@ class RunFolder:
       # Not before: in a folder of others they are not ours.
       files.remove_temporaries(path)
       if folder._is_new():
-        folder.forget_seeds()
+        files.remove(path / _SEEDS)
         folder._write_config(config, about)
       yield folder
 
@@ -330,7 +330,11 @@ class RunFolder:
     return streams
 
   def forget_seeds(self) -> None:
-    """Removes the seeds of a run that has ended."""
+    """Removes the seeds of a run that has ended, and what they gave."""
+    if (self.path / _SEEDS).exists():
+      engine = self.read_config()['settings']['engine']
+      saved = checkpoints.Checkpoints(self.checkpoints_path)
+      saved.drop(f'{engine}/')
     files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -102,13 +102,12 @@ class LeastSquares:
     doubled = features.astype(np.float64)
     squares = np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
     # A row of zeros has no gradient, whatever its residual. One that is nearly
-    # zero counts as such: its norm is not known to any precision.
-    known = squares >= np.finfo(np.float64).tiny
+    # zero counts as such: its norm is not known to any precision, or its bound
+    # would be infinite.
+    least = float(np.finfo(dtype).tiny)
+    known = squares >= max(np.finfo(np.float64).tiny, least**2)
     norms = np.sqrt(np.where(known, squares, 1.0))
-    with np.errstate(
-      over='ignore'
-    ):  # An infinite bound clips nothing, rightly.
-      self._bounds = np.where(known, 1.0 / norms, 0.0).astype(dtype)
+    self._bounds = np.where(known, 1.0 / norms, 0.0).astype(dtype)
     if features.nnz > _DENSE_FROM * np.prod(features.shape):
       self._features = features.toarray()
 
@@ -133,9 +132,13 @@ class LeastSquares:
     if rows is not None:
       features, responses = features[rows], responses[rows]
       bounds = bounds[rows]
-    residuals = features @ thetas.astype(features.dtype, copy=False)
-    residuals -= responses[:, None]
+    with np.errstate(over='ignore', invalid='ignore'):
+      residuals = features @ thetas.astype(features.dtype, copy=False)
+      residuals -= responses[:, None]
     bounds = bounds[:, None] * np.asarray(clip_norms, features.dtype)
+    # Products of numbers near the largest may be infinite, and differences of
+    # such ones nothing that a clip bounds.
+    residuals[np.isnan(residuals)] = 0
     np.clip(residuals, -bounds, bounds, out=residuals)
     return (features.T @ residuals).astype(np.float64, copy=False)
 

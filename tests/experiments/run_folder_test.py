@@ -7,6 +7,7 @@ import signal
 
 from pda_fed import errors as base_errors
 from pda_fed import experiments
+from pda_fed.experiments import checkpoints
 from pda_fed.experiments import records
 import pytest
 
@@ -36,6 +37,19 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
   config = json.loads((folder / 'config.json').read_text())
   assert 'fresh secret seed' in config['noise']
   assert str(engine.seeds.noise) not in (folder / 'config.json').read_text()
+
+
+@pytest.mark.parametrize('seed', [None, 7])
+def test_what_a_secret_seed_gave_is_not_in_what_is_left(tmp_path, seed):
+  # TFF's tree saves its generator and its noise, under the engine's name.
+  runs.train(tmp_path / 'run', fake_engine.make_config(seed=seed))
+  saved = list((tmp_path / 'run/checkpoints').glob('*.ckpt'))
+  assert len(saved) == 3
+  for path in saved:
+    arrays, _ = checkpoints.read_arrays(path)
+    assert 'weights/0' in arrays
+    # Whoever knows the seed knows the noise in any case.
+    assert ('fake/m' in arrays) == (seed is not None)
 
 
 def test_without_its_secret_a_run_does_not_go_on(tmp_path):

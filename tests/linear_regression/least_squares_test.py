@@ -104,6 +104,28 @@ def test_features_of_any_size_are_clipped(size, dtype):
   assert np.linalg.norm(gradient) <= 1 + 1e-6
 
 
+@pytest.mark.parametrize(
+  ('row', 'response', 'dtype'),
+  [
+    ([1.5e308, 1.5e308], 0.0, np.float64),
+    ([3e38, 3e38], 0.0, np.float32),
+    ([1e-39, 0.0], 3e38, np.float32),
+    ([1e-320, 0.0], 1e300, np.float64),
+  ],
+)
+def test_a_finite_sample_spoils_no_sum(row, response, dtype):
+  features, responses, _ = _samples(p=2)
+  thetas = np.array([[2.0], [-2.0]])  # Infinity minus infinity.
+  rest = least_squares.LeastSquares(features, responses, dtype=dtype)
+  whole = least_squares.LeastSquares(
+    np.vstack([features, row]), np.append(responses, response), dtype=dtype
+  )
+  change = whole.clipped_gradient(thetas, 0.03) - rest.clipped_gradient(
+    thetas, 0.03
+  )
+  assert np.linalg.norm(change) <= 0.03 * (1 + 1e-4)
+
+
 def test_mean_squared_error():
   samples = least_squares.LeastSquares([[1.0, 0.0], [0.0, 2.0]], [1.0, 1.0])
   thetas = np.array([[1.0, 0.0], [0.5, 0.0]])
