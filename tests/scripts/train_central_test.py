@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from data_prep import central
+from pda_fed.experiments import central_config
 from pda_fed.privacy import presets
 import pytest
 
@@ -90,6 +91,17 @@ def test_help_names_the_flags_of_every_run(binary):
   text = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
   for flag in ('method', 'seed', 'output_dir', 'noise_multiplier', 'alpha_K'):
     assert f'--{flag}:' in text.stdout
+
+
+@pytest.mark.parametrize('name', ['cifar10', 'emnist', 'wikitext2'])
+def test_defaults_are_the_papers_plans(name):
+  plan, task = presets.get_preset(name).plan, central_config.TASKS[name]
+  assert task.noise_multiplier == plan.noise_multiplier
+  assert task.batch_size == plan.expected_cohort
+  assert task.delta == plan.delta
+  steps = task.epochs * plan.population // plan.expected_cohort
+  assert steps == plan.rounds
+  assert task.clips_mean == (name != 'wikitext2')
 
 
 def test_presets_have_flags_that_exist():
