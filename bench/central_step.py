@@ -1,4 +1,4 @@
-"""A step of sample-level DP-SGD: ours, and tensorflow-privacy's.
+r"""A step of sample-level DP-SGD: ours, and tensorflow-privacy's.
 
     python -m bench.central_step --work=emnist,cifar10 --batch_size=64
     python -m bench.central_step --work=cifar10,emnist,wikitext2 --peer=none \

@@ -168,7 +168,8 @@ def partition_users(
     raise ValueError(
       f'num_public_users must be at most {overflow.size}, the number of '
       f'users with more than max_sentences={config.max_sentences} '
-      f'sentences. Found {config.num_public_users}.'
+      f'sentences. Found {config.num_public_users}. Lower max_sentences, or '
+      'name those who opted in (--public_user_ids).'
     )
 
   candidates = overflow

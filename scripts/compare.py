@@ -1,12 +1,12 @@
-"""Compares methods over seeds: a table, figures and a page.
+r"""Compares methods over seeds: a table, figures and a page.
 
     python -m scripts.compare --output_dir=out/comparison --seeds=3 -- \
-        --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
 
     python -m scripts.compare --output_dir=out/tuned --seeds=3 \
         --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
         --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
-        --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
 
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private

@@ -1,4 +1,4 @@
-"""Epsilon from noise, noise from epsilon, rounds from both.
+r"""Epsilon from noise, noise from epsilon, rounds from both.
 
     python -m scripts.privacy --preset=stackoverflow
     python -m scripts.privacy --population=10000 --expected_cohort=100 \

@@ -1,8 +1,8 @@
-"""Searches a grid of flags of a training binary, by validation alone.
+r"""Searches a grid of flags of a training binary, by validation alone.
 
     python -m scripts.sweep --output_dir=out/sweep \
         --grid=server_learning_rate=0.5,1,3 --grid=clip_norm=0.3,1 -- \
-        --data_dir=data/synthetic --flagfile=scripts/presets/laptop.flags \
+        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags \
         --method=warm --seed=0
 
 --preset=paper is the paper's grid. What stands after `--` goes to every cell.

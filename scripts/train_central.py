@@ -1,4 +1,4 @@
-"""Trains with sample-level privacy: images and text, DP-SGD and PDA-DPMD.
+r"""Trains with sample-level privacy: images and text, DP-SGD and PDA-DPMD.
 
     python -m scripts.train_central --method=pda --seed=0 --output_dir=out/pda
 
@@ -22,6 +22,7 @@ import math
 import pathlib
 import sys
 from typing import Any
+import warnings
 
 from absl import flags
 from absl.testing import flagsaver
@@ -237,6 +238,23 @@ def _load(task: central_config.TaskDefaults, spec: central_config.Spec):
   return data, split, central_engine.data_hash(data, split)
 
 
+def _warn_of_rounds_without_private_data(
+  config: central_config.CentralConfig,
+) -> None:
+  """Tells of rounds that cost epsilon and give nothing for it."""
+  if config.alpha is None:
+    return
+  rounds = config.plan.rounds
+  unused = int((config.alphas(range(rounds)) == 0).sum())
+  if unused:
+    warnings.warn(
+      f'alpha_t is 0 in {unused:,} of {rounds:,} rounds: they use public data'
+      ' alone, and count for epsilon. --alpha_K, in epochs, should be at least'
+      ' --epochs.',
+      stacklevel=2,
+    )
+
+
 def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   """The settings of the flags, and what else config.json says."""
   task = central_config.TASKS[_DATASET.value]
@@ -295,6 +313,7 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
     microbatch_size=_MICROBATCH_SIZE.value,
     test_curve=_TEST_CURVE.value,
   )
+  _warn_of_rounds_without_private_data(config)
   sizes = {
     name: len(getattr(split, name) or ())
     for name in ('private', 'public', 'validation', 'test')

@@ -1,7 +1,9 @@
-"""Trains a next-word model on the users of a token store.
+r"""Trains a next-word model on the users of a token store.
 
-    python -m scripts.prepare_stackoverflow --output_dir=data/synthetic
-    python -m scripts.train_stackoverflow --data_dir=data/synthetic \
+    python -m scripts.prepare_stackoverflow --output_dir=data/laptop \
+        --synthetic_users=2000 --synthetic_words=1000 --vocabulary_size=990 \
+        --max_sentences=32
+    python -m scripts.train_stackoverflow --data_dir=data/laptop \
         --flagfile=scripts/presets/laptop.flags --method=pda --seed=0 \
         --output_dir=out/pda
 

@@ -1,4 +1,4 @@
-"""Serves one TFF worker to a coordinator on another machine.
+r"""Serves one TFF worker to a coordinator on another machine.
 
     python -m scripts.worker --listen=0.0.0.0:8443 \
         --tls_cert=b.lan.crt --tls_key=b.lan.key --tls_ca=ca.crt

@@ -167,7 +167,9 @@ class _Run:
 
   def _on_epoch(self, epoch: int, loss: float) -> None:
     self._progress.pretraining(epoch, loss)
-    self._stop.raise_if_stopped(f'stopped in pre-training. {_AGAIN}')
+    self._stop.raise_if_stopped(
+      'stopped in pre-training. The same command begins with it anew.'
+    )
 
   def _while_waiting(self) -> None:
     self._progress.waiting()
