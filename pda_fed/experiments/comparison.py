@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -19,6 +20,8 @@ _MOST_METRICS = 2
 # A name that begins so is better when larger, and shown in percent.
 _ACCURACY = 'accuracy'
 _BASELINE = 'warm'
+# Among methods, the warm start itself.
+_PUBLIC = 'public data alone'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,12 +159,15 @@ class Comparison:
     metrics: Of the final test.
     scores: By method and metric.
     baseline: The method that changes are relative to.
+    public: Scores by metric of warm starts, which have seen public data alone;
+      None where runs do not say.
   """
 
   runs: dict[str, list[Run]]
   metrics: tuple[str, ...]
   scores: dict[str, dict[str, Score]]
   baseline: str
+  public: Optional[dict[str, Score]] = None
 
   @property
   def epsilon(self) -> Optional[float]:
@@ -188,6 +194,23 @@ def _tested(run: Run, metric: str) -> float:
   """A metric of the test; JSON has null for what is no number."""
   value = run.result['test'][metric]
   return math.nan if value is None else value
+
+
+def _tests_of_warm_starts(
+  by_method: dict[str, list[Run]],
+) -> list[dict[str, float]]:
+  """Of each warm start once; none where runs do not say."""
+  found = [
+    (run.result.get('warm_start') or {}).get('test')
+    for runs in by_method.values()
+    for run in runs
+    if config_lib.METHODS[run.method].warm_start
+  ]
+  if None in found:
+    return []
+  return list(
+    {json.dumps(test, sort_keys=True): test for test in found}.values()
+  )
 
 
 def _stdev(values: Sequence[float]) -> float:
@@ -226,6 +249,11 @@ def compare(
     method: {m: [_tested(run, m) for run in runs_] for m in metrics}
     for method, runs_ in by_method.items()
   }
+  public = _tests_of_warm_starts(by_method)
+  if public and all(m in test for m in metrics for test in public):
+    values[_PUBLIC] = {
+      m: [math.nan if t[m] is None else t[m] for t in public] for m in metrics
+    }
   means = {
     method: {m: statistics.fmean(v) for m, v in of.items()}
     for method, of in values.items()
@@ -243,8 +271,9 @@ def compare(
       best=not any(is_better(metric, rival, mean) for rival in rivals),
     )
 
-  scores = {m: {x: score(m, x) for x in metrics} for m in by_method}
-  return Comparison(by_method, metrics, scores, baseline)
+  scores = {m: {x: score(m, x) for x in metrics} for m in values}
+  of_public = scores.pop(_PUBLIC, None)
+  return Comparison(by_method, metrics, scores, baseline, of_public)
 
 
 def format_score(metric: str, score: Score, plus_minus: str) -> str:
@@ -281,15 +310,47 @@ def header(comparison: Comparison) -> list[str]:
   return ['method', *columns, 'epsilon', 'runs']
 
 
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """A line of a comparison's table.
+
+  Attributes:
+    title: Of a method, or of public data alone.
+    scores: By metric.
+    epsilon: As a table shows it.
+    num_runs: As a table shows it.
+  """
+
+  title: str
+  scores: dict[str, Score]
+  epsilon: str
+  num_runs: str
+
+
+def lines(comparison: Comparison) -> list[Line]:
+  """Returns the lines of a comparison's table."""
+  found = [
+    Line(
+      config_lib.METHODS[method].title,
+      scores,
+      format_epsilon(comparison.runs[method][0].epsilon),
+      str(len(comparison.runs[method])),
+    )
+    for method, scores in comparison.scores.items()
+  ]
+  if comparison.public is None:
+    return found
+  return [Line(_PUBLIC, comparison.public, '0', ''), *found]
+
+
 def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
   """Returns the cells of a comparison's table."""
   table = []
-  for method, scores in comparison.scores.items():
-    cells = [config_lib.METHODS[method].title]
-    for metric, score in scores.items():
+  for line in lines(comparison):
+    cells = [line.title]
+    for metric, score in line.scores.items():
       cells += [format_score(metric, score, plus_minus), _change(score)]
-    runs = comparison.runs[method]
-    table.append([*cells, format_epsilon(runs[0].epsilon), str(len(runs))])
+    table.append([*cells, line.epsilon, line.num_runs])
   return table
 
 
@@ -300,23 +361,23 @@ def as_text(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
   """Returns the table in Markdown, the best means in bold."""
-  names, lines = header(comparison), rows(comparison)
-  for scores, cells in zip(comparison.scores.values(), lines, strict=True):
-    for i, score in enumerate(scores.values()):
+  names, table = header(comparison), rows(comparison)
+  for line, cells in zip(lines(comparison), table, strict=True):
+    for i, score in enumerate(line.scores.values()):
       if score.best:
         cells[1 + 2 * i] = f'**{cells[1 + 2 * i]}**'
-  return tables.format_markdown(names, lines, 'l' + 'r' * (len(names) - 1))
+  return tables.format_markdown(names, table, 'l' + 'r' * (len(names) - 1))
 
 
 def as_latex(comparison: Comparison) -> str:
   """Returns the table for LaTeX with the package booktabs."""
   titles = [tables.escape_latex(title_of(m)) for m in comparison.metrics]
-  lines = []
-  for method, scores in comparison.scores.items():
-    cells = [tables.escape_latex(config_lib.METHODS[method].title)]
-    for metric, score in scores.items():
+  table = []
+  for line in lines(comparison):
+    cells = [tables.escape_latex(line.title)]
+    for metric, score in line.scores.items():
       value = format_score(metric, score, r'$\pm$')
       cells.append(rf'\textbf{{{value}}}' if score.best else value)
-    lines.append(cells)
+    table.append(cells)
   names = ['Algorithm', *titles]
-  return tables.format_latex(names, lines, 'l' * len(names))
+  return tables.format_latex(names, table, 'l' * len(names))

@@ -17,6 +17,7 @@ import pathlib
 import time
 from typing import Any, Optional
 
+import numpy as np
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints as checkpoints_lib
@@ -122,7 +123,7 @@ class _Run:
       if self._is_saved(self._done):
         self._save()
     self._stop_if_asked()
-    return self._result()
+    return self._result(warm_start_dir)
 
   def _lacks_row(self) -> bool:
     """Whether the model is to be evaluated now, and has not been."""
@@ -274,13 +275,20 @@ class _Run:
       self._folder.mark_stopped(self._done)
     self._stop.raise_if_stopped(f'saved after round {self._done}. {_AGAIN}')
 
-  def _result(self) -> dict[str, Any]:
+  def _tested(self, weights: list[np.ndarray]) -> dict[str, float]:
+    return self._engine.evaluate(weights, 'test', self._config.max_test_users)
+
+  def _result(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
     config, plan = self._config, self._config.plan
-    test = None
+    test, start = None, self._record.warm_start
     if config.final_test:
-      test = self._engine.evaluate(
-        self._engine.get_weights(self._state), 'test', config.max_test_users
+      test = self._tested(self._engine.get_weights(self._state))
+      # What public data give alone: private rounds can also make it worse.
+      weights = start and warm_start.find(
+        config.pretraining_settings(), warm_start_dir
       )
+      if weights:
+        start = {**start, 'test': self._tested(weights)}
     last = self._record.rows[-1]
     return {
       'method': config.method,
@@ -294,7 +302,7 @@ class _Run:
       'test': test,
       'validation': {n: last[n] for n in test or last if n in last},
       'seconds_per_round': self._record.seconds / plan.rounds,
-      'warm_start': self._record.warm_start,
+      'warm_start': start,
     }
 
 

@@ -29,21 +29,23 @@ def _lead(comparison: comparison_lib.Comparison) -> str:
   """What came out: who is best at what, and by how much."""
   praise: dict[str, list[str]] = {}
   for metric in comparison.metrics:
-    best = next(
-      m for m, scores in comparison.scores.items() if scores[metric].best
+    line = next(
+      line
+      for line in comparison_lib.lines(comparison)
+      if line.scores[metric].best
     )
-    score = comparison.scores[best][metric]
+    score = line.scores[metric]
     value = comparison_lib.format_value(metric, score.mean)
     unit = ' %' if metric.startswith('accuracy') else ''
     text = f'{metric.replace("_", " ")}, <strong>{value}{unit}</strong>'
     if score.change is not None:
       against = _escape(_title(comparison.baseline))
       text += f' ({_minus(f"{score.change:+.1%}")} against {against})'
-    praise.setdefault(best, []).append(text)
+    praise.setdefault(line.title, []).append(text)
   sentences = [
-    f'<strong>{_escape(_capitalized(_title(method)))}</strong> has the best'
+    f'<strong>{_escape(_capitalized(title))}</strong> has the best'
     f' {", and the best ".join(texts)}.'
-    for method, texts in praise.items()
+    for title, texts in praise.items()
   ]
   return ' '.join(sentences)
 
@@ -60,7 +62,10 @@ def _table(comparison: comparison_lib.Comparison) -> str:
   lines += [f'<th>{_escape(name)}</th>' for name in header]
   lines.append('</tr></thead><tbody>')
   cells_of = comparison_lib.rows(comparison)
-  for scores, cells in zip(comparison.scores.values(), cells_of, strict=True):
+  for line, cells in zip(
+    comparison_lib.lines(comparison), cells_of, strict=True
+  ):
+    scores = line.scores
     classes = [''] * len(cells)
     for i, metric in enumerate(comparison.metrics):
       classes[1 + 2 * i] = 'best' if scores[metric].best else ''

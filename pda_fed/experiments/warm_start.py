@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, Optional
 import warnings
 
 import numpy as np
@@ -30,6 +30,24 @@ def _load(
     raise errors.CheckpointError(f'{path} is of other settings.')
   weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
   return weights, record['figures']
+
+
+def find(
+  settings: dict[str, Any], folder: os.PathLike
+) -> Optional[list[np.ndarray]]:
+  """Returns the weights of a warm start that is kept; None without any.
+
+  Args:
+    settings: All that decides the weights.
+    folder: Where warm starts are kept.
+  """
+  path = pathlib.Path(folder) / f'{cache_key(settings)}.ckpt'
+  if not path.exists():
+    return None
+  try:
+    return _load(path, settings)[0]
+  except errors.CheckpointError:
+    return None
 
 
 def load_or_pretrain(

@@ -54,6 +54,44 @@ def test_tables():
   )
 
 
+def _with_warm_start(run, accuracy, perplexity):
+  run.result['warm_start'] = {
+    'epochs': 3,
+    'test': {'accuracy': accuracy, 'perplexity': perplexity},
+  }
+  return run
+
+
+def test_public_data_alone():
+  # One warm start of both methods for each of two seeds.
+  made = [
+    _with_warm_start(
+      hand_made_runs.create(method, seed, 0.2 + 0.02 * mirror, 100 - mirror),
+      *((0.3, 98.0) if seed else (0.26, 96.0)),
+    )
+    for method, mirror in (('warm', 0), ('pda', 1))
+    for seed in (0, 1)
+  ]
+  found = comparison.compare(
+    [hand_made_runs.create('cold', 0, 0.1, 150), *made]
+  )
+  assert found.public['accuracy'].mean == pytest.approx(0.28)
+  assert found.public['accuracy'].std == pytest.approx(0.02 * math.sqrt(2))
+  assert found.public['accuracy'].change == pytest.approx(0.4)
+  # Methods that are worse than public data alone are not the best.
+  assert found.public['accuracy'].best and found.public['perplexity'].best
+  assert not any(s['perplexity'].best for s in found.scores.values())
+  text = comparison.as_text(found).splitlines()
+  assert text[2].startswith('public data alone  28.00 ± 2.83')
+  assert text[2].split()[-1] == '0'
+  assert '**28.00 ± 2.83**' in comparison.as_markdown(found)
+  assert 'public data alone & ' in comparison.as_latex(found)
+  assert 'public data alone' in report.build_page(found, {}, 'command')
+  # Runs that do not say: no line.
+  del made[0].result['warm_start']['test']
+  assert comparison.compare(made).public is None
+
+
 def test_one_seed_has_no_deviation_and_one_method_no_change():
   found = comparison.compare(
     [hand_made_runs.create('cold', 0, 0.1, 5.0)], ['loss']

@@ -37,7 +37,9 @@ def test_what_a_run_leaves(tmp_path):
   assert result['epsilon'] == pytest.approx(rows[4]['epsilon'], rel=1e-5)
   assert result['epsilon'] <= rows[4]['epsilon']
   assert result['test']['loss'] == pytest.approx(rows[4]['loss'] + 1)
-  assert result['warm_start'] == {'epochs': 3}
+  # The fake warm start is 0.5 in three weights.
+  assert result['warm_start']['epochs'] == 3
+  assert result['warm_start']['test']['loss'] == pytest.approx(0.75 + 1)
   config = json.loads((folder.path / 'config.json').read_text())
   assert config['settings']['plan']['population'] == 1000
   assert config['settings']['alpha'] == {'kind': 'cosine', 'K': 8}
@@ -93,6 +95,21 @@ def test_methods_are_data(tmp_path):
   )
   _, engine = runs.train(tmp_path / 'other', others)
   assert engine.num_pretrainings == 1
+
+
+@pytest.mark.parametrize('left', [None, b'damaged'])
+def test_a_warm_start_that_is_gone_has_no_test(tmp_path, left):
+  config = fake_engine.make_config(final_test=False)
+  folder, _ = runs.train(tmp_path / 'run', config)
+  assert folder.read_result()['warm_start'] == {'epochs': 3}
+  (path,) = (tmp_path / 'warm_start').glob('*.ckpt')
+  path.unlink()
+  if left is not None:
+    path.write_bytes(left)
+  folder, engine = runs.train(tmp_path / 'run', fake_engine.make_config())
+  assert folder.read_result()['test'] is not None
+  assert folder.read_result()['warm_start'] == {'epochs': 3}
+  assert engine.num_pretrainings == 0
 
 
 def test_a_damaged_warm_start_is_trained_again(tmp_path):
