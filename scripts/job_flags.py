@@ -5,6 +5,7 @@ import importlib.util
 import pathlib
 import shlex
 import sys
+import time
 from typing import Any
 
 from absl import flags
@@ -84,8 +85,14 @@ def say(text: str) -> None:
     tqdm.tqdm.write(text, file=sys.stderr)
 
 
+_SECONDS_OF_SILENCE = 60
+
+
 class _Progress:
-  """A bar on a terminal, else a line for each run that has ended."""
+  """A bar on a terminal, else a line for each run that has ended.
+
+  And one a minute in between, for whoever reads a log.
+  """
 
   def __init__(self, total: int):
     self._bar = None
@@ -95,13 +102,21 @@ class _Progress:
       )
     self._total = total
     self._told = 0
+    self._spoke = time.monotonic()
 
   def __call__(self, running, ended) -> None:
     for job in ended[self._told :]:
       self._told += 1
       say(f'[{self._told}/{self._total}] {job.name}: {_newest(job.folder)}')
-    if self._bar is not None:
-      parts = [f'{job.name}: {_newest(job.folder)}' for job in running]
+      self._spoke = time.monotonic()
+    is_due = time.monotonic() - self._spoke > _SECONDS_OF_SILENCE
+    if self._bar is None and not (is_due and running):
+      return
+    parts = [f'{job.name}: {_newest(job.folder)}' for job in running]
+    if self._bar is None:
+      self._spoke = time.monotonic()
+      say('  '.join(parts))
+    else:
       self._bar.set_postfix_str('  '.join(parts), refresh=False)
       self._bar.update(len(ended) - self._bar.n)
       self._bar.refresh()
