@@ -13,6 +13,7 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import outputs
+from scripts import cli
 
 try:
   import tqdm
@@ -145,7 +146,11 @@ def _is_finished(job: jobs.Job) -> bool:
   result = outputs.RunFolder(job.folder).read_result()
   if result is None:
     return False
-  return result['test'] is not None or '--nofinal_test' in job.arguments
+  given = cli.expanded(job.arguments)
+  wishes = [a for a in given if name_of(a) in ('final_test', 'nofinal_test')]
+  untested = ('--nofinal_test', '--final_test=false', '--final_test=False')
+  is_tested = not wishes or wishes[-1] not in untested
+  return result['test'] is not None or not is_tested
 
 
 def end_if_printing() -> None:

@@ -244,13 +244,14 @@ def _warn_of_rounds_without_private_data(
   """Tells of rounds that cost epsilon and give nothing for it."""
   if config.alpha is None:
     return
-  rounds = config.plan.rounds
-  unused = int((config.alphas(range(rounds)) == 0).sum())
+  rounds, epoch = config.plan.rounds, config.plan.rounds_per_epoch
+  # One of each epoch: alpha_t is that of the epoch.
+  firsts = range(0, rounds, epoch)
+  unused = int((config.alphas(firsts) == 0).sum())
   if unused:
     warnings.warn(
-      f'alpha_t is 0 in {unused:,} of {rounds:,} rounds: they use public data'
-      ' alone, and count for epsilon. --alpha_K, in epochs, should be at least'
-      ' --epochs.',
+      f'alpha_t is 0 in {unused:,} of {len(firsts):,} epochs: they use public'
+      ' data alone, and count for epsilon.',
       stacklevel=2,
     )
 

@@ -168,11 +168,16 @@ class Checkpoints:
 
     Args:
       prefix: Of their names.
+
+    Raises:
+      CheckpointError: If one cannot be read or written.
     """
     for path in self._paths().values():
       try:
         arrays, record = read_arrays(path)
-      except errors.CheckpointError:
+      except errors.CheckpointError as e:
+        if isinstance(e.__cause__, OSError):
+          raise  # It may be whole.
         path.unlink()  # Nobody can go on with it, but what it holds is there.
         continue
       kept = {n: a for n, a in arrays.items() if not n.startswith(prefix)}

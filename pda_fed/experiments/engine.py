@@ -26,6 +26,8 @@ LAST_VALUES = ('alpha', 'clip_norm')
 WEIGHTS = 'weights'
 MOMENTUM = 'momentum'
 CLIP_NORM = 'clip_norm'
+# Of TFF's tree: its generator and its noise, which are as secret as a seed.
+SECRET = 'tff/aggregator'
 
 
 class Engine(Protocol):

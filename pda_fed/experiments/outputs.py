@@ -30,6 +30,7 @@ from pda_fed import _seal
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import errors
 from pda_fed.experiments import files
 from pda_fed.experiments import records
@@ -202,10 +203,10 @@ class RunFolder:
     The model is saved before the first round, so that no round, and no noise,
     is of these settings.
     """
+    names = (_METRICS, _RESULT, _STOPPED)
     return not (
       any(self.checkpoints_path.glob('*'))
-      or (self.path / _METRICS).exists()
-      or (self.path / _RESULT).exists()
+      or any((self.path / name).exists() for name in names)
     )
 
   def _change_engine(self, old: str, config: config_lib.RunConfig) -> None:
@@ -319,7 +320,7 @@ class RunFolder:
         if isinstance(found, dict):
           found = _seal.unseal(found)
         return privacy.SeedStreams.from_dict(found)
-    if checkpoints.Checkpoints(self.checkpoints_path).last_round() is not None:
+    if not self._is_new():
       raise errors.OutputError(
         f'{path} is gone, and without it the run cannot go on with the noise'
         ' that it had. Start a new one in another --output_dir.'
@@ -331,10 +332,9 @@ class RunFolder:
 
   def forget_seeds(self) -> None:
     """Removes the seeds of a run that has ended, and what they gave."""
-    if (self.path / _SEEDS).exists():
-      engine = self.read_config()['settings']['engine']
+    if self.read_config()['settings']['seed'] is None:
       saved = checkpoints.Checkpoints(self.checkpoints_path)
-      saved.drop(f'{engine}/')
+      saved.drop(f'{engine_lib.SECRET}/')
     files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 # Metrics are sums over sentences, so this changes speed alone.
 _EVALUATION_BATCH = 64
-_AGGREGATOR = 'tff/aggregator'
+_AGGREGATOR = engine_lib.SECRET
 _MIRROR_METRICS = {
   'alpha': 'alpha',
   'public_loss': 'public_loss',

@@ -6,6 +6,7 @@ at full precision.
 """
 
 from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import jax
@@ -154,8 +155,8 @@ def ghost_sums(
   )
   # Products of deltas below 1e-19 are 0 in float32, and inputs may be as large
   # as deltas are small.
-  least = delta.shape[-1] * jnp.finfo(jnp.float32).tiny
-  squared_norms += jnp.square(seen.sum(axis=1)) * least
+  least = float(delta.shape[-1] * jnp.finfo(jnp.float32).tiny)
+  squared_norms += jnp.square(seen.sum(axis=1) * math.sqrt(least))
 
   def weighted_sum(weights, counts):
     # Weights go to the narrower factor: weighing is a pass over it in float32.

@@ -154,6 +154,19 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
       assert found == pytest.approx(expected, rel=1e-4)
 
 
+def test_averaged_weights_outlive_a_secret_seed(tmp_path):
+  config = _config(seed=None, averaging=0.9)
+  folder = experiments.train(
+    config, central_engine.open_engine, tmp_path / 'run'
+  )
+  assert not (folder.path / 'secret_seeds.json').exists()
+  latest = checkpoints.Checkpoints(folder.checkpoints_path).latest()
+  with central_engine.open_engine(config, privacy.SeedStreams(0)) as engine:
+    state = engine.from_arrays(latest.arrays, latest.round_num)
+    found = engine.evaluate(engine.get_weights(state), 'test')
+  assert found == pytest.approx(folder.read_result()['test'])
+
+
 def test_t_of_alpha_counts_epochs():
   plan = dataclasses.replace(
     _config().plan, population=48_000, expected_cohort=500, rounds=300

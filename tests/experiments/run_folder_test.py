@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 
+import numpy as np
 from pda_fed import errors as base_errors
 from pda_fed import experiments
 from pda_fed.experiments import checkpoints
+from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import records
 import pytest
 
@@ -41,15 +44,61 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
 
 @pytest.mark.parametrize('seed', [None, 7])
 def test_what_a_secret_seed_gave_is_not_in_what_is_left(tmp_path, seed):
-  # TFF's tree saves its generator and its noise, under the engine's name.
-  runs.train(tmp_path / 'run', fake_engine.make_config(seed=seed))
+  class WithNoise(fake_engine.FakeEngine):
+    def to_arrays(self, state):
+      secret = engine_lib.numbered(engine_lib.SECRET, [np.ones(3)])
+      return super().to_arrays(state) | secret
+
+  config = fake_engine.make_config(seed=seed)
+  opener = fake_engine.Opener(WithNoise)
+  experiments.train(config, opener, tmp_path / 'run')
   saved = list((tmp_path / 'run/checkpoints').glob('*.ckpt'))
   assert len(saved) == 3
   for path in saved:
     arrays, _ = checkpoints.read_arrays(path)
-    assert 'weights/0' in arrays
+    # What is not secret stays: an average of weights is such a state.
+    assert {'weights/0', 'fake/m'} <= set(arrays)
     # Whoever knows the seed knows the noise in any case.
-    assert ('fake/m' in arrays) == (seed is not None)
+    assert (f'{engine_lib.SECRET}/0' in arrays) == (seed is not None)
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(
+  tmp_path, monkeypatch
+):
+  folder, _ = runs.train(tmp_path / 'run')
+  saved = checkpoints.Checkpoints(folder.checkpoints_path)
+  before = sorted(folder.checkpoints_path.iterdir())
+
+  def too_many_files(path):
+    raise OSError(24, 'Too many open files')
+
+  with monkeypatch.context() as patched:
+    patched.setattr('pathlib.Path.read_bytes', too_many_files)
+    with pytest.raises(experiments.CheckpointError, match='Too many'):
+      saved.drop('fake/')
+  assert sorted(folder.checkpoints_path.iterdir()) == before
+  before[0].write_bytes(b'damaged')
+  saved.drop('fake/')
+  assert sorted(folder.checkpoints_path.iterdir()) == before[1:]
+
+
+@pytest.mark.parametrize('gone', ['checkpoints', 'metrics.csv'])
+def test_without_a_part_of_it_a_run_is_not_new(tmp_path, gone):
+  class Dying(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      raise KeyboardInterrupt
+
+  folder = tmp_path / 'run'
+  config = fake_engine.make_config(seed=None)
+  with pytest.raises(KeyboardInterrupt):
+    experiments.train(config, fake_engine.Opener(Dying), folder)
+  if gone == 'checkpoints':
+    shutil.rmtree(folder / gone)
+  else:
+    (folder / gone).unlink()
+  (folder / 'secret_seeds.json').unlink()
+  with pytest.raises(experiments.OutputError, match='is gone'):
+    runs.train(folder, config)
 
 
 def test_without_its_secret_a_run_does_not_go_on(tmp_path):

@@ -43,12 +43,13 @@ class TestCompare:
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith('method ')
-    assert [line.split('  ')[0] for line in lines[2:5]] == [
+    assert [line.split('  ')[0] for line in lines[2:6]] == [
+      'public data alone',
       'cold start',
       'warm start',
       'PDA-DPMD',
     ]
-    assert '±' in lines[2]
+    assert '±' in lines[3]
     assert 'Poisson cohorts of 10 out of 1,000 users' in result.stdout
     assert lines[-1] == f'The page: {folder / "index.html"}'
 
