@@ -59,6 +59,10 @@ def _or_null(is_kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
   return lambda value: value is None or is_kind(value)
 
 
+def _is_warm_start(value: Any) -> bool:
+  return _is_object(value) and _or_null(_is_metrics)(value.get('test'))
+
+
 def _is_engine(value: Any) -> bool:
   return (
     _is_object(value)
@@ -110,6 +114,7 @@ def check_result(result: Any) -> None:
       'seed': _or_null(_is_integer),
       'test': _or_null(_is_metrics),
     },
+    {'warm_start': _or_null(_is_warm_start)},
   )
 
 
