@@ -190,9 +190,8 @@ class Comparison:
     return 'test' if tested else 'validation'
 
 
-def _tested(run: Run, metric: str) -> float:
-  """A metric of the test; JSON has null for what is no number."""
-  value = run.result['test'][metric]
+def _number(value: Optional[float]) -> float:
+  """A metric of result.json; JSON has null for what is no number."""
   return math.nan if value is None else value
 
 
@@ -246,14 +245,14 @@ def compare(
   metrics = check_metrics(sorted(known), metrics)
   baseline = _BASELINE if _BASELINE in by_method else next(iter(by_method))
   values = {
-    method: {m: [_tested(run, m) for run in runs_] for m in metrics}
+    method: {
+      m: [_number(run.result['test'][m]) for run in runs_] for m in metrics
+    }
     for method, runs_ in by_method.items()
   }
   public = _tests_of_warm_starts(by_method)
   if public and all(m in test for m in metrics for test in public):
-    values[_PUBLIC] = {
-      m: [math.nan if t[m] is None else t[m] for t in public] for m in metrics
-    }
+    values[_PUBLIC] = {m: [_number(t[m]) for t in public] for m in metrics}
   means = {
     method: {m: statistics.fmean(v) for m, v in of.items()}
     for method, of in values.items()
