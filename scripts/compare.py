@@ -31,6 +31,7 @@ from absl import flags
 from pda_fed import experiments
 from pda_fed.experiments import cells
 from pda_fed.experiments import comparison as comparison_lib
+from pda_fed.experiments import engine
 from pda_fed.experiments import figures
 from pda_fed.experiments import files
 from pda_fed.experiments import jobs
@@ -175,6 +176,8 @@ def main(arguments: list[str]) -> None:
     _combine(arguments)
     return
   job_flags.refuse(arguments, _RESERVED)
+  if _METRICS.value:  # Before hours of runs.
+    comparison_lib.check_metrics(engine.METRICS, _METRICS.value)
   cli.expanded(arguments)  # One error instead of one for each run.
   of_methods, notes = _flags_of_methods(), []
   grids = tuning.grids(_METHODS.value)

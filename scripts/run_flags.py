@@ -1,5 +1,6 @@
 """Flags that all training binaries share, and what they have in common."""
 
+import dataclasses
 import math
 from typing import Any, Optional
 import warnings
@@ -11,6 +12,9 @@ from pda_fed import schedules
 from pda_fed import tables
 
 _MAX_ROWS = 12
+_DEFAULT_DELTA = 1e-6
+# Flags that have no value leave these, or what a task has in their place.
+_PRETRAINING = experiments.Pretraining()
 
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
@@ -48,7 +52,12 @@ _TARGET_EPSILON = flags.DEFINE_float(
   None,
   'Instead of --noise_multiplier: take the smallest noise that keeps it.',
 )
-DELTA = flags.DEFINE_float('delta', 1e-6, 'Delta of (epsilon, delta).')
+_DELTA = flags.DEFINE_float(
+  'delta',
+  None,
+  f'Delta of (epsilon, delta). Default: {_DEFAULT_DELTA:g}; in train_central'
+  ' that of the data set.',
+)
 _ALPHA_K = flags.DEFINE_float(
   'alpha_K', None, 'alpha_t = cos(pi t / 2K): K, where alpha reaches 0.'
 )
@@ -56,7 +65,12 @@ _ALPHA_CONSTANT = flags.DEFINE_float(
   'alpha_constant', None, 'A constant alpha; 1 is DP-FedAvg.'
 )
 _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
-  'rounds_per_evaluation', 20, 'Rounds between evaluations.', lower_bound=1
+  'rounds_per_evaluation',
+  None,
+  'Rounds between evaluations. Default:'
+  f' {experiments.RunConfig.rounds_per_evaluation}; in train_central about 20'
+  ' evaluations.',
+  lower_bound=1,
 )
 _ROUNDS_PER_CHECKPOINT = flags.DEFINE_integer(
   'rounds_per_checkpoint',
@@ -77,21 +91,38 @@ _FINAL_TEST = flags.DEFINE_bool(
   'final_test', True, 'Whether the test is done at the end.'
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
-  'rounds_per_dispatch', 1, 'The most rounds that an engine runs at a time.'
+  'rounds_per_dispatch',
+  None,
+  'The most rounds that an engine runs at a time. Default: 1; in train_central'
+  ' an epoch.',
 )
+
+
+def _default(name: str) -> str:
+  value = getattr(_PRETRAINING, name)
+  return f' Default: {value:g}; in train_central that of the data set.'
+
+
 _PRETRAINING_LEARNING_RATE = flags.DEFINE_float(
-  'pretraining_learning_rate', 1e-2, 'Of Adam, for the warm start.'
+  'pretraining_learning_rate',
+  None,
+  'Of the warm start.' + _default('learning_rate'),
 )
 _PRETRAINING_BATCH_SIZE = flags.DEFINE_integer(
-  'pretraining_batch_size', 16, 'Examples in a step of the warm start.'
+  'pretraining_batch_size',
+  None,
+  'Examples in a step of the warm start.' + _default('batch_size'),
 )
 _PRETRAINING_PATIENCE = flags.DEFINE_integer(
   'pretraining_patience',
-  3,
-  'Epochs without a better loss on held-out public data after which it stops.',
+  None,
+  'Epochs without a better loss on held-out public data after which it stops.'
+  + _default('patience'),
 )
 _PRETRAINING_MAX_EPOCHS = flags.DEFINE_integer(
-  'pretraining_max_epochs', 100, 'After which the warm start stops anyway.'
+  'pretraining_max_epochs',
+  None,
+  'After which the warm start stops anyway.' + _default('max_epochs'),
 )
 _PRETRAINING_SEED = flags.DEFINE_integer(
   'pretraining_seed',
@@ -108,22 +139,32 @@ def require(flag: flags.FlagHolder) -> Any:
   return flag.value
 
 
-def pretraining() -> experiments.Pretraining:
-  """Returns the settings of the warm start."""
-  return experiments.Pretraining(
-    learning_rate=_PRETRAINING_LEARNING_RATE.value,
-    batch_size=_PRETRAINING_BATCH_SIZE.value,
-    patience=_PRETRAINING_PATIENCE.value,
-    max_epochs=_PRETRAINING_MAX_EPOCHS.value,
-    seed=_PRETRAINING_SEED.value,
+def _given(**values: Any) -> dict[str, Any]:
+  return {name: value for name, value in values.items() if value is not None}
+
+
+def loop_settings(
+  default_pretraining: experiments.Pretraining = _PRETRAINING, **defaults: Any
+) -> dict[str, Any]:
+  """Returns the fields of a `RunConfig` that these flags fill.
+
+  Args:
+    default_pretraining: A task's, where a flag is not given.
+    **defaults: Likewise of other fields.
+  """
+  pretraining = dataclasses.replace(
+    default_pretraining,
+    **_given(
+      learning_rate=_PRETRAINING_LEARNING_RATE.value,
+      batch_size=_PRETRAINING_BATCH_SIZE.value,
+      patience=_PRETRAINING_PATIENCE.value,
+      max_epochs=_PRETRAINING_MAX_EPOCHS.value,
+      seed=_PRETRAINING_SEED.value,
+    ),
   )
-
-
-def loop_settings() -> dict[str, Any]:
-  """Returns the fields of a `RunConfig` that these flags fill."""
-  return dict(
+  return defaults | _given(
     method=METHOD.value,
-    pretraining=pretraining(),
+    pretraining=pretraining,
     seed=SEED.value,
     rounds_per_evaluation=_ROUNDS_PER_EVALUATION.value,
     rounds_per_checkpoint=_ROUNDS_PER_CHECKPOINT.value,
@@ -136,14 +177,19 @@ def loop_settings() -> dict[str, Any]:
 
 
 def plan_with_noise(
-  default_noise_multiplier: float, **plan
+  default_noise_multiplier: float,
+  *,
+  default_delta: float = _DEFAULT_DELTA,
+  **plan,
 ) -> privacy.PrivacyPlan:
   """Returns a plan with the noise that the flags give, or keep to.
 
   Args:
     default_noise_multiplier: Without a flag.
+    default_delta: Likewise.
     **plan: The other fields.
   """
+  plan['delta'] = default_delta if _DELTA.value is None else _DELTA.value
   noise, target = _NOISE_MULTIPLIER.value, _TARGET_EPSILON.value
   if target is None:
     noise = default_noise_multiplier if noise is None else noise

@@ -27,7 +27,6 @@ import warnings
 from absl import flags
 from absl.testing import flagsaver
 from data_prep import central
-from pda_fed import experiments
 from pda_fed import pretraining
 from pda_fed import schedules
 from pda_fed.experiments import central_config
@@ -174,12 +173,6 @@ def _or(value: Any, default: Any) -> Any:
   return default if value is None else value
 
 
-def _given(flag: str, default: Any) -> Any:
-  """A flag that other binaries have another default for."""
-  found = flags.FLAGS[flag]
-  return found.value if found.present else default
-
-
 def _spec(task: central_config.TaskDefaults) -> central_config.Spec:
   if isinstance(task.spec, central_config.language.LanguageSpec):
     return dataclasses.replace(
@@ -206,14 +199,11 @@ def _split_config(task: central_config.TaskDefaults) -> central.SplitConfig:
 
 
 def _pretraining(
-  general: experiments.Pretraining, default: central_config.CentralPretraining
+  default: central_config.CentralPretraining,
 ) -> central_config.CentralPretraining:
-  own = {
-    name: _given(f'pretraining_{name}', getattr(default, name))
-    for name in ('learning_rate', 'batch_size', 'patience', 'max_epochs')
-  }
-  return central_config.CentralPretraining(
-    **dataclasses.asdict(general) | own,
+  """A task's settings with those that this program alone has flags for."""
+  return dataclasses.replace(
+    default,
     optimizer=_OPTIMIZER.value,
     momentum=_PRETRAINING_MOMENTUM.value,
     clip_norm=_PRETRAINING_CLIP_NORM.value,
@@ -273,25 +263,21 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
     )
   plan = run_flags.plan_with_noise(
     task.noise_multiplier,
+    default_delta=task.delta,
     population=population,
     expected_cohort=batch,
     rounds=max(1, int(epochs * population // batch)),
-    delta=_given('delta', task.delta),
     clip_norm=_CLIP_NORM.value,
     unit=data.unit,
   )
   epoch = plan.rounds_per_epoch
-  every = max(1, round(epochs / _EVALUATIONS)) * epoch
-  loop = run_flags.loop_settings()
-  loop['pretraining'] = _pretraining(loop['pretraining'], task.pretraining)
-  for name, default in (
-    ('rounds_per_dispatch', epoch),
-    ('rounds_per_evaluation', every),
-  ):
-    loop[name] = _given(name, default)
   clips_mean = _or(_MEAN_CLIP.value, task.clips_mean)
   config = central_config.CentralConfig(
-    **loop,
+    **run_flags.loop_settings(
+      _pretraining(task.pretraining),
+      rounds_per_dispatch=epoch,
+      rounds_per_evaluation=max(1, round(epochs / _EVALUATIONS)) * epoch,
+    ),
     dataset=_DATASET.value,
     data_dir=_DATA_DIR.value,
     data_hash=data_hash,

@@ -142,7 +142,6 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
     population=len(store.users('private')),
     expected_cohort=_CLIENTS_PER_ROUND.value,
     rounds=_ROUNDS.value,
-    delta=run_flags.DELTA.value,
     clip_norm=_CLIP_NORM.value,
   )
   by_i = None

@@ -120,15 +120,16 @@ class PlainProgress(_Shown):
     """See the base class."""
     super().rounds(done, metrics)
     if time.monotonic() - self._last_line >= _SECONDS_PER_LINE:
-      self._show()
+      # Validation's values are those of a round before, and were shown then.
+      self._show(metrics)
 
   def evaluated(self, row: dict[str, Any]) -> None:
     """See the base class."""
     super().evaluated(row)
-    self._show()
+    self._show(self._values)
 
-  def _show(self) -> None:
-    parts = [f'{k} {v}' for k, v in _describe(self._values).items()]
+  def _show(self, values: dict[str, Any]) -> None:
+    parts = [f'{k} {v}' for k, v in _describe(values).items()]
     pace = self._pace()
     if pace is not None:
       rest = _duration(pace * (self._total - self._done))

@@ -160,6 +160,20 @@ def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
   assert 'epsilon 4.7' in stream.getvalue()
 
 
+def test_lines_between_evaluations_show_no_older_validation(monkeypatch):
+  monkeypatch.setattr(progress, '_SECONDS_PER_LINE', 0.0)
+  stream = io.StringIO()
+  lines = progress.PlainProgress(stream)
+  lines.start(0, 4)
+  lines.rounds(1, {'train_loss': 5.0})
+  lines.evaluated({'round': 1, 'loss': 3.0, 'accuracy': 0.25})
+  lines.rounds(2, {'train_loss': 4.0})
+  _, evaluated, after = stream.getvalue().splitlines()
+  assert 'train loss 5.000, loss 3.000, accuracy 25.0%' in evaluated
+  assert 'round 2/4: train loss 4.000' in after
+  assert 'accuracy' not in after
+
+
 def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
   monkeypatch.setattr(loop.epsilons, 'spent', lambda plan, rounds: None)
   folder, _ = runs.train(tmp_path / 'run')

@@ -155,6 +155,10 @@ def test_unknown_metric_and_failed_runs(tmp_path):
   common = (_BINARY, f'--output_dir={tmp_path}', '--methods=cold')
   done = _run('compare', *common, '--metrics=bleu')
   assert done.returncode == 2
+  assert 'metrics must be among accuracy, accuracy_with' in done.stderr
+  assert not any(tmp_path.iterdir())  # Nothing has been run for it.
+  done = _run('compare', *common, '--metrics=accuracy_with_oov')
+  assert done.returncode == 2
   assert 'metrics must be among accuracy, loss, perplexity' in done.stderr
   done = _run('compare', *common, '--method_flags=cold:--fail')
   assert done.returncode == 1
@@ -332,12 +336,12 @@ def test_a_search_sees_no_test(tmp_path):
     (['--tune=rate=1', '--', '--rate=2'], '--tune sets it'),
     (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
     (
-      ['--methods=cold', '--tune=rate=1', '--tune_metric=bleu'],
+      ['--methods=cold', '--tune=rate=1', '--tune_metric=accuracy_with_oov'],
       'the metric must be one of validation, of loss, accuracy, perplexity',
     ),
     (
       ['--methods=cold', '--tune=rate=1', '--tune_metric=test_loss'],
-      "Found 'test_loss'",
+      'tune_metric=test_loss: value should be one of',
     ),
   ],
 )
@@ -403,7 +407,7 @@ class TestSweep:
     _, arguments, _ = done
     result = _run('sweep', '--metric=bleu', *arguments)
     assert result.returncode == 2
-    assert "Found 'bleu'" in result.stderr
+    assert 'metric=bleu: value should be one of <loss|' in result.stderr
 
   def test_values_beside_the_best_are_tried_until_none_is_better(
     self, tmp_path
