@@ -27,6 +27,7 @@ import warnings
 from absl import flags
 from absl.testing import flagsaver
 from data_prep import central
+from pda_fed import experiments
 from pda_fed import pretraining
 from pda_fed import schedules
 from pda_fed.experiments import central_config
@@ -225,7 +226,7 @@ def _load(task: central_config.TaskDefaults, spec: central_config.Spec):
   split = central_engine.load_split(
     data, _split_config(task), _PUBLIC_DATASET.value
   )
-  return data, split, central_engine.data_hash(data, split)
+  return data, split, central.data_hash(data, split)
 
 
 def _warn_of_rounds_without_private_data(
@@ -309,12 +310,6 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   return config, about
 
 
-def _open_engine(config, seeds):
-  from pda_fed.experiments import central_engine  # It imports JAX.
-
-  return central_engine.open_engine(config, seeds)
-
-
 def _run_many(path: pathlib.Path) -> None:
   """Makes the runs of a file, one after the other or side by side."""
   from pda_fed.experiments import side_by_side  # It imports JAX.
@@ -347,7 +342,7 @@ def main() -> None:
     return
   run_flags.require(run_flags.OUTPUT_DIR)
   config, about = _config()
-  folder = run_flags.train(config, _open_engine, about)
+  folder = run_flags.train(config, experiments.open_engine, about)
   run_flags.print_result(folder)
 
 

@@ -15,6 +15,7 @@ from data_prep.central.base import Examples
 from data_prep.central.cifar10 import load_cifar10
 from data_prep.central.digits import load_digits
 from data_prep.central.emnist import load_emnist
+from data_prep.central.splits import data_hash
 from data_prep.central.splits import Split
 from data_prep.central.splits import split_examples
 from data_prep.central.splits import SplitConfig
@@ -28,6 +29,7 @@ __all__ = [
   'Examples',
   'Split',
   'SplitConfig',
+  'data_hash',
   'load_cifar10',
   'load_data',
   'load_digits',

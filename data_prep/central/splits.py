@@ -1,6 +1,7 @@
 """Which training examples are private, public, or for validation."""
 
 import dataclasses
+import hashlib
 import math
 from typing import Optional
 
@@ -123,3 +124,23 @@ def split_examples(
     validation=validation,
     test=data.test,
   )
+
+
+def data_hash(data: base.CentralData, split: Split) -> str:
+  """Returns what config.json says of the data: their numbers' sha256.
+
+  Example:
+
+    >>> from data_prep import central
+    >>> data = central.load_digits()
+    >>> split = split_examples(data, SplitConfig(public_share=0.1))
+    >>> len(data_hash(data, split))
+    64
+
+  Args:
+    data: The data set.
+    split: Its split; public data of another source count too.
+  """
+  digest = hashlib.sha256(data.sha256.encode())
+  digest.update(np.ascontiguousarray(split.public.inputs).data)
+  return digest.hexdigest()

@@ -4,6 +4,10 @@ Nothing here imports TensorFlow, TFF, JAX or dp_accounting until an engine is
 opened or an epsilon is asked for.
 """
 
+from pda_fed.experiments.central_config import CentralConfig
+from pda_fed.experiments.central_config import CentralPretraining
+from pda_fed.experiments.central_config import TaskDefaults
+from pda_fed.experiments.central_config import TASKS
 from pda_fed.experiments.config import FederatedConfig
 from pda_fed.experiments.config import Method
 from pda_fed.experiments.config import METHODS
@@ -22,6 +26,9 @@ from pda_fed.experiments.progress import create_progress
 __all__ = [
   'ENGINES',
   'METHODS',
+  'TASKS',
+  'CentralConfig',
+  'CentralPretraining',
   'CheckpointError',
   'Engine',
   'EngineError',
@@ -31,6 +38,7 @@ __all__ = [
   'Pretraining',
   'RunConfig',
   'RunFolder',
+  'TaskDefaults',
   'create_progress',
   'open_engine',
   'train',

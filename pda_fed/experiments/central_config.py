@@ -27,6 +27,11 @@ class CentralPretraining(
 ):
   """Settings of a warm start on public examples.
 
+  Example:
+
+    >>> CentralPretraining(optimizer='sgd', momentum=0.9).patience
+    10
+
   Attributes:
     candidates: Models that are trained; the best on held-out public examples is
       kept.
@@ -47,6 +52,11 @@ class CentralPretraining(
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskDefaults:
   """What a data set's runs are like if nothing else is said.
+
+  Example:
+
+    >>> TASKS['cifar10'].batch_size, TASKS['cifar10'].noise_multiplier
+    (500, 1.51)
 
   Attributes:
     spec: The model.
@@ -134,6 +144,27 @@ class CentralConfig(config_lib.RunConfig):
 
   A round is a step, and its cohort is a Poisson batch.
 
+  Example:
+
+    >>> from pda_fed import privacy, schedules
+    >>> data = central.load_data('digits')
+    >>> split = central.SplitConfig(public_share=0.1)
+    >>> parts = central.split_examples(data, split)
+    >>> config = CentralConfig(
+    ...   method='pda', dataset='digits', engine='jax',
+    ...   data_hash=central.data_hash(data, parts),
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=len(parts.private), expected_cohort=64, rounds=400,
+    ...     delta=1e-4, noise_multiplier=10.0, clip_norm=1.0, unit='example',
+    ...   ),
+    ...   split=split, spec=TASKS['digits'].spec, learning_rate=0.5,
+    ...   alpha=schedules.cosine(20), public_batch_size=32,
+    ... )
+    >>> config.alphas(range(1)).tolist()
+    [1.0]
+
+  `experiments.train(config, experiments.open_engine, 'out/digits')` runs it.
+
   Attributes:
     data_dir: Where the data set's files are.
     public_dataset: A text of another source as public data, or None.
@@ -184,10 +215,6 @@ class CentralConfig(config_lib.RunConfig):
     )
     _validate.integers(1, public_batch_size=self.public_batch_size)
     self.plan.aggregation_arguments()  # Raises if it needs a state.
-
-  @property
-  def rounds_per_epoch(self) -> int:
-    return self.plan.rounds_per_epoch
 
   def alphas(self, rounds: range) -> np.ndarray:
     """Returns alpha of some rounds: t of alpha_t counts whole epochs."""

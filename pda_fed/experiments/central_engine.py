@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from concurrent import futures
 import contextlib
 import functools
-import hashlib
 from typing import Any, Optional
 
 from data_prep import central
@@ -85,13 +84,6 @@ def load_split(
       public_dataset, data, len(data.train), config.seed
     )
   return central.split_examples(data, config, public)
-
-
-def data_hash(data: central.CentralData, split: central.Split) -> str:
-  """Returns what config.json says of the data: their numbers' sha256."""
-  digest = hashlib.sha256(data.sha256.encode())
-  digest.update(np.ascontiguousarray(split.public.inputs).data)
-  return digest.hexdigest()
 
 
 def create_model(spec: central_config.Spec):
@@ -190,10 +182,11 @@ class CentralEngine:
     """Raises unless the data are those that the settings speak of."""
     config = self.config
     central_config.config_for(config.spec, data)
-    if data_hash(data, split) != config.data_hash:
+    found = central.data_hash(data, split)
+    if found != config.data_hash:
       raise ValueError(
         f'The data in {config.data_dir} must be those that the settings name.'
-        f' Found the sha256 {data_hash(data, split)}, not {config.data_hash}.'
+        f' Found the sha256 {found}, not {config.data_hash}.'
       )
     if config.plan.population != len(split.private):
       raise ValueError(

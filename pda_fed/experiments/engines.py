@@ -1,4 +1,4 @@
-"""The engines of federated runs, by name; imported when they are chosen."""
+"""The engines of runs, by name; imported when they are chosen."""
 
 from collections.abc import Iterator
 import contextlib
@@ -6,6 +6,7 @@ import importlib
 
 from pda_fed import _validate
 from pda_fed import privacy
+from pda_fed.experiments import central_config
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import errors
@@ -17,11 +18,12 @@ _MODULES = {
   'jax': 'pda_fed.experiments.jax_engine',
 }
 ENGINES = tuple(_MODULES)
+_OF_SAMPLES = {'jax': 'pda_fed.experiments.central_engine'}
 
 
 @contextlib.contextmanager
 def open_engine(
-  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  config: config_lib.RunConfig, seeds: privacy.SeedStreams
 ) -> Iterator[engine_lib.Engine]:
   """Opens the engine that a config names, for a `with` block.
 
@@ -33,7 +35,7 @@ def open_engine(
   ```
 
   Args:
-    config: The run's settings.
+    config: The run's settings: a `FederatedConfig` or a `CentralConfig`.
     seeds: The run's seeds.
 
   Yields:
@@ -43,18 +45,20 @@ def open_engine(
     EngineError: If the engine, or a library that it needs, is not installed.
     ValueError: If there is no engine of that name, or the data do not fit.
   """
-  _validate.one_of(ENGINES, engine=config.engine)
-  name = _MODULES[config.engine]
+  of_samples = isinstance(config, central_config.CentralConfig)
+  modules = _OF_SAMPLES if of_samples else _MODULES
+  _validate.one_of(tuple(modules), engine=config.engine)
+  name = modules[config.engine]
   try:
     module = importlib.import_module(name)
   except ModuleNotFoundError as e:
-    others = ' or '.join(other for other in ENGINES if other != config.engine)
+    others = ' or '.join(other for other in modules if other != config.engine)
+    instead = f' Use --engine={others}.' if others else ''
     missing = (
       'this version has none' if e.name == name else f'it needs {e.name}'
     )
     raise errors.EngineError(
-      f'The engine {config.engine!r} is not installed: {missing}. Use'
-      f' --engine={others}.'
+      f'The engine {config.engine!r} is not installed: {missing}.{instead}'
     ) from e
   with module.open_engine(config, seeds) as engine:
     yield engine

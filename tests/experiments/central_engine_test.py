@@ -30,7 +30,7 @@ def _config(method='pda', **options):
   settings = dict(
     method=method,
     dataset='digits',
-    data_hash=central_engine.data_hash(data, split),
+    data_hash=central.data_hash(data, split),
     engine='jax',
     plan=privacy.PrivacyPlan(
       population=len(split.private),
@@ -78,7 +78,7 @@ def _rows(folder):
 @pytest.fixture(name='run', scope='module')
 def fixture_run(tmp_path_factory):
   path = tmp_path_factory.mktemp('central') / 'run'
-  return experiments.train(_config(), central_engine.open_engine, path)
+  return experiments.train(_config(), experiments.open_engine, path)
 
 
 def test_a_run_leaves_what_the_loop_promises(run):
@@ -115,9 +115,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
 
   with pytest.raises(StopError):
     experiments.train(config, open_stopping, tmp_path / 'run')
-  again = experiments.train(
-    config, central_engine.open_engine, tmp_path / 'run'
-  )
+  again = experiments.train(config, experiments.open_engine, tmp_path / 'run')
   for found, expected in zip(_rows(again), _rows(run), strict=True):
     assert found == pytest.approx(expected, rel=1e-5)
   ours, _ = _weights(again, config)
@@ -144,9 +142,7 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
     for i, config in enumerate(group)
   ]
   alone = [
-    experiments.train(
-      config, central_engine.open_engine, tmp_path / f'alone_{i}'
-    )
+    experiments.train(config, experiments.open_engine, tmp_path / f'alone_{i}')
     for i, config in enumerate(group[1:])
   ]
   for together, by_itself in zip(folders, [run, *alone], strict=True):
@@ -156,12 +152,10 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
 
 def test_averaged_weights_outlive_a_secret_seed(tmp_path):
   config = _config(seed=None, averaging=0.9)
-  folder = experiments.train(
-    config, central_engine.open_engine, tmp_path / 'run'
-  )
+  folder = experiments.train(config, experiments.open_engine, tmp_path / 'run')
   assert not (folder.path / 'secret_seeds.json').exists()
   latest = checkpoints.Checkpoints(folder.checkpoints_path).latest()
-  with central_engine.open_engine(config, privacy.SeedStreams(0)) as engine:
+  with experiments.open_engine(config, privacy.SeedStreams(0)) as engine:
     state = engine.from_arrays(latest.arrays, latest.round_num)
     found = engine.evaluate(engine.get_weights(state), 'test')
   assert found == pytest.approx(folder.read_result()['test'])
@@ -195,7 +189,7 @@ def test_without_validation_nothing_can_be_chosen(run):
   parts = central_engine.load_split(data, split)
   config = _config(
     split=split,
-    data_hash=central_engine.data_hash(data, parts),
+    data_hash=central.data_hash(data, parts),
     plan=dataclasses.replace(_config().plan, population=len(parts.private)),
     test_curve=True,
   )
