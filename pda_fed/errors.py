@@ -1,4 +1,4 @@
-"""The base of the project's own exceptions, and one that every binary meets."""
+"""The base of the project's own exceptions, and those of more than one room."""
 
 import signal
 
@@ -15,6 +15,20 @@ class PdaFedError(Exception):
     folder = experiments.train(config, experiments.open_engine, 'out/pda')
   except errors.PdaFedError as e:
     print(e)  # What is wrong, and what to do about it.
+  ```
+  """
+
+
+class OutputError(PdaFedError):
+  """An output folder does not hold what it should.
+
+  Example:
+
+  ```
+  try:
+    experiments.RunFolder('out/pda').read_finished()
+  except errors.OutputError as e:
+    print(e)  # Which file, and what is wrong with it.
   ```
   """
 

@@ -28,12 +28,12 @@ import sys
 import warnings
 
 from absl import flags
+from pda_fed import _files
 from pda_fed import experiments
 from pda_fed.experiments import cells
 from pda_fed.experiments import comparison as comparison_lib
 from pda_fed.experiments import engine
 from pda_fed.experiments import figures
-from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import report
 from scripts import grid_search
@@ -134,7 +134,7 @@ def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
     'table.tex': comparison_lib.as_latex(comparison),
     'index.html': page,
   }.items():
-    files.write_atomically(folder / name, text.encode())
+    _files.write_atomically(folder / name, text.encode())
 
 
 def _check_combine(arguments: list[str], folder: pathlib.Path) -> None:
@@ -160,8 +160,10 @@ def _combine(arguments: list[str]) -> None:
   _check_combine(arguments, folder)
   found = cells.load_cells(_COMBINE.value, _METRICS.value)
   folder.mkdir(parents=True, exist_ok=True)
-  files.write_atomically(folder / 'table.md', cells.as_markdown(found).encode())
-  files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
+  _files.write_atomically(
+    folder / 'table.md', cells.as_markdown(found).encode()
+  )
+  _files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
   print(cells.as_text(found))
   try:
     figures.draw_cells(found, folder)

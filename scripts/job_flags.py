@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from absl import flags
+from pda_fed import _files
 from pda_fed.experiments import errors
-from pda_fed.experiments import files
 from pda_fed.experiments import jobs
 from pda_fed.experiments import outputs
 from scripts import cli
@@ -216,7 +216,7 @@ def refuse_others(
     OutputError: With the difference.
   """
   if path.exists() and any(path.parent.glob(results)):
-    lines = outputs.differences(files.read_json(path), content)
+    lines = outputs.differences(_files.read_json(path), content)
     if lines:
       raise errors.OutputError(
         f'{path.parent} holds results for other flags: {"; ".join(lines)}. Give'
@@ -224,7 +224,7 @@ def refuse_others(
       )
     return
   path.parent.mkdir(parents=True, exist_ok=True)
-  files.write_json(path, content)
+  _files.write_json(path, content)
 
 
 def split(name: str, text: str) -> list[str]:

@@ -21,8 +21,8 @@ import sys
 import warnings
 
 from absl import flags
+from pda_fed import _files
 from pda_fed.experiments import engine
-from pda_fed.experiments import files
 from pda_fed.experiments import sweeping
 from scripts import grid_search
 from scripts import job_flags
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> None:
   if not any(f.is_finished for f in found):
     sys.exit(1)
   best = sweeping.rank(found, _METRIC.value)[0]
-  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
+  _files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
   written = [folder / 'sweep.csv']
   try:
     sweeping.draw(found, search.grid, _METRIC.value, folder / 'heat_map.png')

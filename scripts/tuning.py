@@ -7,10 +7,10 @@ import shlex
 import sys
 
 from absl import flags
+from pda_fed import _files
 from pda_fed.experiments import comparison
 from pda_fed.experiments import engine
 from pda_fed.experiments import errors
-from pda_fed.experiments import files
 from pda_fed.experiments import sweeping
 from scripts import grid_search
 from scripts import job_flags
@@ -149,7 +149,7 @@ def _choose(
   """Returns the best cell's flags, and lines about them."""
   found = search.look()
   best = sweeping.rank(found, search.metric)[0]
-  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
+  _files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
   value = best.metrics[search.metric]
   if not math.isfinite(value):
     job_flags.say(
@@ -175,11 +175,11 @@ def _refuse_runs_of_others(
   runs = job_flags.output_dir() / 'runs'
   # Not runs/warm_start.
   if note.exists() and any(runs.glob(f'{method}_[0-9]*')):
-    before = files.read_json(note)
+    before = _files.read_json(note)
     if before != arguments:
       raise errors.OutputError(
         f'--tune now chooses {shlex.join(arguments)} for {method}, and'
         f' {runs / method}_* are of {shlex.join(before)}. Remove them, or give'
         ' another --output_dir.'
       )
-  files.write_json(note, arguments)
+  _files.write_json(note, arguments)

@@ -14,9 +14,9 @@ from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
 from absl import flags
+from pda_fed import _signals
 from pda_fed import runtime
 from pda_fed import workers
-from pda_fed.experiments import signals
 from scripts import worker_flags
 
 _LISTEN = flags.DEFINE_string(
@@ -60,7 +60,7 @@ def main() -> None:
   workers.check_address(_LISTEN.value, lowest_port=0)
   workers.check_protected([_LISTEN.value], tls, insecure)
 
-  with signals.StopSignals() as stop:
+  with _signals.StopSignals() as stop:
     worker = runtime.LocalWorker(
       log_dir=_LOG_DIR.value,
       max_concurrent_computation_calls=_CONCURRENT_CLIENTS.value,

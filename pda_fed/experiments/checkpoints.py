@@ -21,9 +21,9 @@ import warnings
 import zipfile
 
 import numpy as np
+from pda_fed import _files
 from pda_fed import _validate
 from pda_fed.experiments import errors
-from pda_fed.experiments import files
 
 _MAGIC = b'pda_fed arrays 1'
 _RECORD = 'record.json'
@@ -53,7 +53,7 @@ def write_arrays(
   digest = hashlib.sha256(content).hexdigest()
   header = b'%s %d %s\n' % (_MAGIC, len(content), digest.encode())
   try:
-    files.write_atomically(path, header + content, mode=0o600)
+    _files.write_atomically(path, header + content, mode=0o600)
   except OSError as e:
     what = 'The disk is full' if e.errno == errno.ENOSPC else f'{e.strerror}'
     raise errors.CheckpointError(
@@ -152,7 +152,7 @@ class Checkpoints:
       CheckpointError: If it cannot be written; the others stay.
     """
     self._folder.mkdir(parents=True, exist_ok=True)
-    files.remove_temporaries(self._folder)
+    _files.remove_temporaries(self._folder)
     path = self._folder / f'round_{round_num:08d}.ckpt'
     write_arrays(path, arrays, {**record, _ROUND: round_num})
     # Those after this one are of a run that went on from a damaged one.

@@ -24,8 +24,4 @@ class EngineError(errors.PdaFedError):
   """
 
 
-class OutputError(errors.PdaFedError):
-  """An output folder does not hold what it should.
-
-  Example: see `CheckpointError`.
-  """
+OutputError = errors.OutputError

@@ -17,8 +17,8 @@ import sys
 import time
 from typing import Optional
 
+from pda_fed import _signals
 from pda_fed import _validate
-from pda_fed.experiments import signals
 
 _POLL_SECONDS = 0.2
 _LOG_LINES = 5
@@ -162,7 +162,7 @@ def run_jobs(
   running: list[_Process] = []
   ended: list[Job] = []
   failures = []
-  with signals.StopSignals() as stop:
+  with _signals.StopSignals() as stop:
     try:
       while waiting or running:
         while waiting and free:

@@ -18,6 +18,7 @@ import time
 from typing import Any, Optional
 
 import numpy as np
+from pda_fed import _signals
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints as checkpoints_lib
@@ -27,7 +28,6 @@ from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 from pda_fed.experiments import progress as progress_lib
-from pda_fed.experiments import signals
 from pda_fed.experiments import tensorboard
 from pda_fed.experiments import warm_start
 
@@ -83,7 +83,7 @@ class _Run:
     config: config_lib.RunConfig,
     folder: outputs.RunFolder,
     engine: engine_lib.Engine,
-    stop: signals.StopSignals,
+    stop: _signals.StopSignals,
     progress: progress_lib.Progress,
   ):
     self._config = config
@@ -368,7 +368,7 @@ def train(
     outputs.RunFolder.open(
       output_dir, config, about or {}, change_engine=change_engine
     ) as folder,
-    signals.StopSignals() as stop,
+    _signals.StopSignals() as stop,
   ):
     if _is_finished(folder.read_result(), config):
       _forget_seeds(folder)  # Killed just before it, a run has kept them.

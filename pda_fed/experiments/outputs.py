@@ -26,13 +26,13 @@ import sys
 from typing import Any, Optional
 
 import pda_fed
+from pda_fed import _files
 from pda_fed import _seal
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import errors
-from pda_fed.experiments import files
 from pda_fed.experiments import records
 
 _FORMAT = 'pda_fed run'
@@ -141,7 +141,7 @@ class RunFolder:
     path.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
       try:
-        stack.enter_context(files.locked(path / _LOCK))
+        stack.enter_context(_files.locked(path / _LOCK))
       except BlockingIOError as e:
         raise errors.OutputError(
           f'Another process is running the experiment in {path}.'
@@ -149,9 +149,9 @@ class RunFolder:
       folder = cls(path)
       folder._check(config, change_engine)
       # Not before: in a folder of others they are not ours.
-      files.remove_temporaries(path)
+      _files.remove_temporaries(path)
       if folder._is_new():
-        files.remove(path / _SEEDS)
+        _files.remove(path / _SEEDS)
         folder._write_config(config, about)
       yield folder
 
@@ -231,7 +231,7 @@ class RunFolder:
     engines = content.get('engines', [{'engine': old, 'first_round': 0}])
     engines.append({'engine': config.engine, 'first_round': done})
     content |= {'settings': config.settings(), 'engines': engines}
-    files.write_json(self.path / CONFIG, content)
+    _files.write_json(self.path / CONFIG, content)
 
   def first_round_of_engine(self) -> int:
     """Returns the round from which on the run has the engine that it has."""
@@ -245,11 +245,11 @@ class RunFolder:
 
   def mark_stopped(self, round_num: int) -> None:
     """Notes that no round was run after this one, which is saved."""
-    files.write_json(self.path / _STOPPED, {'round': round_num})
+    _files.write_json(self.path / _STOPPED, {'round': round_num})
 
   def mark_running(self) -> None:
     """Notes that rounds are run; call it before the first."""
-    files.remove(self.path / _STOPPED)
+    _files.remove(self.path / _STOPPED)
 
   def _write_config(
     self, config: config_lib.RunConfig, about: dict[str, Any]
@@ -269,7 +269,7 @@ class RunFolder:
       'command': shlex.join(sys.argv),
       **about,
     }
-    files.write_json(self.path / CONFIG, content)
+    _files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:
     """Returns config.json.
@@ -277,7 +277,7 @@ class RunFolder:
     Raises:
       OutputError: If it cannot be read, or is not a run's.
     """
-    config = files.read_json(self.path / CONFIG)
+    config = _files.read_json(self.path / CONFIG)
     if not isinstance(config, dict) or config.get('format') != _FORMAT:
       raise errors.OutputError(
         f'{self.path / CONFIG} is not of a run: it belongs to something else.'
@@ -286,7 +286,7 @@ class RunFolder:
 
   def _read(self, name: str, check: Callable[[Any], None]) -> Any:
     """Returns the content of a JSON file, if it is as it should be."""
-    found = files.read_json(self.path / name)
+    found = _files.read_json(self.path / name)
     with self._naming(name):
       check(found)
     return found
@@ -315,7 +315,7 @@ class RunFolder:
       return privacy.SeedStreams(seed)
     path = self.path / _SEEDS
     if path.exists():
-      found = files.read_json(path)
+      found = _files.read_json(path)
       with self._naming(_SEEDS):
         if isinstance(found, dict):
           found = _seal.unseal(found)
@@ -327,7 +327,7 @@ class RunFolder:
       )
     streams = privacy.SeedStreams(None)
     # Sealed: a changed seed is other noise for rounds that were seen.
-    files.write_json(path, _seal.seal(streams.as_dict()), mode=0o600)
+    _files.write_json(path, _seal.seal(streams.as_dict()), mode=0o600)
     return streams
 
   def forget_seeds(self) -> None:
@@ -335,12 +335,12 @@ class RunFolder:
     if self.read_config()['settings']['seed'] is None:
       saved = checkpoints.Checkpoints(self.checkpoints_path)
       saved.drop(f'{engine_lib.SECRET}/')
-    files.remove(self.path / _SEEDS)
+    _files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
     """Writes metrics.csv anew."""
     content = records.format_csv(rows).encode()
-    files.write_atomically(self.path / _METRICS, content)
+    _files.write_atomically(self.path / _METRICS, content)
 
   def read_metrics(self) -> list[dict[str, Optional[float]]]:
     """Returns the rows of metrics.csv, none if there is no such file.
@@ -354,7 +354,7 @@ class RunFolder:
 
   def write_result(self, result: dict[str, Any]) -> None:
     """Writes result.json: the run has ended."""
-    files.write_json(self.path / _RESULT, result)
+    _files.write_json(self.path / _RESULT, result)
 
   def read_result(self) -> Optional[dict[str, Any]]:
     """Returns result.json; None while the run has not ended.

@@ -8,6 +8,7 @@ import os
 import pathlib
 from typing import Optional
 
+from pda_fed import _files
 from pda_fed import _seal
 from pda_fed import _validate
 from pda_fed import errors
@@ -87,7 +88,8 @@ class TrialStore:
           f'{self._folder} holds trials of another simulation'
           f' ({"; ".join(different)}). Use another output folder.'
         )
-    _write(path, json.dumps(settings, indent=2) + '\n')
+    text = json.dumps(settings, indent=2)
+    _files.write_atomically(path, f'{text}\n'.encode())
 
   def load(self, p: int, trial: int) -> Optional[simulation.Trial]:
     """Returns a finished trial, or None.
@@ -118,7 +120,8 @@ class TrialStore:
     fields = _to_json(dataclasses.asdict(trial))
     fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
     text = json.dumps(_seal.seal(fields))
-    _write(self._path(trial.p, trial.trial), f'{text}\n')
+    path = self._path(trial.p, trial.trial)
+    _files.write_atomically(path, f'{text}\n'.encode())
 
   def write_tables(self, summaries: list[summary_lib.Summary]) -> None:
     """Writes summary.csv: the best setting of each method and p."""
@@ -172,13 +175,6 @@ def _check_floats(record) -> None:
     value = getattr(record, field.name)
     if field.type is float and not isinstance(value, (int, float)):
       raise TypeError(f'{field.name} must be a number. Found {value!r}.')
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-  """Writes a whole file or nothing; two processes may write it at a time."""
-  temporary = path.with_name(f'.{path.name}.{os.getpid()}')
-  temporary.write_text(text)
-  temporary.replace(path)
 
 
 def _to_json(fields: dict) -> dict:

@@ -4,9 +4,9 @@ import errno
 import os
 
 import numpy as np
+from pda_fed import _files
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import errors
-from pda_fed.experiments import files
 import pytest
 
 _ARRAYS = {
@@ -95,8 +95,8 @@ def test_bad_number_kept(tmp_path):
 
 def test_a_lock_is_for_one(tmp_path):
   path = tmp_path / 'lock'
-  with files.locked(path):
-    with pytest.raises(BlockingIOError), files.locked(path):
+  with _files.locked(path):
+    with pytest.raises(BlockingIOError), _files.locked(path):
       pass
 
     def give_up():
@@ -104,8 +104,8 @@ def test_a_lock_is_for_one(tmp_path):
 
     with (
       pytest.raises(TimeoutError),
-      files.locked(path, while_waiting=give_up),
+      _files.locked(path, while_waiting=give_up),
     ):
       pass
-  with files.locked(path):
+  with _files.locked(path):
     pass

@@ -9,7 +9,7 @@ import pathlib
 import time
 from typing import Any, NoReturn, Optional
 
-from pda_fed.experiments import errors
+from pda_fed import errors
 
 _TEMPORARY = '.tmp-'
 _POLL_SECONDS = 0.2
