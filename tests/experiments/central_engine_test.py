@@ -8,6 +8,7 @@ import numpy as np
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed import schedules
+from pda_fed import vectorized
 from pda_fed.experiments import central_config
 from pda_fed.experiments import central_engine
 from pda_fed.experiments import checkpoints
@@ -162,15 +163,50 @@ def test_averaged_weights_outlive_a_secret_seed(tmp_path):
 
 
 def test_t_of_alpha_counts_epochs():
-  plan = dataclasses.replace(
-    _config().plan, population=48_000, expected_cohort=500, rounds=300
-  )
-  config = _config(plan=plan, alpha=schedules.cosine(4))
-  alphas = config.alphas(range(300))
-  expected = schedules.cosine(4).values(4).astype(np.float32)
-  np.testing.assert_allclose(
-    alphas[[0, 95, 96, 191, 192]], expected[[0, 0, 1, 1, 2]]
-  )
+  # In floating point 49 * (20 / 980) is below 1.
+  for population, batch in ((48_000, 500), (980, 20)):
+    plan = dataclasses.replace(
+      _config().plan,
+      population=population,
+      expected_cohort=batch,
+      rounds=300,
+      delta=1e-6,
+    )
+    alphas = _config(plan=plan, alpha=schedules.cosine(4)).alphas(range(300))
+    expected = schedules.cosine(4).values(4).astype(np.float32)
+    epoch = population // batch
+    np.testing.assert_allclose(
+      alphas[[0, epoch - 1, epoch, 2 * epoch - 1, 2 * epoch]],
+      expected[[0, 0, 1, 1, 2]],
+    )
+
+
+def test_batches_are_those_of_the_seeds_and_the_round():
+  config = _config()
+  seeds = privacy.SeedStreams(config.seed)
+  engine = central_engine.CentralEngine(config, seeds)
+  inputs = engine.step_inputs(range(2, 5))
+  num_public = len(engine.data.public.targets)
+  assert inputs.public_rows.shape == (3, 8)
+  for i, t in enumerate(range(2, 5)):
+    private = inputs.rows[i][inputs.present[i]]
+    np.testing.assert_array_equal(
+      np.sort(private), np.sort(config.plan.cohort(t, seeds.sampling))
+    )
+    np.testing.assert_array_equal(
+      inputs.public_rows[i],
+      vectorized.draw_rows(seeds.public, t, num_public, 8),
+    )
+
+
+def test_evaluates_the_first_examples(run):
+  config = _config()
+  weights, engine = _weights(run, config)
+  data = central_engine.load_data('digits', None)
+  first = vectorized.ExampleArrays(data.test.inputs[:9], data.test.targets[:9])
+  found = engine.evaluate(weights, 'test', 9)
+  assert found == engine.trainer.evaluate(weights, first)
+  assert found != engine.evaluate(weights, 'test')
 
 
 def test_learning_rates():

@@ -105,6 +105,26 @@ def test_cohorts_are_the_plans(engine, store):
   ]
 
 
+@pytest.mark.parametrize('public_update', ['local_training', 'gradient'])
+def test_public_data_are_those_of_the_seed_and_the_round(store, public_update):
+  config = _config(store, public_update=public_update)
+  engine = _engine(config)
+  seed = privacy.SeedStreams(config.seed).public
+  rounds = range(1, 4)
+  for t, chunks in zip(rounds, engine._public(rounds), strict=True):
+    found = np.asarray(chunks.tokens).reshape(-1, chunks.tokens.shape[-1])
+    found = found[found.any(axis=1)]  # Without padding.
+    if public_update == 'gradient':
+      every = np.concatenate([store.sentences(('public', i)) for i in range(4)])
+      # Two users times a batch.
+      count = 2 * config.batch_size
+      expected = every[vectorized.draw_rows(seed, t, len(every), count)]
+    else:
+      users = vectorized.draw_users(seed, t, 4, 2)
+      expected = np.concatenate([store.sentences(('public', i)) for i in users])
+    assert sorted(found.tolist()) == sorted(expected.tolist())
+
+
 def test_evaluates_the_first_users(engine, store):
   weights = engine.get_weights(engine.initialize())
   found = engine.evaluate(weights, 'test', 2)

@@ -304,6 +304,23 @@ def test_a_search_ends_where_the_program_refuses_what_is_beyond(tmp_path):
   assert 'the program takes no value beyond' in done.stderr
 
 
+def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
+  done = _run(
+    'sweep',
+    _BINARY,
+    f'--output_dir={tmp_path}',
+    '--grid=rate=0.2',
+    '--extend=rate',
+    '--',
+    '--seed=0',
+    '--best_rate=0.01',
+    '--crash_below=0.1',
+  )
+  assert done.returncode == 1
+  assert 'rate=0.05 failed with exit code 3' in done.stderr
+  assert 'takes no value beyond' not in done.stdout
+
+
 def test_a_search_sees_no_test(tmp_path):
   arguments = ('--binary=train_central', f'--output_dir={tmp_path}')
   arguments += ('--methods=cold', '--tune=learning_rate=0.2,0.5')

@@ -4,6 +4,7 @@ from scripts import cli
 
 # isort: split
 import math
+import sys
 
 from absl import flags
 from pda_fed import schedules
@@ -14,6 +15,7 @@ from tests import fake_engine
 _ROUNDS = flags.DEFINE_integer('rounds', 4, 'Rounds.')
 _RATE = flags.DEFINE_float('rate', 1.0, 'Scales the weights.')
 _BEST_RATE = flags.DEFINE_float('best_rate', None, 'Where the loss is least.')
+_CRASH_BELOW = flags.DEFINE_float('crash_below', 0.0, 'Of rates.')
 _FAIL = flags.DEFINE_bool('fail', False, 'Fails.')
 
 
@@ -31,6 +33,8 @@ class _Engine(fake_engine.FakeEngine):
 def main():
   if _FAIL.value:
     raise ValueError('fail must be false.')
+  if _RATE.value < _CRASH_BELOW.value:
+    sys.exit(3)
   config = fake_engine.make_config(
     rounds=_ROUNDS.value,
     alpha=run_flags.alpha(schedules.cosine(8)),
