@@ -88,7 +88,10 @@ _MAX_TEST_USERS = flags.DEFINE_integer(
   'max_test_users', None, 'The most of the final test; default: all.'
 )
 _FINAL_TEST = flags.DEFINE_bool(
-  'final_test', True, 'Whether the test is done at the end.'
+  'final_test',
+  True,
+  'Whether the test is done at the end. It can be asked for later if there is a'
+  ' --seed: without one, a run that has ended keeps nothing secret.',
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
   'rounds_per_dispatch',

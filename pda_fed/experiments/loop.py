@@ -314,12 +314,6 @@ def _is_finished(
   return result['test'] is not None or not config.final_test
 
 
-def _forget_seeds(folder: outputs.RunFolder) -> None:
-  result = folder.read_result()
-  if result['test'] is not None:  # Else the test may still be asked for.
-    folder.forget_seeds()
-
-
 def train(
   config: config_lib.RunConfig,
   open_engine: OpenEngine,
@@ -371,7 +365,7 @@ def train(
     _signals.StopSignals() as stop,
   ):
     if _is_finished(folder.read_result(), config):
-      _forget_seeds(folder)  # Killed just before it, a run has kept them.
+      folder.forget_seeds()  # Killed just before it, a run has kept them.
       return folder
     with open_engine(config, folder.seeds(config.seed)) as engine:
       run = _Run(config, folder, engine, stop, progress)
@@ -381,5 +375,5 @@ def train(
         progress.close()
         run.close()
     folder.write_result(result)
-    _forget_seeds(folder)
+    folder.forget_seeds()
     return folder

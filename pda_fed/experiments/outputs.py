@@ -320,6 +320,12 @@ class RunFolder:
         if isinstance(found, dict):
           found = _seal.unseal(found)
         return privacy.SeedStreams.from_dict(found)
+    if (self.path / _RESULT).exists():
+      raise errors.OutputError(
+        f'The run in {self.path} took no seed and ended without a test. Its'
+        ' secrets were removed then, and it cannot be opened again; its weights'
+        f' are in {self.checkpoints_path}.'
+      )
     if not self._is_new():
       raise errors.OutputError(
         f'{path} is gone, and without it the run cannot go on with the noise'
