@@ -252,16 +252,16 @@ class _Run:
     self, source: base.Source, plan: assignment.Assignment
   ) -> tuple[list[str], words_lib.Origin]:
     wanted = self._config.vocabulary
-    origin, size = wanted.origin, wanted.size
+    origin, size = wanted.origin, wanted.most_words
     if origin is words_lib.Origin.FILE:
       path = pathlib.Path(wanted.path)
       words = words_lib.read_words(path)
-      return words_lib.check_size(words, size, path.name), origin
+      return wanted.take(words, path.name), origin
     if origin in (words_lib.Origin.AUTO, words_lib.Origin.SOURCE):
       words = source.ranked_words(size)
       if words is not None:
         where = f'the word counts of {source.name}'
-        checked = words_lib.check_size(words, size, where)
+        checked = wanted.take(words, where)
         if source.words_reveal_users:
           return checked, words_lib.Origin.SOURCE
         return checked, words_lib.Origin.GENERATOR
@@ -285,11 +285,8 @@ class _Run:
       counter.add(counts)
       done += num_sentences
       self._on_progress('counting words', done, total, 'sentence')
-    words, total = counter.top(size)
-    if total < size:
-      where = f'{len(groups[group])} {group} users'
-      words_lib.check_size(words, size, where)
-    return words, origin
+    words = counter.top(size)
+    return wanted.take(words, f'{len(groups[group])} {group} users'), origin
 
   def _encode(
     self,

@@ -119,6 +119,16 @@ class Partition:
   max_private_users_per_person: int
 
 
+def _advice(counts: np.ndarray, num_public_users: int) -> str:
+  """Says which max_sentences leaves so many overflow users, if one does."""
+  limit = 0
+  if num_public_users <= counts.size:
+    limit = int(np.sort(counts)[-num_public_users]) - 1
+  if limit < 1:
+    return 'Ask for fewer'
+  return f'Lower max_sentences to {limit} or less, ask for fewer'
+
+
 def partition_users(
   num_sentences: npt.ArrayLike,
   config: PartitionConfig,
@@ -168,8 +178,9 @@ def partition_users(
     raise ValueError(
       f'num_public_users must be at most {overflow.size}, the number of '
       f'users with more than max_sentences={config.max_sentences} '
-      f'sentences. Found {config.num_public_users}. Lower max_sentences, or '
-      'name those who opted in (--public_user_ids).'
+      f'sentences. Found {config.num_public_users}.'
+      f' {_advice(counts[nonempty], config.num_public_users)}, or name those'
+      ' who opted in (--public_user_ids).'
     )
 
   candidates = overflow

@@ -64,6 +64,10 @@ COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
 }
 
 
+# The paper's.
+_USUAL_SIZE = 10_000
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
   """Which vocabulary to use.
@@ -75,19 +79,21 @@ class VocabularyConfig:
 
   Attributes:
     origin: Where the words come from.
-    size: How many words, special tokens aside.
+    size: How many words, special tokens aside; None takes 10,000, or all where
+      there are fewer.
     path: The file, for `Origin.FILE`.
   """
 
   origin: Origin = Origin.AUTO
-  size: int = 10_000
+  size: Optional[int] = None
   path: Optional[os.PathLike] = None
 
   def __post_init__(self):
     _validate.instances(Origin, origin=self.origin)
-    _validate.integers(1, vocabulary_size=self.size)
-    # Ids are 16 bits wide, and four of them are special.
-    _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
+    if self.size is not None:
+      _validate.integers(1, vocabulary_size=self.size)
+      # Ids are 16 bits wide, and four of them are special.
+      _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
     if self.origin is Origin.GENERATOR:
       raise ValueError(
         "vocabulary must be 'source' for a generator's own words. Found"
@@ -98,6 +104,29 @@ class VocabularyConfig:
         "vocabulary: a file must be given for the origin 'file' and for no"
         f' other. Found {self.origin.value!r} and {self.path!r}.'
       )
+
+  @property
+  def most_words(self) -> int:
+    """No more words than these."""
+    return _USUAL_SIZE if self.size is None else self.size
+
+  def take(self, words: Sequence[str], where: str) -> list[str]:
+    """Returns the first words, as many as are wanted.
+
+    Args:
+      words: The most frequent first.
+      where: They come from, for the message.
+
+    Raises:
+      ValueError: If there are fewer, or none.
+    """
+    least = 1 if self.size is None else self.size
+    if len(words) < least:
+      raise ValueError(
+        f'vocabulary_size must be at most {len(words)}, the number of different'
+        f' words of {where}. Found {least}.'
+      )
+    return list(words[: self.most_words])
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:
@@ -153,40 +182,13 @@ class WordCounter:
     ):
       yield word, sum(count for _, count in items)
 
-  def top(self, size: int) -> tuple[list[str], int]:
-    """Returns the most frequent words, and the number of all words."""
-    total = 0
-
-    def counted():
-      nonlocal total
-      for item in self._merged():
-        total += 1
-        yield item
-
-    words = heapq.nsmallest(size, counted(), key=_rank)
+  def top(self, size: int) -> list[str]:
+    """Returns the most frequent words."""
+    words = heapq.nsmallest(size, self._merged(), key=_rank)
     for path in self._files:
       path.unlink()
     self._files.clear()
-    return [word for word, _ in words], total
-
-
-def check_size(words: Sequence[str], size: int, where: str) -> list[str]:
-  """Returns the first `size` words.
-
-  Args:
-    words: The most frequent first.
-    size: How many are wanted.
-    where: They come from, for the message.
-
-  Raises:
-    ValueError: If there are fewer.
-  """
-  if len(words) < size:
-    raise ValueError(
-      f'vocabulary_size must be at most {len(words)}, the number of different'
-      f' words of {where}. Found {size}.'
-    )
-  return list(words[:size])
+    return [word for word, _ in words]
 
 
 def read_words(path: os.PathLike) -> list[str]:

@@ -84,7 +84,10 @@ _VOCABULARY = flags.DEFINE_string(
   ' if it has counts, else public).',
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
-  'vocabulary_size', 10_000, 'How many words, special tokens aside.'
+  'vocabulary_size',
+  None,
+  'How many words, special tokens aside. Default: 10,000, or all where there'
+  ' are fewer.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes', 0, 'Processes that read; 0 takes one a core.'

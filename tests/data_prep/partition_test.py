@@ -152,6 +152,23 @@ def test_more_public_users_than_overflow_users():
     partition.partition_users([257, 256, 900], _config(num_public_users=3))
 
 
+@pytest.mark.parametrize(
+  'num_public_users, advice',
+  [
+    (2, 'Lower max_sentences to 6 or less, ask for fewer, or name'),
+    (3, 'Lower max_sentences to 4 or less, ask for fewer, or name'),
+    (4, 'Found 4. Ask for fewer, or name'),  # One sentence leaves none over.
+    (6, 'Found 6. Ask for fewer, or name'),
+  ],
+)
+def test_what_would_leave_enough_overflow_users(num_public_users, advice):
+  counts, config = [7, 1, 9, 0, 5], {'max_sentences': 8}
+  with pytest.raises(ValueError, match=advice):
+    partition.partition_users(
+      counts, _config(num_public_users=num_public_users, **config)
+    )
+
+
 def test_unlimited_sentences():
   config = _config(max_sentences=sys.maxsize)
   result = partition.partition_users([5, 10**6], config)
