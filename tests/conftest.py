@@ -11,7 +11,16 @@ os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 import pathlib
 import tempfile
 
+import hypothesis
 import pytest
+
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile(
+  'patient',
+  deadline=None,
+  suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile('patient')
 
 # A shell starts programs in the background with SIGINT ignored, which programs
 # inherit: tests of Ctrl-C would then fail for no fault of ours.

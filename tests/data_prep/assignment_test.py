@@ -181,7 +181,6 @@ _USERS = st.dictionaries(
 )
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(
   train=_USERS,
   heldout=st.none() | _USERS,

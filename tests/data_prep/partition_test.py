@@ -182,7 +182,6 @@ def test_arrays_are_read_only():
     result.private.stop[0] = 300
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(
   counts=st.lists(st.integers(0, 20), max_size=40),
   max_sentences=st.integers(1, 8),

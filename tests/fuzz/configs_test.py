@@ -29,7 +29,6 @@ from tests import fake_engine
 
 _SETTINGS = hypothesis.settings(
   max_examples=60,
-  deadline=None,
   derandomize=True,
   database=None,
   suppress_health_check=list(hypothesis.HealthCheck),

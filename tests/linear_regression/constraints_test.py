@@ -112,7 +112,7 @@ def test_start_equals_scipy(constraint):
     np.testing.assert_allclose(psi.minimizer(chosen), expected, atol=1e-6)
 
 
-@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.settings(max_examples=60)
 @hypothesis.given(
   seed=st.integers(0, 10_000),
   radius=st.floats(0.05, 5),

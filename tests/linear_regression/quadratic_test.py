@@ -133,7 +133,7 @@ def test_dense_eigensolver_where_lanczos_fails(monkeypatch):
   assert scale == pytest.approx(expected, rel=1e-9)
 
 
-@hypothesis.settings(deadline=None, max_examples=50)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(
   seed=st.integers(0, 2**32),
   p=st.integers(1, 8),

@@ -45,9 +45,9 @@ class TestProgramEnds:
     process, pid = self._start(style, 'print("end")')
     # communicate() returns when every holder of the pipe has closed it, as
     # `program | cat` does: a worker that inherited it would hold it open.
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (out, err, process.returncode) == (b'end\n', b'', 0)
-    assert processes.wait_until(lambda: not processes.alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 60)
     assert list(temporary_folder.glob('pda_fed-*')) == []
 
   @_STYLES
@@ -55,10 +55,10 @@ class TestProgramEnds:
     process, pid = self._start(style, 'slow(0.0)')
     time.sleep(1)  # So that the call is under way.
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert b'KeyboardInterrupt' in err
-    assert processes.wait_until(lambda: not processes.alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 60)
 
   @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
   @_STYLES
@@ -66,12 +66,12 @@ class TestProgramEnds:
     process, pid = self._start(style, 'slow(0.0)')
     time.sleep(1)
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == -number
-    assert processes.wait_until(lambda: not processes.alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 60)
     # The supervisor outlives the program just long enough to tidy up.
     folders = temporary_folder.glob
-    assert processes.wait_until(lambda: not list(folders('pda_fed-*')), 5)
+    assert processes.wait_until(lambda: not list(folders('pda_fed-*')), 60)
 
   def test_silently_however_often_workers_come_and_go(self):
     # gRPC threads that outlive a closed channel print tracebacks, sometimes.
@@ -87,14 +87,14 @@ class TestProgramEnds:
 
   def test_by_an_exception(self):
     process, pid = self._start(_WITH_BLOCK, 'raise ValueError("mine")')
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert err.strip().endswith(b'ValueError: mine')
-    assert processes.wait_until(lambda: not processes.alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 60)
 
   def test_worker_killed_in_a_long_call_is_an_error_not_a_wait(self):
     process, pid = self._start(_WITH_BLOCK, 'slow(0.0)')
     time.sleep(1)
     os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert b'WorkerDiedError' in err

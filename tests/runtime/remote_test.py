@@ -284,7 +284,7 @@ class TestDoors:
       (executor,) = server._relay.sessions._executors[session]
       # Nothing is heard of it: its next sign of life is 15 s away.
       left = server._relay.sessions._executors
-      assert processes.wait_until(lambda: session not in left, 20)
+      assert processes.wait_until(lambda: session not in left, 60)
 
       request = executor_pb2.CreateStructRequest(
         executor=executor_pb2.GetExecutorResponse.FromString(executor).executor
@@ -296,15 +296,15 @@ class TestDoors:
         # TFF takes this as a reason to make another executor and try again.
         return code is grpc.StatusCode.FAILED_PRECONDITION
 
-      assert processes.wait_until(is_gone, 20)
+      assert processes.wait_until(is_gone, 60)
     server.stop()
 
   def test_lost_and_found_again_it_leaves_nothing(self, worker, short_path):
     server = runtime.WorkerServer(
-      worker, f'unix:{short_path}/w.sock', lease_s=2.0
+      worker, f'unix:{short_path}/w.sock', lease_s=4.0
     )
     left = server._relay.sessions._executors
-    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+    with runtime.remote_workers([server.address], timeout_s=4) as (found,):
       for _ in range(2):
         connection = found._connection
         thread = connection._context._async_runner._thread
@@ -314,24 +314,24 @@ class TestDoors:
         assert connection.session in left
         # Its successor's signs of life do not keep what it has left there.
         assert processes.wait_until(
-          lambda c=connection: c.session not in left, 20
+          lambda c=connection: c.session not in left, 60
         )
-        assert processes.wait_until(lambda: found.usable, 20)
+        assert processes.wait_until(lambda: found.usable, 60)
     server.stop()
 
   def test_of_the_right_version_it_is_used_again(self, worker, short_path):
     server = runtime.WorkerServer(worker, f'unix:{short_path}/w.sock')
-    with runtime.remote_workers([server.address], timeout_s=2) as (found,):
+    with runtime.remote_workers([server.address], timeout_s=8) as (found,):
       health = server._relay._health
       with pytest.warns(RuntimeWarning, match='must have the versions') as seen:
         server._relay._health = health.replace(
           b'"protocol": 1', b'"protocol": 0'
         )
         # It is lost first and warned of then, by the thread that watches.
-        assert processes.wait_until(lambda: len(seen) > 0, 20)
+        assert processes.wait_until(lambda: len(seen) > 0, 60)
       assert not found.usable
       server._relay._health = health
-      assert processes.wait_until(lambda: found.usable, 20)
+      assert processes.wait_until(lambda: found.usable, 60)
       assert _total([1.0, 2.0]) == 3.0
     server.stop()
 

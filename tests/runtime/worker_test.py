@@ -175,7 +175,7 @@ class TestCannotStart:
     )
     assert 'not ready in time' in self._error(binary=binary, start_timeout=1.5)
     pid = int(marker.read_text())
-    assert processes.wait_until(lambda: not processes.alive(pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(pid), 60)
 
   @pytest.mark.parametrize(
     'options, error',
@@ -267,7 +267,7 @@ class TestIsolation:
       port = other.getsockname()[1]
       worker = supervisor.Worker([str(binary)], port, str(tmp_path / 'log'))
       try:
-        assert processes.wait_until(worker.listens_alone, 20)
+        assert processes.wait_until(worker.listens_alone, 60)
         other.listen()
         with pytest.raises(OSError, match='another process listens'):
           worker.listens_alone()
@@ -288,7 +288,7 @@ class TestEnd:
     worker = make_worker()
     worker.log_path.write_text('out of memory')
     os.kill(worker.pid, signal.SIGKILL)
-    assert processes.wait_until(lambda: not worker.alive, 5)
+    assert processes.wait_until(lambda: not worker.alive, 60)
     with pytest.raises(runtime.WorkerDiedError, match='out of memory'):
       worker.check_alive()
     worker.stop()
@@ -297,7 +297,7 @@ class TestEnd:
   def test_killed_supervisor_takes_the_worker_along(self, make_worker):
     worker = make_worker()
     worker._supervisor.kill()
-    assert processes.wait_until(lambda: not processes.alive(worker.pid), 5)
+    assert processes.wait_until(lambda: not processes.alive(worker.pid), 60)
     worker.stop()
     assert not worker.log_path.parent.exists()
 

@@ -29,7 +29,7 @@ def _run(body: str, *arguments: str) -> subprocess.CompletedProcess:
     [sys.executable, '-c', program, *arguments],
     capture_output=True,
     text=True,
-    timeout=60,
+    timeout=300,
     check=False,
   )
 

@@ -496,7 +496,7 @@ def test_ctrl_c_lets_all_runs_save(tmp_path):
     assert process.poll() is None
     time.sleep(0.1)
   process.send_signal(signal.SIGINT)
-  _, stderr = process.communicate(timeout=60)
+  _, stderr = process.communicate(timeout=120)
   assert process.returncode == 130
   assert 'all runs are saved' in stderr
   for name in ('cold_0', 'warm_0'):

@@ -147,7 +147,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
       time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     # Its output closes when its workers, too, have ended.
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
   assert not out.exists()
   with pytest.raises(data_prep.StoreError):
     data_prep.open_store(out)

@@ -94,7 +94,7 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
   folder = tmp_path / 'run'
   first = train(folder)
   kill_after(first, folder, 1, first)
-  first.communicate(timeout=60)
+  first.communicate(timeout=120)
   assert first.returncode == -signal.SIGKILL
   assert not (folder / 'result.json').exists()
   again = train(folder)
@@ -116,9 +116,9 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
 
   # TFF's worker is gone with the program that was killed.
   lost, left = two_workers[1], two_workers[0]
-  assert processes.wait_until(lambda: not processes.alive(lost.worker_pid), 20)
+  assert processes.wait_until(lambda: not processes.alive(lost.worker_pid), 60)
   left.process.terminate()
-  out, _ = left.process.communicate(timeout=60)
+  out, _ = left.process.communicate(timeout=120)
   assert (out, left.process.returncode) == ('stopped\n', 0)
   assert not processes.alive(left.worker_pid)
 
@@ -147,6 +147,6 @@ def test_bad_flags_are_one_line(script, arguments, words):
 def test_a_worker_that_dies_is_an_error_of_its_program(two_workers):
   process = two_workers[0].process
   subprocess.run(['kill', '-KILL', str(two_workers[0].worker_pid)], check=True)
-  _, errors = process.communicate(timeout=60)
+  _, errors = process.communicate(timeout=120)
   assert process.returncode == 2
   assert 'The TFF worker died' in errors

@@ -92,7 +92,7 @@ class TestClipByNorm:
     clipped = clipping.clip_by_norm(updates, 1.0).updates
     assert small_updates.norms(clipped)[0] == pytest.approx(1.0, rel=1e-5)
 
-  @hypothesis.settings(deadline=None, max_examples=50)
+  @hypothesis.settings(max_examples=50)
   @hypothesis.given(
     rows=st.lists(
       st.lists(st.floats(width=32), min_size=3, max_size=3),
