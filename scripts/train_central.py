@@ -31,13 +31,17 @@ from pda_fed import experiments
 from pda_fed import pretraining
 from pda_fed import schedules
 from pda_fed.experiments import central_config
+from pda_fed.models import convolutional
+from pda_fed.models import language
 from scripts import run_flags
 
 _DATASET = flags.DEFINE_enum(
   'dataset', 'digits', list(central.DATASETS), 'The data.'
 )
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where the files of the data set are.'
+  'data_dir',
+  None,
+  'Where the files of the data set are; of --dataset=images the .npz file.',
 )
 _PUBLIC_DATASET = flags.DEFINE_string(
   'public_dataset',
@@ -174,23 +178,35 @@ def _or(value: Any, default: Any) -> Any:
   return default if value is None else value
 
 
-def _spec(task: central_config.TaskDefaults) -> central_config.Spec:
-  if isinstance(task.spec, central_config.language.LanguageSpec):
-    return dataclasses.replace(
-      task.spec, vocabulary_size=_VOCABULARY_SIZE.value
-    )
-  return dataclasses.replace(task.spec, activation=_ACTIVATION.value)
+def _spec(
+  task: central_config.TaskDefaults, data: central.CentralData
+) -> central_config.Spec:
+  if data.is_text:
+    return dataclasses.replace(task.spec, vocabulary_size=data.num_classes)
+  spec = task.spec
+  if data.name == 'images':
+    shape = data.train.inputs.shape[1:]
+    spec = convolutional.for_images(shape, data.num_classes)
+  return dataclasses.replace(spec, activation=_ACTIVATION.value)
 
 
-def _split_config(task: central_config.TaskDefaults) -> central.SplitConfig:
+def _split_config(
+  task: central_config.TaskDefaults, data: central.CentralData
+) -> central.SplitConfig:
   share = _or(_PUBLIC_SHARE.value, task.public_share)
-  if _PUBLIC_DATASET.value is not None:
+  if _PUBLIC_DATASET.value is not None or data.public is not None:
     if _PUBLIC_SHARE.value is not None:
       raise ValueError(
-        '--public_share must not be given with --public_dataset: all examples'
-        f' are then private. Found {_PUBLIC_SHARE.value}.'
+        '--public_share must not be given with public data of another source,'
+        ' of --public_dataset or in the file: all examples are then private.'
+        f' Found {_PUBLIC_SHARE.value}.'
       )
     share = None
+  elif share is None:
+    raise ValueError(
+      '--public_share must be given, the share of training images that is'
+      f' public: {_DATA_DIR.value} holds no public_images.'
+    )
   digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
   return central.SplitConfig(
     public_share=share,
@@ -217,16 +233,16 @@ def _pretraining(
   )
 
 
-def _load(task: central_config.TaskDefaults, spec: central_config.Spec):
-  """The data and their split."""
+def _load(task: central_config.TaskDefaults):
+  """The data, and how they are split."""
   from pda_fed.experiments import central_engine  # It imports JAX.
 
-  size = getattr(spec, 'vocabulary_size', None)
+  is_text = isinstance(task.spec, language.LanguageSpec)
+  size = _VOCABULARY_SIZE.value if is_text else None
   data = central_engine.load_data(_DATASET.value, _DATA_DIR.value, size)
-  split = central_engine.load_split(
-    data, _split_config(task), _PUBLIC_DATASET.value
-  )
-  return data, split, central.data_hash(data, split)
+  config = _split_config(task, data)
+  split = central_engine.load_split(data, config, _PUBLIC_DATASET.value)
+  return data, config, split
 
 
 def _warn_of_rounds_without_private_data(
@@ -250,8 +266,7 @@ def _warn_of_rounds_without_private_data(
 def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   """The settings of the flags, and what else config.json says."""
   task = central_config.TASKS[_DATASET.value]
-  spec = _spec(task)
-  data, split, data_hash = _load(task, spec)
+  data, split_config, split = _load(task)
   batch = _or(_BATCH_SIZE.value, task.batch_size)
   epochs = _or(_EPOCHS.value, task.epochs)
   if not 0 < epochs < math.inf:
@@ -281,12 +296,12 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
     ),
     dataset=_DATASET.value,
     data_dir=_DATA_DIR.value,
-    data_hash=data_hash,
+    data_hash=central.data_hash(data, split),
     public_dataset=_PUBLIC_DATASET.value,
     engine='jax',
     plan=plan,
-    split=_split_config(task),
-    spec=spec,
+    split=split_config,
+    spec=_spec(task, data),
     alpha=run_flags.alpha(schedules.cosine(task.K)),
     learning_rate=_or(_LEARNING_RATE.value, task.learning_rate),
     learning_rate_decay=_LEARNING_RATE_DECAY.value,

@@ -15,6 +15,7 @@ from data_prep.central.base import Examples
 from data_prep.central.cifar10 import load_cifar10
 from data_prep.central.digits import load_digits
 from data_prep.central.emnist import load_emnist
+from data_prep.central.images import load_images
 from data_prep.central.splits import data_hash
 from data_prep.central.splits import Split
 from data_prep.central.splits import split_examples
@@ -34,6 +35,7 @@ __all__ = [
   'load_data',
   'load_digits',
   'load_emnist',
+  'load_images',
   'load_public_text',
   'load_wikitext',
   'split_examples',
@@ -43,6 +45,7 @@ _LOADERS = {
   'cifar10': load_cifar10,
   'emnist': load_emnist,
   'wikitext2': load_wikitext,
+  'images': load_images,
 }
 DATASETS = ('digits', *_LOADERS)
 

@@ -53,6 +53,7 @@ class CentralData:
     test: For the end.
     num_classes: Classes, or words of the vocabulary.
     validation: Where the data set has its own.
+    public: Likewise: all training examples are then private.
     vocabulary: Of text, the words by their ids.
     caveats: What epsilon does not cover, in sentences.
   """
@@ -62,6 +63,7 @@ class CentralData:
   test: Examples
   num_classes: int
   validation: Optional[Examples] = None
+  public: Optional[Examples] = None
   vocabulary: Optional[tuple[str, ...]] = None
   caveats: tuple[str, ...] = ()
 
@@ -78,7 +80,7 @@ class CentralData:
   def sha256(self) -> str:
     """Of all numbers: other data have another one."""
     digest = hashlib.sha256()
-    for part in (self.train, self.test, self.validation):
+    for part in (self.train, self.test, self.validation, self.public):
       for array in () if part is None else (part.inputs, part.targets):
         digest.update(f'{array.dtype.str}{array.shape}'.encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -75,8 +75,8 @@ def split_examples(
   Args:
     data: The data set.
     config: The settings.
-    public: Public examples of another source, exactly where `public_share` is
-      None.
+    public: Public examples of another source, by default the data set's own if
+      it has some; exactly where `public_share` is None.
 
   Returns:
     The split. Its validation part is the data set's own, if it has one.
@@ -84,6 +84,7 @@ def split_examples(
   Raises:
     ValueError: If a part would be empty.
   """
+  public = data.public if public is None else public
   if (config.public_share is None) != (public is not None):
     raise ValueError(
       'public_share must be None exactly with public data of another source.'

@@ -68,7 +68,7 @@ class TaskDefaults:
     K: Of alpha_t = cos(pi t / 2K); t counts epochs.
     clips_mean: Whether the noised mean is clipped once more, to the same norm.
     public_batch_size: Public examples of a step.
-    public_share: Of the training examples.
+    public_share: Of the training examples; None has to be said by the user.
     pretraining: Of the warm start.
   """
 
@@ -81,7 +81,7 @@ class TaskDefaults:
   K: float
   clips_mean: bool
   public_batch_size: int
-  public_share: float = 0.04
+  public_share: Optional[float] = 0.04
   pretraining: CentralPretraining = CentralPretraining()
 
 
@@ -123,6 +123,20 @@ TASKS = {
     K=500,
     clips_mean=True,
     public_batch_size=250,
+  ),
+  # Somebody's own, whose shape and classes the model takes: what these want is
+  # to be searched for.
+  'images': TaskDefaults(
+    spec=convolutional.CIFAR10,
+    batch_size=250,
+    epochs=40,
+    delta=1e-5,
+    noise_multiplier=1.5,
+    learning_rate=0.5,
+    K=100,
+    clips_mean=True,
+    public_batch_size=125,
+    public_share=None,  # Nobody's images are public unless somebody says so.
   ),
   'wikitext2': TaskDefaults(
     spec=language.LanguageSpec(),

@@ -139,13 +139,41 @@ def _cifar10_block(filters: int) -> tuple[Convolution, Convolution]:
   )
 
 
+def for_images(
+  image_shape: tuple[int, int, int], num_classes: int
+) -> ConvolutionalSpec:
+  """Returns a model for images of any size, of the blocks of CIFAR-10's.
+
+  Example:
+
+    >>> for_images((28, 28, 1), 26).num_parameters
+    469882
+
+  Args:
+    image_shape: Height, width and channels.
+    num_classes: Logits.
+
+  Raises:
+    ValueError: If images have fewer than 2 x 2 pixels, or another shape.
+  """
+  if len(image_shape) != 3 or min(image_shape[:2]) < 2:
+    raise ValueError(
+      'image_shape must be height, width and channels, at least 2 x 2 pixels.'
+      f' Found {image_shape!r}.'
+    )
+  # Each block halves the image, and leaves 4 x 4 pixels or more if it can.
+  blocks = max(1, math.floor(math.log2(min(image_shape[:2]) / 4)))
+  filters = [min(32 * 2**i, 128) for i in range(blocks)]
+  return ConvolutionalSpec(
+    image_shape=image_shape,
+    convolutions=sum(map(_cifar10_block, filters), ()),
+    dense_sizes=(128,),
+    num_classes=num_classes,
+  )
+
+
 # 550,570 parameters.
-CIFAR10 = ConvolutionalSpec(
-  image_shape=(32, 32, 3),
-  convolutions=(*_cifar10_block(32), *_cifar10_block(64), *_cifar10_block(128)),
-  dense_sizes=(128,),
-  num_classes=10,
-)
+CIFAR10 = for_images((32, 32, 3), 10)
 
 # 27,231 parameters.
 EMNIST = ConvolutionalSpec(

@@ -180,3 +180,21 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
   assert abs(float((dropped == 0).mean()) - 0.3) < 0.02
   assert abs(float(dropped.mean()) - 1) < 0.02
   assert jax_layers.drop(jnp.ones(3), 0.3, None, 0).sum() == 3
+
+
+@pytest.mark.parametrize(
+  'size, filters',
+  [(2, [32]), (8, [32]), (16, [32, 64]), (28, [32, 64]), (32, [32, 64, 128])],
+)
+def test_a_model_for_images_of_any_size(size, filters):
+  spec = convolutional.for_images((size, size + 3, 2), 5)
+  # Two of each block.
+  assert [c.filters for c in spec.convolutions[::2]] == filters
+  assert spec.parameter_shapes[-1] == (5,)
+  assert convolutional.for_images((32, 32, 3), 10) == convolutional.CIFAR10
+
+
+@pytest.mark.parametrize('shape', [(1, 9, 3), (8, 8), (0, 4, 1), ()])
+def test_shapes_that_are_no_images(shape):
+  with pytest.raises(ValueError, match='image_shape must be height'):
+    convolutional.for_images(shape, 10)

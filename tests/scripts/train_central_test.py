@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from data_prep import central
+import numpy as np
 from pda_fed.experiments import central_config
 from pda_fed.privacy import presets
 import pytest
@@ -55,6 +56,47 @@ def test_many_runs_in_a_process(tmp_path):
   again = _run(*_SHORT, '--method=cold', f'--output_dir={tmp_path}/cold')
   assert again.returncode == 0, again.stderr
   assert 'Example-level DP, add or remove one example' in again.stdout
+
+
+@pytest.mark.parametrize('own_public', [False, True])
+def test_images_of_ones_own(tmp_path, own_public):
+  rng = np.random.default_rng(0)
+  arrays = {}
+  for part, count in (('train', 60), ('test', 20), ('public', 9)):
+    labels = np.arange(count) % 3
+    # The class is how bright it is.
+    noise = rng.integers(0, 60, (count, 6, 6))
+    arrays[f'{part}_images'] = (noise + 90 * labels[:, None, None]).astype('u1')
+    arrays[f'{part}_labels'] = labels
+  if not own_public:
+    del arrays['public_images'], arrays['public_labels']
+  np.savez(tmp_path / 'mine.npz', **arrays)
+  arguments = ['--dataset=images', f'--data_dir={tmp_path}/mine.npz']
+  arguments += ['--seed=0', '--batch_size=20', '--public_batch_size=5']
+  arguments += ['--epochs=1', '--delta=1e-3', f'--output_dir={tmp_path}/run']
+  arguments += ['--pretraining_max_epochs=5', '--pretraining_batch_size=4']
+  if not own_public:
+    arguments.append('--public_share=0.1')
+  done = _run(*arguments)
+  assert done.returncode == 0, done.stderr
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  sizes = config['data']['examples']
+  assert (sizes['private'], sizes['public']) == (
+    (60, 9) if own_public else (54, 6)
+  )
+  assert config['settings']['spec']['image_shape'] == [6, 6, 1]
+  assert config['settings']['spec']['num_classes'] == 3
+  assert 'The number of classes was read off all labels' in done.stdout
+  result = json.loads((tmp_path / 'run' / 'result.json').read_text())
+  assert result['test']['accuracy'] > 0.5
+  if own_public:
+    refused = _run(*arguments, '--public_share=0.1')
+    assert refused.returncode == 2
+    assert '--public_share must not be given with public' in refused.stderr
+  else:
+    refused = _run(*arguments[:-1])
+    assert refused.returncode == 2
+    assert '--public_share must be given' in refused.stderr
 
 
 def _preset_flags(name):
