@@ -120,13 +120,15 @@ class Partition:
 
 
 def _advice(counts: np.ndarray, num_public_users: int) -> str:
-  """Says which max_sentences leaves so many overflow users, if one does."""
-  limit = 0
-  if num_public_users <= counts.size:
-    limit = int(np.sort(counts)[-num_public_users]) - 1
-  if limit < 1:
-    return 'Ask for fewer'
-  return f'Lower max_sentences to {limit} or less, ask for fewer'
+  """Says what there would be enough overflow users for, or fewer of them."""
+  for number in (num_public_users, max(1, counts.size // 10)):
+    if number <= counts.size:
+      limit = int(np.sort(counts)[-number]) - 1
+      if limit >= 1:
+        return (
+          f'num_public_users={number} with max_sentences={limit} is possible'
+        )
+  return 'No user has two sentences'
 
 
 def partition_users(
@@ -179,7 +181,7 @@ def partition_users(
       f'num_public_users must be at most {overflow.size}, the number of '
       f'users with more than max_sentences={config.max_sentences} '
       f'sentences. Found {config.num_public_users}.'
-      f' {_advice(counts[nonempty], config.num_public_users)}, or name those'
+      f' {_advice(counts[nonempty], config.num_public_users)}; or name those'
       ' who opted in (--public_user_ids).'
     )
 

@@ -107,7 +107,7 @@ class VocabularyConfig:
 
   @property
   def most_words(self) -> int:
-    """No more words than these."""
+    """The largest number of words, special tokens aside."""
     return _USUAL_SIZE if self.size is None else self.size
 
   def take(self, words: Sequence[str], where: str) -> list[str]:
@@ -120,11 +120,15 @@ class VocabularyConfig:
     Raises:
       ValueError: If there are fewer, or none.
     """
-    least = 1 if self.size is None else self.size
-    if len(words) < least:
+    if not words and self.size is None:
+      raise ValueError(
+        f'vocabulary must be a source that has words. Found none in {where}:'
+        " choose 'source', 'public', 'train' or a file."
+      )
+    if self.size is not None and len(words) < self.size:
       raise ValueError(
         f'vocabulary_size must be at most {len(words)}, the number of different'
-        f' words of {where}. Found {least}.'
+        f' words of {where}. Found {self.size}.'
       )
     return list(words[: self.most_words])
 

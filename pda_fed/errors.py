@@ -26,7 +26,7 @@ class OutputError(PdaFedError):
 
   ```
   try:
-    experiments.RunFolder('out/pda').read_finished()
+    experiments.RunFolder(pathlib.Path('out/pda')).read_finished()
   except errors.OutputError as e:
     print(e)  # Which file, and what is wrong with it.
   ```

@@ -32,7 +32,6 @@ from pda_fed import _files
 from pda_fed import experiments
 from pda_fed.experiments import cells
 from pda_fed.experiments import comparison as comparison_lib
-from pda_fed.experiments import engine
 from pda_fed.experiments import figures
 from pda_fed.experiments import jobs
 from pda_fed.experiments import report
@@ -121,6 +120,21 @@ def _jobs(
   ]
 
 
+class _MetricsCheck:
+  """Raises after the first run, not after all, if it lacks a metric."""
+
+  def __init__(self):
+    self._num_ended = 0
+
+  def __call__(self, running, ended) -> None:
+    del running
+    for job in ended[self._num_ended :] if _METRICS.value else ():
+      result = experiments.RunFolder(job.folder).read_result()
+      if result is not None and result['test'] is not None:
+        comparison_lib.check_metrics(list(result['test']), _METRICS.value)
+    self._num_ended = len(ended)
+
+
 def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
   folder = job_flags.output_dir()
   try:
@@ -178,8 +192,7 @@ def main(arguments: list[str]) -> None:
     _combine(arguments)
     return
   job_flags.refuse(arguments, _RESERVED)
-  if _METRICS.value:  # Before hours of runs.
-    comparison_lib.check_metrics(engine.METRICS, _METRICS.value)
+  job_flags.check_metrics(_METRICS.value)
   cli.expanded(arguments)  # One error instead of one for each run.
   of_methods, notes = _flags_of_methods(), []
   grids = tuning.grids(_METHODS.value)
@@ -187,7 +200,7 @@ def main(arguments: list[str]) -> None:
     of_methods, notes = tuning.tune(arguments, of_methods, grids)
   all_jobs = _jobs(arguments, of_methods)
   folder = job_flags.output_dir()
-  failures = job_flags.run(all_jobs, folder / 'logs')
+  failures = job_flags.run(all_jobs, folder / 'logs', _MetricsCheck())
   failed = {failure.job for failure in failures}
   runs = [
     comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed

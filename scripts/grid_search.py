@@ -59,7 +59,9 @@ class GridSearch:
 
     Raises:
       OutputError: If the folder has cells of other arguments.
+      ValueError: If the training binary knows no such metric.
     """
+    job_flags.check_metrics([metric])
     self.metric = metric
     self._start = grid
     self._cells = sweeping.cells(grid)

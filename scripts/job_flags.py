@@ -10,6 +10,8 @@ from typing import Any
 
 from absl import flags
 from pda_fed import _files
+from pda_fed.experiments import comparison
+from pda_fed.experiments import engine
 from pda_fed.experiments import errors
 from pda_fed.experiments import jobs
 from pda_fed.experiments import outputs
@@ -63,6 +65,19 @@ def module() -> str:
       f' example, or a module. Found {BINARY.value!r}.'
     )
   return name
+
+
+def check_metrics(names: Sequence[str]) -> None:
+  """Raises if a binary of ours gives no such metric: before hours of runs.
+
+  Args:
+    names: Of metrics. A module of somebody else may have others.
+
+  Raises:
+    ValueError: If one is not known.
+  """
+  if names and module().startswith('scripts.'):
+    comparison.check_metrics(engine.METRICS, names)
 
 
 def output_dir() -> pathlib.Path:

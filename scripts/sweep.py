@@ -22,7 +22,6 @@ import warnings
 
 from absl import flags
 from pda_fed import _files
-from pda_fed.experiments import engine
 from pda_fed.experiments import sweeping
 from scripts import grid_search
 from scripts import job_flags
@@ -37,11 +36,8 @@ _PRESET = flags.DEFINE_enum(
   "Instead of --grid, the paper's grid for StackOverflow: server rate, client"
   ' rate and clip; for paper_pda i of alpha_t too.',
 )
-_METRIC = flags.DEFINE_enum(
-  'metric',
-  'accuracy',
-  engine.METRICS,
-  'Of validation, by which the best is picked.',
+_METRIC = flags.DEFINE_string(
+  'metric', 'accuracy', 'Of validation, by which the best is picked.'
 )
 
 _PAPER = [

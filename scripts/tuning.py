@@ -9,7 +9,6 @@ import sys
 from absl import flags
 from pda_fed import _files
 from pda_fed.experiments import comparison
-from pda_fed.experiments import engine
 from pda_fed.experiments import errors
 from pda_fed.experiments import sweeping
 from scripts import grid_search
@@ -22,11 +21,8 @@ _TUNE = flags.DEFINE_multi_string(
   ' the grid of which validation of seed 0 chooses, for each method by itself.'
   ' May be repeated.',
 )
-_METRIC = flags.DEFINE_enum(
-  'tune_metric',
-  'loss',
-  engine.METRICS,
-  'Of validation, by which --tune chooses.',
+_METRIC = flags.DEFINE_string(
+  'tune_metric', 'loss', 'Of validation, by which --tune chooses.'
 )
 _TUNE_FLAGS = flags.DEFINE_string(
   'tune_flags',

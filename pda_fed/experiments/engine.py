@@ -21,7 +21,7 @@ EpochFn = Callable[[int, float], None]
 # value; of all others it shows the mean since the row before.
 LAST_VALUES = ('alpha', 'clip_norm')
 
-# What an evaluation gives, all or some of it.
+# What evaluations of this project's engines give, all or some of it.
 METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
 
 # Names of a checkpoint's arrays that all engines of a task share. What only one

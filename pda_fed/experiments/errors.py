@@ -24,4 +24,5 @@ class EngineError(errors.PdaFedError):
   """
 
 
+# Of files too, which stand below experiments.
 OutputError = errors.OutputError

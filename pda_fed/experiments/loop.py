@@ -351,7 +351,8 @@ def train(
   Raises:
     CheckpointError: If a checkpoint cannot be written, or none be used.
     EngineError: If the engine fails; the rounds that are done are saved.
-    OutputError: If the folder holds something else.
+    OutputError: If the folder holds something else, or a run without a seed
+      that has ended and is now to be tested.
     StoppedError: If SIGINT or SIGTERM ended it; everything is saved.
   """
   output_dir = pathlib.Path(output_dir)

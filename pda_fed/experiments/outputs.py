@@ -309,10 +309,17 @@ class RunFolder:
       seed: The run's, or None.
 
     Raises:
-      OutputError: If the run's own are damaged, or gone.
+      OutputError: If the run's own are damaged, or gone, or if it has ended.
     """
     if seed is not None:
       return privacy.SeedStreams(seed)
+    if (self.path / _RESULT).exists():
+      self.forget_seeds()  # Killed just before it, the run has kept them.
+      raise errors.OutputError(
+        f'The run in {self.path} took no seed and ended without a test. Its'
+        ' secrets were removed then, and it cannot be opened again; its weights'
+        f' are in {self.checkpoints_path}.'
+      )
     path = self.path / _SEEDS
     if path.exists():
       found = _files.read_json(path)
@@ -320,12 +327,6 @@ class RunFolder:
         if isinstance(found, dict):
           found = _seal.unseal(found)
         return privacy.SeedStreams.from_dict(found)
-    if (self.path / _RESULT).exists():
-      raise errors.OutputError(
-        f'The run in {self.path} took no seed and ended without a test. Its'
-        ' secrets were removed then, and it cannot be opened again; its weights'
-        f' are in {self.checkpoints_path}.'
-      )
     if not self._is_new():
       raise errors.OutputError(
         f'{path} is gone, and without it the run cannot go on with the noise'

@@ -19,13 +19,15 @@ import urllib.parse
 import numpy as np
 from pda_fed import tables
 from pda_fed.experiments import comparison
-from pda_fed.experiments import engine
 from pda_fed.experiments import figures
 from pda_fed.experiments import outputs
 
 # The values of each flag, as they are given to the program.
 Grid = Mapping[str, Sequence[str]]
 
+# What validation gives. Other columns are of training, which epsilon does not
+# cover, or of the test: nothing may be chosen by them.
+_OF_VALIDATION = re.compile('loss|perplexity|accuracy.*')
 _OF_TEST = 'test_'
 _NO_VALIDATION = ' The runs have no validation data.'
 
@@ -279,10 +281,11 @@ def grid_of(all_cells: Sequence[Cell], start: Grid) -> dict[str, list[str]]:
 
 
 def _metrics_of(found: Found) -> list[str]:
-  # Other columns are of training, which epsilon does not cover, or of the test:
-  # nothing may be chosen by them.
-  known = found.metrics
-  return [name for name in engine.METRICS if known.get(name) is not None]
+  return [
+    name
+    for name, value in found.metrics.items()
+    if value is not None and _OF_VALIDATION.fullmatch(name)
+  ]
 
 
 def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:

@@ -155,18 +155,24 @@ def test_more_public_users_than_overflow_users():
 @pytest.mark.parametrize(
   'num_public_users, advice',
   [
-    (2, 'Lower max_sentences to 6 or less, ask for fewer, or name'),
-    (3, 'Lower max_sentences to 4 or less, ask for fewer, or name'),
-    (4, 'Found 4. Ask for fewer, or name'),  # One sentence leaves none over.
-    (6, 'Found 6. Ask for fewer, or name'),
+    (2, 'num_public_users=2 with max_sentences=6 is possible; or name'),
+    (3, 'num_public_users=3 with max_sentences=4 is possible; or name'),
+    # One sentence leaves none over: fewer users, then.
+    (4, 'Found 4. num_public_users=1 with max_sentences=8 is possible; or'),
+    (6, 'Found 6. num_public_users=1 with max_sentences=8 is possible; or'),
   ],
 )
 def test_what_would_leave_enough_overflow_users(num_public_users, advice):
-  counts, config = [7, 1, 9, 0, 5], {'max_sentences': 8}
+  counts, config = [7, 1, 9, 0, 5], {'max_sentences': 99}
   with pytest.raises(ValueError, match=advice):
     partition.partition_users(
       counts, _config(num_public_users=num_public_users, **config)
     )
+
+
+def test_nobody_has_two_sentences():
+  with pytest.raises(ValueError, match='No user has two sentences; or name'):
+    partition.partition_users([1, 1, 0], _config(num_public_users=1))
 
 
 def test_unlimited_sentences():

@@ -98,7 +98,7 @@ def test_without_a_size_all_words_up_to_the_papers():
   assert config.take(['b', 'a'], 'here') == ['b', 'a']
   many = [str(i) for i in range(12_000)]
   assert config.take(many, 'here') == many[:10_000]
-  with pytest.raises(ValueError, match='words of here'):
+  with pytest.raises(ValueError, match='Found none in here'):
     config.take([], 'here')
   with pytest.raises(ValueError, match='at most 2, .* words of here. Found 3'):
     vocabulary.VocabularyConfig(size=3).take(['b', 'a'], 'here')

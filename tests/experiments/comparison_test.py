@@ -278,9 +278,8 @@ class TestSweeping:
   )
   def test_nothing_is_chosen_by_training(self, name):
     cell = sweeping.Cell((('rate', '1'),))
-    metrics = {'round': 4, 'loss': 1.0, 'accuracy_with_oov': 0.2, name: 2.0}
-    words = f"loss, accuracy_with_oov. Found '{name}"
-    with pytest.raises(ValueError, match=words):
+    metrics = {'round': 4, 'loss': 1.0, 'accuracy_top5': 0.2, name: 2.0}
+    with pytest.raises(ValueError, match=f"loss, accuracy_top5. Found '{name}"):
       sweeping.rank([sweeping.Found(cell, metrics, True)], name)
 
   def test_nothing_is_chosen_by_the_test(self):
@@ -308,7 +307,7 @@ class TestSweeping:
     assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
     assert order('loss')[:2] == [0.1, 0.2]
     assert math.isnan(order('loss')[-1])  # What diverged comes last.
-    with pytest.raises(ValueError, match="of loss, accuracy. Found 'x'"):
+    with pytest.raises(ValueError, match="of accuracy, loss. Found 'x'"):
       sweeping.rank(found, 'x')
     sweeping.draw(found, grid, 'accuracy', tmp_path / 'map.png')
     assert (tmp_path / 'map.png').stat().st_size > 1000

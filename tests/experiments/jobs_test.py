@@ -2,7 +2,6 @@
 
 import ast
 import os
-import pathlib
 
 from pda_fed.experiments import jobs
 import pytest
@@ -40,7 +39,7 @@ def test_jobs_wait_for_a_place(tmp_path):
   at_a_time = []
   jobs.run_jobs(
     [
-      jobs.Job(f'{i}', 'timeit', ('-n1', '-r1', 'pass'), pathlib.Path(tmp_path))
+      jobs.Job(f'{i}', 'timeit', ('-n1', '-r1', 'pass'), tmp_path)
       for i in range(3)
     ],
     tmp_path,

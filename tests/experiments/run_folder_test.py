@@ -9,6 +9,7 @@ import signal
 import numpy as np
 from pda_fed import errors as base_errors
 from pda_fed import experiments
+from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import records
@@ -106,8 +107,12 @@ def test_a_run_that_is_not_tested_keeps_no_secret_either(tmp_path):
   folder, _ = runs.train(tmp_path / 'run', config)
   assert not (folder.path / 'secret_seeds.json').exists()
   assert runs.train(tmp_path / 'run', config)[1] is None  # It is not opened.
+  # As if it had been killed before it had removed them.
+  secret = folder.path / 'secret_seeds.json'
+  secret.write_text(json.dumps(privacy.SeedStreams(None).as_dict()))
   with pytest.raises(experiments.OutputError, match='ended without a test'):
     runs.train(tmp_path / 'run', fake_engine.make_config(seed=None))
+  assert not secret.exists()
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):

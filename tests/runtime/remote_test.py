@@ -328,7 +328,9 @@ class TestDoors:
           b'"protocol": 1', b'"protocol": 0'
         )
         # It is lost first and warned of then, by the thread that watches.
-        assert processes.wait_until(lambda: len(seen) > 0, 60)
+        assert processes.wait_until(
+          lambda: any('must have' in str(w.message) for w in seen), 60
+        )
       assert not found.usable
       server._relay._health = health
       assert processes.wait_until(lambda: found.usable, 60)

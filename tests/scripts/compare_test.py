@@ -153,13 +153,17 @@ def test_bad_comparisons(tmp_path, arguments, words):
 
 def test_unknown_metric_and_failed_runs(tmp_path):
   common = (_BINARY, f'--output_dir={tmp_path}', '--methods=cold')
-  done = _run('compare', *common, '--metrics=bleu')
+  ours = ('--binary=train_central', *common[1:])
+  done = _run('compare', *ours, '--metrics=bleu')
   assert done.returncode == 2
   assert 'metrics must be among accuracy, accuracy_with' in done.stderr
   assert not any(tmp_path.iterdir())  # Nothing has been run for it.
-  done = _run('compare', *common, '--metrics=accuracy_with_oov')
+  one_by_one = (*common, '--num_processes=1', '--seeds=3')
+  done = _run('compare', *one_by_one, '--metrics=bleu')
   assert done.returncode == 2
   assert 'metrics must be among accuracy, loss, perplexity' in done.stderr
+  runs = [path.name for path in (tmp_path / 'runs').glob('cold_*')]
+  assert runs == ['cold_0']  # Not all of them.
   done = _run('compare', *common, '--method_flags=cold:--fail')
   assert done.returncode == 1
   assert 'cold_0 failed with exit code 2' in done.stderr
@@ -353,12 +357,12 @@ def test_a_search_sees_no_test(tmp_path):
     (['--tune=rate=1', '--', '--rate=2'], '--tune sets it'),
     (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
     (
-      ['--methods=cold', '--tune=rate=1', '--tune_metric=accuracy_with_oov'],
+      ['--methods=cold', '--tune=rate=1', '--tune_metric=bleu'],
       'the metric must be one of validation, of loss, accuracy, perplexity',
     ),
     (
       ['--methods=cold', '--tune=rate=1', '--tune_metric=test_loss'],
-      'tune_metric=test_loss: value should be one of',
+      "Found 'test_loss'",
     ),
   ],
 )
@@ -420,11 +424,17 @@ class TestSweep:
     assert 'holds results for other flags' in again.stderr
     assert '--rounds=7' in again.stderr
 
-  def test_unknown_metric(self, done):
+  def test_unknown_metric(self, done, tmp_path):
     _, arguments, _ = done
     result = _run('sweep', '--metric=bleu', *arguments)
     assert result.returncode == 2
-    assert 'metric=bleu: value should be one of <loss|' in result.stderr
+    assert "Found 'bleu'" in result.stderr
+    for value in ('bleu', 'train_loss'):
+      ours = ('--binary=train_central', f'--metric={value}', '--grid=epochs=1')
+      result = _run('sweep', *ours, f'--output_dir={tmp_path}')
+      assert result.returncode == 2
+      assert f'perplexity. Found {value!r}' in result.stderr
+      assert not any(tmp_path.iterdir())
 
   def test_values_beside_the_best_are_tried_until_none_is_better(
     self, tmp_path

@@ -1,6 +1,7 @@
 """The binary: a short run, many runs of a file, presets, bad flags."""
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -52,6 +53,18 @@ def test_many_runs_in_a_process(tmp_path):
   assert settings['slow']['alpha']['K'] == 20
   assert settings['slow']['learning_rate'] == 0.1
   assert settings['pda']['learning_rate'] == settings['cold']['learning_rate']
+  # Where no flag says otherwise, the data set's own defaults hold.
+  task = central_config.TASKS['digits']
+  plan = settings['cold']['plan']
+  assert plan['delta'] == task.delta
+  assert plan['noise_multiplier'] == task.noise_multiplier
+  pretraining = settings['pda']['pretraining']
+  assert pretraining['learning_rate'] == task.pretraining.learning_rate
+  assert pretraining['patience'] == task.pretraining.patience
+  assert pretraining['max_epochs'] == 1
+  epoch = math.ceil(plan['population'] / 30)
+  assert config['options']['rounds_per_dispatch'] == epoch
+  assert settings['cold']['rounds_per_evaluation'] == epoch
   # Given again, nothing is left to do.
   again = _run(*_SHORT, '--method=cold', f'--output_dir={tmp_path}/cold')
   assert again.returncode == 0, again.stderr
