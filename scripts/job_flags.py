@@ -11,6 +11,7 @@ from typing import Any
 from absl import flags
 from pda_fed import _files
 from pda_fed.experiments import comparison
+from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import engine
 from pda_fed.experiments import errors
 from pda_fed.experiments import jobs
@@ -231,7 +232,7 @@ def refuse_others(
     OutputError: With the difference.
   """
   if path.exists() and any(path.parent.glob(results)):
-    lines = outputs.differences(_files.read_json(path), content)
+    lines = config_lib.differences(_files.read_json(path), content)
     if lines:
       raise errors.OutputError(
         f'{path.parent} holds results for other flags: {"; ".join(lines)}. Give'

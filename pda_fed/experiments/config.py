@@ -65,6 +65,29 @@ def as_settings(config: Any) -> Any:
   return config
 
 
+def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+  """Returns nested settings with dotted names."""
+  if not isinstance(value, dict):
+    return {prefix: value}
+  flat = {}
+  for name, inner in value.items():
+    flat |= flatten(inner, f'{prefix}.{name}' if prefix else name)
+  return flat
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+  """Returns 'name: old -> new' for each setting that differs."""
+  old, new = flatten(old), flatten(new)
+  missing = object()
+  lines = []
+  for name in sorted(old.keys() | new.keys()):
+    before, after = old.get(name, missing), new.get(name, missing)
+    if before != after:
+      shown = ['none' if v is missing else repr(v) for v in (before, after)]
+      lines.append(f'{name}: {shown[0]} -> {shown[1]}')
+  return lines
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining:
   """Settings of a warm start.

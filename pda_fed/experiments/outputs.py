@@ -69,29 +69,6 @@ def library_versions() -> dict[str, str]:
   return versions
 
 
-def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
-  """Returns nested settings with dotted names."""
-  if not isinstance(value, dict):
-    return {prefix: value}
-  flat = {}
-  for name, inner in value.items():
-    flat |= flatten(inner, f'{prefix}.{name}' if prefix else name)
-  return flat
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-  """Returns 'name: old -> new' for each setting that differs."""
-  old, new = flatten(old), flatten(new)
-  missing = object()
-  lines = []
-  for name in sorted(old.keys() | new.keys()):
-    before, after = old.get(name, missing), new.get(name, missing)
-    if before != after:
-      shown = ['none' if v is missing else repr(v) for v in (before, after)]
-      lines.append(f'{name}: {shown[0]} -> {shown[1]}')
-  return lines
-
-
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
   """A run's folder.
@@ -184,7 +161,7 @@ class RunFolder:
         f' {config.plan.rounds}.'
       )
     changes = change_engine and old['engine'] != new['engine']
-    lines = differences(
+    lines = config_lib.differences(
       {**old, 'engine': new['engine']} if changes else old, new
     )
     if lines:

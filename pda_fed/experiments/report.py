@@ -9,7 +9,6 @@ from typing import Any
 
 from pda_fed.experiments import comparison as comparison_lib
 from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import outputs
 from pda_fed.experiments import report_style
 
 
@@ -144,7 +143,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
 def _settings(comparison: comparison_lib.Comparison) -> str:
   """Settings that all runs share, and those in which methods differ."""
   first = {
-    method: outputs.flatten(runs[0].config['settings'])
+    method: config_lib.flatten(runs[0].config['settings'])
     for method, runs in comparison.runs.items()
   }
   names = {name: None for settings in first.values() for name in settings}

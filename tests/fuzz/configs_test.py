@@ -19,6 +19,7 @@ from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.experiments import central_config
+from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import outputs
 from pda_fed.experiments import records
 from pda_fed.models import convolutional
@@ -161,7 +162,7 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
       assert folder.read_plan() == plan
       old = folder.read_config()['settings']
       new = json.loads(json.dumps(config.settings()))
-      assert not outputs.differences(old, new)
+      assert not config_lib.differences(old, new)
 
   check()
 
