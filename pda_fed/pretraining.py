@@ -170,7 +170,7 @@ def train_to_convergence(
   if not 0 < num_held_out < num_examples:
     raise ValueError(
       f'held_out must leave examples on both sides of {num_examples}. Found'
-      f' {config.held_out}.'
+      f' {config.held_out}: give more public examples.'
     )
   held_out, training = order[:num_held_out], order[num_held_out:]
   best, best_epoch = trainer.weights(), 0

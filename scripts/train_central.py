@@ -9,9 +9,11 @@ minutes. The data sets of the paper are read as their authors publish them:
         --flagfile=scripts/presets/cifar10.flags --method=pda --seed=0 \
         --output_dir=out/cifar10
 
-Defaults are the paper's for each data set. --runs_file makes many runs in one
-process, which share data and compiled programs; each of its lines has the flags
-of a run. A run that was stopped goes on when the same command is given again.
+Defaults are the paper's for each of its data sets. --dataset=images reads
+images of one's own; see docs/sample_level.md. --runs_file makes many runs in
+one process, which share data and compiled programs; each of its lines has the
+flags of a run. A run that was stopped goes on when the same command is given
+again.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
@@ -50,7 +52,10 @@ _PUBLIC_DATASET = flags.DEFINE_string(
   ' tokens or its folder. All sequences of the data set are then private.',
 )
 _PUBLIC_SHARE = flags.DEFINE_float(
-  'public_share', None, "Of the training examples; the paper's is 0.04."
+  'public_share',
+  None,
+  "Of the training examples; by default the paper's, 0.04, and for the digits"
+  ' 0.1. For --dataset=images it must be given, or public images in the file.',
 )
 _VALIDATION_EXAMPLES = flags.DEFINE_integer(
   'validation_examples',

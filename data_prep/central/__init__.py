@@ -1,7 +1,8 @@
 """Data sets of sample-level training: images and text, in numpy.
 
     data = central.load_data('cifar10', 'data')
-    split = central.split_examples(data, central.SplitConfig())
+    config = central.SplitConfig(public_share=0.04)
+    split = central.split_examples(data, config)
     split.private, split.public, split.validation, split.test
 
 The formats are those in which the authors publish them.
@@ -70,10 +71,17 @@ def load_data(
 
   Raises:
     SourceError: If the files are not there, or not whole.
-    ValueError: If there is no such data set, or no `data_dir` for it.
+    ValueError: If there is no such data set, or no `data_dir` for it, or one
+      for the digits.
   """
   _validate.one_of(DATASETS, dataset=name)
   if name == 'digits':
+    if data_dir is not None:
+      raise ValueError(
+        'data_dir must not be given for the digits, which come with'
+        f' scikit-learn. Found {os.fspath(data_dir)!r}: dataset must be given,'
+        ' too.'
+      )
     return load_digits()
   if data_dir is None:
     raise ValueError(

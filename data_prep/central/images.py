@@ -8,10 +8,12 @@ Public images of another source may be there as `public_images` and
 there, and no other array.
 """
 
+import hashlib
+import lzma
 import math
 import os
 import pathlib
-from typing import Optional
+from typing import Any, IO, Optional
 import zipfile
 import zlib
 
@@ -27,29 +29,53 @@ _COUNTED = (
   'The number of classes was read off all labels, private ones too, which'
   f' epsilon does not cover: an array {_CLASSES} in the file would say it.'
 )
+_OVERLAPS = {
+  'train': 'the training images: epsilon does not cover what these reveal',
+  'test': 'the test images: these are not new to the model',
+}
+_MOST_CLASSES = 2**16
+_SUFFIX = '.npy'
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
 }
 
 
+def _read_header(f: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
+  """Returns shape, whether columns come first, and dtype of an array.
+
+  Args:
+    f: At its beginning; afterwards at the numbers.
+    name: The array's.
+
+  Raises:
+    ValueError: If it is damaged, or not of plain numbers.
+  """
+  try:
+    version = np.lib.format.read_magic(f)
+    shape, is_fortran, dtype = _HEADERS[version](f)
+  except Exception as e:
+    # Numpy evaluates the header as Python, which can fail in many ways.
+    raise ValueError(f'{name} has a damaged header ({e!r:.80})') from e
+  if dtype.hasobject:
+    raise ValueError(f'{name} holds Python objects, which are not read')
+  if any(type(size) is not int or size < 0 for size in shape):
+    raise ValueError(f'{name} has the shape {shape!r:.80}')
+  return shape, is_fortran, dtype
+
+
 def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-  """Reads an array; no memory is taken for what a header only promises.
+  """Returns an array; no memory is taken for what a header only promises.
 
   Args:
     archive: The .npz file.
     name: The array's.
 
   Raises:
-    ValueError: If it is damaged, or no plain array.
+    ValueError: If it is damaged, or not of plain numbers.
   """
-  with archive.open(f'{name}.npy') as f:
-    version = np.lib.format.read_magic(f)
-    if version not in _HEADERS:
-      raise ValueError(f'{name} has the format {version}, which is not known')
-    shape, is_fortran, dtype = _HEADERS[version](f)
-    if dtype.hasobject:
-      raise ValueError(f'{name} holds Python objects, which are not read')
+  with archive.open(name + _SUFFIX) as f:
+    shape, is_fortran, dtype = _read_header(f, name)
     expected = math.prod(shape) * dtype.itemsize
     content = files.read_at_most(f, expected)
   if len(content) != expected:
@@ -63,18 +89,23 @@ def _names(part: str) -> tuple[str, str]:
 
 
 def _read_all(path: pathlib.Path) -> dict[str, np.ndarray]:
-  wanted = [*(name for part in _PARTS for name in _names(part)), _CLASSES]
+  known = [*(name for part in _PARTS for name in _names(part)), _CLASSES]
+  members = [name + _SUFFIX for name in known]
   try:
     with zipfile.ZipFile(path) as archive:
-      there = [name.removesuffix('.npy') for name in archive.namelist()]
-      for name in there:
+      there = archive.namelist()
+      for member in there:
         # A name with a slip would leave public images out without a word.
-        if name not in wanted or there.count(name) > 1:
+        if member not in members or there.count(member) > 1:
           raise ValueError(
-            f'its arrays must be among {", ".join(wanted)}, each once. Found'
-            f' {name!r}'
+            f'its arrays must be among {", ".join(known)}, each once. Found'
+            f' {member!r:.80}'
           )
-      return {name: _read(archive, name) for name in there}
+      return {
+        name: _read(archive, name)
+        for name, member in zip(known, members, strict=True)
+        if member in there
+      }
   except FileNotFoundError as e:
     raise errors.SourceError(f'{path} is missing.') from e
   except (
@@ -83,6 +114,7 @@ def _read_all(path: pathlib.Path) -> dict[str, np.ndarray]:
     OSError,
     RuntimeError,  # A password.
     ValueError,
+    lzma.LZMAError,
     zipfile.BadZipFile,
     zlib.error,
   ) as e:
@@ -97,12 +129,18 @@ def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
       f'{path} must hold {name} of the type uint8, from 0 to 255. Found'
       f' {images.dtype}.'
     )
-  if images.ndim == 3:
-    images = images[..., None]
-  if images.ndim != 4 or not images.size:
+  if images.ndim not in (3, 4) or not images.size:
     raise errors.SourceError(
       f'{path} must hold {name} as [images, height, width] or [images, height,'
       f' width, channels], and some. Found the shape {images.shape}.'
+    )
+  if images.ndim == 3:
+    images = images[..., None]
+  # Arrays of PyTorch for example; no image is 3 pixels high and wider.
+  if images.shape[1] in (1, 3, 4) and images.shape[3] > 4:
+    raise errors.SourceError(
+      f'{path} must hold {name} with channels last. Found the shape'
+      f' {images.shape}.'
     )
   return np.ascontiguousarray(images)
 
@@ -113,10 +151,11 @@ def _labels(path: pathlib.Path, name: str, labels: np.ndarray) -> np.ndarray:
       f'{path} must hold {name} as a row of integers. Found {labels.dtype} of'
       f' the shape {labels.shape}.'
     )
-  if int(labels.min()) < 0 or int(labels.max()) >= 2**31:
+  least, most = int(labels.min()), int(labels.max())
+  if least < 0 or most >= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold {name} of 0, 1, 2, ... Found'
-      f' {int(labels.min())} to {int(labels.max())}.'
+      f'{path} must hold {name} of 0, 1, 2, ..., below {_MOST_CLASSES:,}. Found'
+      f' {least} to {most}.'
     )
   return labels.astype(np.int32)
 
@@ -185,22 +224,44 @@ def load_images(path: os.PathLike) -> base.CentralData:
         f' train_images. Found {part.inputs.shape[1:]}.'
       )
   num_classes = 1 + max(int(part.targets.max()) for part in there.values())
+  caveats = _overlaps(there)
   if _CLASSES in arrays:
     num_classes = _check_classes(path, arrays[_CLASSES], num_classes)
+  else:
+    caveats.append(_COUNTED)
+  if num_classes < 2:
+    raise errors.SourceError(f'{path} must have at least two classes. Found 1.')
   return base.CentralData(
     name='images',
     train=parts['train'],
     test=parts['test'],
     public=parts['public'],
     num_classes=num_classes,
-    caveats=() if _CLASSES in arrays else (_COUNTED,),
+    caveats=tuple(caveats),
   )
 
 
 def _check_classes(path: pathlib.Path, given: np.ndarray, least: int) -> int:
-  if given.dtype.kind not in 'iu' or given.size != 1 or given.item() < least:
+  is_integer = given.dtype.kind in 'iu' and given.size == 1
+  if not is_integer or not least <= given.item() <= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold as {_CLASSES} one integer, at least {least}, the'
-      f' largest label and one. Found {given.tolist()!r:.80}.'
+      f'{path} must hold as {_CLASSES} one integer from {least}, the largest'
+      f' label and one, to {_MOST_CLASSES:,}. Found {given.tolist()!r:.80}.'
     )
   return int(given.item())
+
+
+def _overlaps(parts: dict[str, base.Examples]) -> list[str]:
+  """Says of public images that are there for something else, too."""
+  if 'public' not in parts:
+    return []
+  public = _digests(parts['public'].inputs)
+  return [
+    f'{len(found):,} public images are among {what}.'
+    for part, what in _OVERLAPS.items()
+    if (found := public & _digests(parts[part].inputs))
+  ]
+
+
+def _digests(images: np.ndarray) -> set[bytes]:
+  return {hashlib.blake2b(image, digest_size=16).digest() for image in images}

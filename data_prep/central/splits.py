@@ -19,14 +19,15 @@ class SplitConfig:
 
   Attributes:
     public_share: The share of training examples that is public, drawn by seed;
-      the paper's is 4 %. None takes public data of another source.
+      the paper's is 4 %. None takes public data of another source. It has no
+      default: nobody's examples are public unless somebody says so.
     validation_examples: How many private examples are held out, on which
       settings are chosen. They are not trained on, so that the plan's
       population is without them.
     seed: Of the draw. Whoever knows it knows which examples are private.
   """
 
-  public_share: Optional[float] = 0.04
+  public_share: Optional[float]
   validation_examples: int = 0
   seed: int = 0
 

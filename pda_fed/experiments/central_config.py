@@ -202,7 +202,7 @@ class CentralConfig(config_lib.RunConfig):
 
   data_dir: Optional[str] = config_lib.no_setting(default=None)
   public_dataset: Optional[str] = config_lib.no_setting(default=None)
-  split: central.SplitConfig = central.SplitConfig()
+  split: central.SplitConfig
   spec: Spec
   learning_rate: float
   learning_rate_decay: str = 'none'

@@ -188,6 +188,13 @@ class CentralEngine:
         f'The data in {config.data_dir} must be those that the settings name.'
         f' Found the sha256 {found}, not {config.data_hash}.'
       )
+    is_cpu = jax.default_backend() == 'cpu'
+    if is_cpu and not data.is_text and config.compute_dtype == 'bfloat16':
+      # jaxlib 0.4.30's ends the process, or raises an internal error.
+      raise ValueError(
+        "compute_dtype must be 'float32' for images on a CPU, whose compiler"
+        " breaks on convolutions in the other. Found 'bfloat16'."
+      )
     if config.plan.population != len(split.private):
       raise ValueError(
         f'population must be {len(split.private)}, the private examples. Found'

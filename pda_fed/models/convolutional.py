@@ -144,6 +144,8 @@ def for_images(
 ) -> ConvolutionalSpec:
   """Returns a model for images of any size, of the blocks of CIFAR-10's.
 
+  One of 8 x 8 pixels has one block, and one twice as large another one.
+
   Example:
 
     >>> for_images((28, 28, 1), 26).num_parameters

@@ -38,9 +38,11 @@ class Standardization(NamedTuple):
 
 
 def flip_and_crop(
-  images: jax.Array, key: jax.Array, start: int = 0, padding: int = 4
+  images: jax.Array, key: jax.Array, start: int = 0
 ) -> jax.Array:
-  """Mirrors half of the images and shifts each by up to `padding` pixels.
+  """Mirrors half of the images and shifts each by up to an eighth of its size.
+
+  What is beyond an image is 0. For CIFAR-10 these are 4 pixels, as is usual.
 
   What happens to an image depends on the key and on its place in the batch, not
   on how many there are: a batch in parts, or with padding, is varied alike.
@@ -49,8 +51,8 @@ def flip_and_crop(
     images: Standardised, [images, height, width, channels].
     key: Of the draws of the whole batch.
     start: The place of the first image in the batch.
-    padding: Pixels of 0 around an image, of which a crop is taken.
   """
+  padding = round(min(images.shape[1:3]) / 8)
 
   def vary(image, place):
     flip_key, crop_key = jax.random.split(jax.random.fold_in(key, place))

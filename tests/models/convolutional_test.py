@@ -184,12 +184,20 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 
 @pytest.mark.parametrize(
   'size, filters',
-  [(2, [32]), (8, [32]), (16, [32, 64]), (28, [32, 64]), (32, [32, 64, 128])],
+  [
+    (2, [32]),
+    (8, [32]),
+    (16, [32, 64]),
+    (28, [32, 64]),
+    (64, [32, 64, 128, 128]),
+  ],
 )
 def test_a_model_for_images_of_any_size(size, filters):
-  spec = convolutional.for_images((size, size + 3, 2), 5)
-  # Two of each block.
-  assert [c.filters for c in spec.convolutions[::2]] == filters
+  # The shorter side counts.
+  for shape in ((size, 3 * size, 2), (3 * size, size, 2)):
+    spec = convolutional.for_images(shape, 5)
+    # Two of each block.
+    assert [c.filters for c in spec.convolutions[::2]] == filters
   assert spec.parameter_shapes[-1] == (5,)
   assert convolutional.for_images((32, 32, 3), 10) == convolutional.CIFAR10
 

@@ -88,6 +88,7 @@ def test_images_of_ones_own(tmp_path, own_public):
   arguments += ['--seed=0', '--batch_size=20', '--public_batch_size=5']
   arguments += ['--epochs=1', '--delta=1e-3', f'--output_dir={tmp_path}/run']
   arguments += ['--pretraining_max_epochs=5', '--pretraining_batch_size=4']
+  arguments += ['--activation=relu']
   if not own_public:
     arguments.append('--public_share=0.1')
   done = _run(*arguments)
@@ -99,6 +100,7 @@ def test_images_of_ones_own(tmp_path, own_public):
   )
   assert config['settings']['spec']['image_shape'] == [6, 6, 1]
   assert config['settings']['spec']['num_classes'] == 3
+  assert config['settings']['spec']['activation'] == 'relu'
   assert 'The number of classes was read off all labels' in done.stdout
   result = json.loads((tmp_path / 'run' / 'result.json').read_text())
   assert result['test']['accuracy'] > 0.5
@@ -178,6 +180,11 @@ def test_presets_have_flags_that_exist():
     ('--public_share=1', 'public_share must be in (0, 1)'),
     ('--batch_size=5000', 'batch_size must be in (0, 1149]'),
     ('--dataset=cifar10', 'data_dir must be given'),
+    ('--data_dir=mine.npz', "Found 'mine.npz': dataset must be given, too"),
+    (
+      '--compute_dtype=bfloat16',
+      "compute_dtype must be 'float32' for images on a CPU",
+    ),
     ('--public_dataset=x', "'digits', which has no words"),
     ('--epochs=-1', 'epochs must be positive and finite. Found -1'),
     ('--epochs=nan', 'epochs must be positive and finite. Found nan'),

@@ -315,16 +315,19 @@ def test_images_are_standardised_and_varied():
   found = np.asarray(standard.apply(jnp.asarray(images)))
   np.testing.assert_allclose(found.mean(axis=(0, 1, 2)), 0, atol=1e-4)
   np.testing.assert_allclose(found.std(axis=(0, 1, 2)), [1, 1, 0], atol=1e-4)
-  image = jnp.arange(16.0).reshape(1, 4, 4, 1) + 1
+  # 1 pixel is an eighth of the shorter side.
+  image = jnp.arange(96.0).reshape(1, 8, 12, 1) + 1
   varied = augmentation.flip_and_crop(
-    jnp.tile(image, (64, 1, 1, 1)), jax.random.key(0), padding=1
+    jnp.tile(image, (64, 1, 1, 1)), jax.random.key(0)
   )
   # Every one is a crop of the padded image or of its mirror image.
   crops = set()
   for one in (image[0, :, :, 0], image[0, :, ::-1, 0]):
     padded = np.pad(np.asarray(one), 1)
     crops |= {
-      padded[i : i + 4, j : j + 4].tobytes() for i in range(3) for j in range(3)
+      padded[i : i + 8, j : j + 12].tobytes()
+      for i in range(3)
+      for j in range(3)
     }
   found = {np.asarray(v[..., 0]).tobytes() for v in varied}
   assert found <= crops

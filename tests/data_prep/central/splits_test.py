@@ -16,7 +16,9 @@ def _data(total, validation=None):
   [(50_000, 48_000), (48_764, 46_813), (697_932, 670_014)],
 )
 def test_sizes_are_the_papers(total, private):
-  split = central.split_examples(_data(total), central.SplitConfig())
+  split = central.split_examples(
+    _data(total), central.SplitConfig(public_share=0.04)
+  )
   assert len(split.private) == private
   assert len(split.public) == total - private
   assert split.validation is None
@@ -54,7 +56,8 @@ def test_bad_splits():
   with pytest.raises(ValueError, match='validation data of its own'):
     own = _data(5).train
     central.split_examples(
-      _data(10, own), central.SplitConfig(validation_examples=1)
+      _data(10, own),
+      central.SplitConfig(public_share=0.1, validation_examples=1),
     )
 
 
@@ -65,7 +68,9 @@ def test_public_data_of_another_source():
   assert len(split.private) == 10
   assert split.public is public
   with pytest.raises(ValueError, match='must be None exactly'):
-    central.split_examples(_data(10), central.SplitConfig(), public)
+    central.split_examples(
+      _data(10), central.SplitConfig(public_share=0.04), public
+    )
 
 
 def test_digits():
