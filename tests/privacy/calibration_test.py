@@ -2,6 +2,7 @@ import dataclasses
 import math
 
 from pda_fed import privacy
+from pda_fed.privacy import accounting
 import pytest
 
 from tests.privacy.plans import PLAN as _PLAN
@@ -64,3 +65,30 @@ def test_bad_targets():
     privacy.calibrate(_PLAN, 0)
   with pytest.raises(ValueError, match='target_epsilon must be positive'):
     privacy.max_rounds(_PLAN, math.inf)
+
+
+@pytest.fixture(name='coarser')
+def fixture_coarser(monkeypatch):
+  """`epsilon` is a little above what the search goes by."""
+  real = accounting.epsilon
+
+  def epsilon(*args, **options):
+    return 1.01 * real(*args, **options)
+
+  monkeypatch.setattr(accounting, 'epsilon', epsilon)
+  return epsilon
+
+
+def test_noise_keeps_the_target_by_epsilon_itself(coarser):
+  found = privacy.calibrate(_PLAN, 2.0, 'rdp')
+  assert coarser(found, accountant='rdp') <= 2.0
+  less = dataclasses.replace(
+    found, noise_multiplier=found.noise_multiplier / 1.001
+  )
+  assert coarser(less, accountant='rdp') > 2.0
+
+
+def test_rounds_keep_the_target_by_epsilon_itself(coarser):
+  found = privacy.max_rounds(_PLAN, 2.0, 'rdp')
+  assert coarser(_PLAN, found, accountant='rdp') <= 2.0
+  assert coarser(_PLAN, int(1.005 * found) + 1, accountant='rdp') > 2.0
