@@ -110,9 +110,8 @@ def _read_all(path: pathlib.Path) -> dict[str, np.ndarray]:
     raise errors.SourceError(f'{path} is missing.') from e
   except (
     EOFError,
-    NotImplementedError,  # A compression that is not known.
     OSError,
-    RuntimeError,  # A password.
+    RuntimeError,  # A password, or a compression that is not known.
     ValueError,
     lzma.LZMAError,
     zipfile.BadZipFile,
@@ -136,7 +135,7 @@ def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
     )
   if images.ndim == 3:
     images = images[..., None]
-  # Arrays of PyTorch for example; no image is 3 pixels high and wider.
+  # As PyTorch has them: no image of so many channels is so low.
   if images.shape[1] in (1, 3, 4) and images.shape[3] > 4:
     raise errors.SourceError(
       f'{path} must hold {name} with channels last. Found the shape'

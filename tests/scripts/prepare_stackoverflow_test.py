@@ -1,7 +1,6 @@
 """Data preparation, run as a user would."""
 
 import json
-import pathlib
 import re
 import signal
 import subprocess
@@ -11,7 +10,8 @@ import time
 import data_prep
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
+
 _SMALL = [
   '--synthetic_users=150',
   '--max_sentences=64',
@@ -20,15 +20,8 @@ _SMALL = [
 ]
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, '-m', 'scripts.prepare_stackoverflow', *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
+def _run(*arguments):
+  return programs.run('prepare_stackoverflow', *arguments)
 
 
 def test_prints_a_summary_and_writes_a_store(tmp_path):
@@ -138,7 +131,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
       '--num_processes=2',
       f'--output_dir={out}',
     ],
-    cwd=_ROOT,
+    cwd=programs.ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
   ) as process:

@@ -1,22 +1,12 @@
 """Exact against first-order steps on digits, as users run it."""
 
 import csv
-import pathlib
-import subprocess
-import sys
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, '-m', 'scripts.run_digits', *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
+def _run(*arguments):
+  return programs.run('run_digits', *arguments)
 
 
 def test_table_and_csv(tmp_path):

@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
+
 _SMALL = (
   '--dimensions=200,250',
   '--trials=2',
@@ -26,17 +27,8 @@ _SMALL = (
 
 
 def _run(folder, *arguments: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [
-      *(sys.executable, '-m', 'scripts.run_linear_regression'),
-      *(*_SMALL, f'--output_dir={folder}', *arguments),
-    ],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
+  output = f'--output_dir={folder}'
+  return programs.run('run_linear_regression', *_SMALL, output, *arguments)
 
 
 def _table(done: subprocess.CompletedProcess) -> str:
@@ -144,7 +136,7 @@ def test_workers_end_with_the_program(number, code, tmp_path):
       *('--num_processes=2', '--dimensions=250', '--epochs=1000000'),
       f'--output_dir={tmp_path}',
     ],
-    cwd=_ROOT,
+    cwd=programs.ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

@@ -1,22 +1,12 @@
 """The theory's table and figure, as users see them."""
 
-import pathlib
 import re
-import subprocess
-import sys
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, '-m', 'scripts.show_theory', *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
+def _run(*arguments):
+  return programs.run('show_theory', *arguments)
 
 
 def test_table_and_figure(tmp_path):

@@ -3,8 +3,6 @@
 import json
 import math
 import pathlib
-import subprocess
-import sys
 
 from data_prep import central
 import numpy as np
@@ -12,7 +10,8 @@ from pda_fed.experiments import central_config
 from pda_fed.privacy import presets
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
+
 _SHORT = (
   '--epochs=0.2',
   '--batch_size=30',
@@ -22,13 +21,7 @@ _SHORT = (
 
 
 def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, '-m', 'scripts.train_central', *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  return programs.run('train_central', *arguments)
 
 
 def test_many_runs_in_a_process(tmp_path):
@@ -116,7 +109,7 @@ def test_images_of_ones_own(tmp_path, own_public):
 
 def _preset_flags(name):
   """The flags of a preset and of those that it includes."""
-  lines = (_ROOT / 'scripts/presets' / name).read_text().splitlines()
+  lines = (programs.ROOT / 'scripts/presets' / name).read_text().splitlines()
   found = {}
   for line in lines:
     if line.startswith('--'):
@@ -144,8 +137,7 @@ def test_presets_are_the_papers_plans(name):
 
 @pytest.mark.parametrize('binary', ['train_central', 'train_stackoverflow'])
 def test_help_names_the_flags_of_every_run(binary):
-  command = [sys.executable, '-m', f'scripts.{binary}', '--help']
-  text = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+  text = programs.run(binary, '--help')
   for flag in ('method', 'seed', 'output_dir', 'noise_multiplier', 'alpha_K'):
     assert f'--{flag}:' in text.stdout
 
@@ -162,7 +154,7 @@ def test_defaults_are_the_papers_plans(name):
 
 
 def test_presets_have_flags_that_exist():
-  folder = _ROOT / 'scripts/presets'
+  folder = programs.ROOT / 'scripts/presets'
   known = _run('--helpfull').stdout
   for path in folder.glob('*.flags'):
     found = _preset_flags(path.name)

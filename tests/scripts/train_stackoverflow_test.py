@@ -1,31 +1,20 @@
 """Training, run as a user would."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests.scripts import programs
+
 _TINY = '--flagfile=scripts/presets/tiny.flags'
-
-
-def _run(script: str, *arguments: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, '-m', f'scripts.{script}', *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
 
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
   path = tmp_path_factory.mktemp('data') / 'tiny'
-  done = _run(
+  done = programs.run(
     'prepare_stackoverflow',
     f'--output_dir={path}',
     '--synthetic_users=60',
@@ -47,7 +36,7 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     '--seed=0',
     '--target_epsilon=9',
   )
-  done = _run('train_stackoverflow', *arguments)
+  done = programs.run('train_stackoverflow', *arguments)
   assert done.returncode == 0, done.stderr
   lines = done.stdout.splitlines()
   assert lines[0].split() == [
@@ -77,12 +66,14 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   header = (out / 'metrics.csv').read_text().splitlines()[0]
   assert header.startswith('round,epsilon,alpha,train_loss,loss,accuracy')
 
-  again = _run('train_stackoverflow', *arguments)  # Nothing is left to do.
+  again = programs.run(
+    'train_stackoverflow', *arguments
+  )  # Nothing is left to do.
   assert (again.stdout, again.stderr) == (done.stdout, '')
-  other = _run('train_stackoverflow', *arguments, '--clip_norm=2')
+  other = programs.run('train_stackoverflow', *arguments, '--clip_norm=2')
   assert other.returncode == 2
   assert 'plan.clip_norm: 0.3 -> 2.0' in other.stderr
-  fewer = _run('train_stackoverflow', *arguments, '--rounds=1')
+  fewer = programs.run('train_stackoverflow', *arguments, '--rounds=1')
   assert 'rounds must be at least 2' in fewer.stderr
 
 
@@ -106,7 +97,7 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   ],
 )
 def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
-  done = _run(
+  done = programs.run(
     'train_stackoverflow',
     _TINY,
     f'--data_dir={data_dir}',
@@ -132,7 +123,7 @@ def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
 )
 def test_presets_are_flags_of_the_binary(preset, tmp_path):
   """A preset with a flag that does not exist would be another error."""
-  done = _run(
+  done = programs.run(
     'train_stackoverflow',
     f'--flagfile=scripts/presets/{preset}.flags',
     '--data_dir=nowhere',
@@ -158,7 +149,7 @@ def test_a_missing_engine_is_named(data_dir, tmp_path):
       f'--data_dir={data_dir}',
       f'--output_dir={tmp_path / "run"}',
     ],
-    cwd=_ROOT,
+    cwd=programs.ROOT,
     capture_output=True,
     text=True,
     timeout=120,

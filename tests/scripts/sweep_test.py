@@ -1,0 +1,136 @@
+"""Sweeps, run as a user would, with a quick training binary."""
+
+import csv
+import json
+
+import pytest
+
+from tests.scripts import programs
+
+
+class TestSweep:
+  @pytest.fixture(scope='class')
+  def done(self, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('sweep')
+    arguments = (
+      programs.FAKE,
+      f'--output_dir={folder}',
+      '--grid=rate=2,1',
+      '--grid=alpha_K=4,8',
+      '--',
+      '--seed=0',
+    )
+    return folder, arguments, programs.run('sweep', *arguments)
+
+  def test_picks_by_validation_and_tests_nothing(self, done):
+    folder, _, result = done
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].split()[:3] == ['rate', 'alpha_K', 'validation']
+    assert [line.split()[0] for line in lines[2:6]] == ['1', '1', '2', '2']
+    assert 'does not cover the search' in result.stdout
+    assert '--rate=1 ' in lines[-2]
+    assert 'rate=1, an end of its axis, and --extend=rate' in result.stdout
+    with open(folder / 'sweep.csv') as f:
+      rows = list(csv.DictReader(f))
+    assert [(r['rate'], r['alpha_K']) for r in rows] == [
+      ('2', '4'),
+      ('2', '8'),
+      ('1', '4'),
+      ('1', '8'),
+    ]
+    assert float(rows[3]['accuracy']) > float(rows[0]['accuracy'])
+    assert (folder / 'heat_map.png').read_bytes()[:4] == b'\x89PNG'
+    for path in (folder / 'cells').glob('*/result.json'):
+      assert json.loads(path.read_text())['test'] is None
+    assert 'best of ' in result.stderr  # The live table.
+
+  def test_finished_cells_are_skipped(self, done):
+    folder, arguments, first = done
+    again = programs.run('sweep', *arguments)
+    assert again.stdout == first.stdout
+    assert '4 of 4 cells are finished' in again.stderr
+
+  def test_finished_cells_of_other_flags_are_refused(self, done, tmp_path):
+    _, arguments, _ = done
+    path = tmp_path / 'more.flags'
+    path.write_text('--rounds=7')
+    again = programs.run('sweep', *arguments, f'--flagfile={path}')
+    assert again.returncode == 2
+    assert 'holds results for other flags' in again.stderr
+    assert '--rounds=7' in again.stderr
+
+  def test_unknown_metric(self, done, tmp_path):
+    _, arguments, _ = done
+    result = programs.run('sweep', '--metric=bleu', *arguments)
+    assert result.returncode == 2
+    assert "Found 'bleu'" in result.stderr
+    for value in ('bleu', 'train_loss'):
+      ours = ('--binary=train_central', f'--metric={value}', '--grid=epochs=1')
+      result = programs.run('sweep', *ours, f'--output_dir={tmp_path}')
+      assert result.returncode == 2
+      assert f'perplexity. Found {value!r}' in result.stderr
+      assert not any(tmp_path.iterdir())
+
+  def test_values_beside_the_best_are_tried_until_none_is_better(
+    self, tmp_path
+  ):
+    arguments = (
+      programs.FAKE,
+      f'--output_dir={tmp_path}',
+      '--metric=loss',
+      '--grid=rate=0.2',
+      '--extend=rate',
+    )
+    ours = ('--', '--seed=0', '--best_rate=0.06')
+    printed = programs.run('sweep', *arguments, '--print_runs', *ours)
+    assert len(printed.stdout.splitlines()) == 1
+    result = programs.run('sweep', *arguments, *ours)
+    assert result.returncode == 0, result.stderr
+    with open(tmp_path / 'sweep.csv') as f:
+      rates = [row['rate'] for row in csv.DictReader(f)]
+    assert rates == ['0.2', '0.1', '0.5', '0.05', '0.02']
+    assert '--rate=0.05' in result.stdout
+    assert 'an end of its axis' not in result.stdout
+    # What is finished leads to the same grid.
+    again = programs.run('sweep', *arguments, '--print_runs', *ours)
+    assert (again.returncode, again.stdout) == (0, '')
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    ([], '--grid or --preset must be given'),
+    (['--grid=rate'], 'grid must be flag=value'),
+    (['--grid=rate=1,1'], 'each flag and value once'),
+    (
+      ['--grid=rate=1', '--', '--flagfile=scripts/presets/no.flags'],
+      'tiny.flags',
+    ),
+    (['--grid=rate=1', '--extend=alpha_K'], 'extend must be a flag of the'),
+    (['--grid=rate=0,1', '--extend=rate'], 'values are numbers above 0'),
+    (['--grid=output_dir=a,b'], '--output_dir must not be given in --grid'),
+    (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
+  ],
+)
+def test_bad_sweeps(tmp_path, arguments, words):
+  done = programs.run('sweep', f'--output_dir={tmp_path}', *arguments)
+  assert done.returncode == 2
+  assert words in done.stderr
+
+
+def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
+  done = programs.run(
+    'sweep',
+    programs.FAKE,
+    f'--output_dir={tmp_path}',
+    '--grid=rate=0.2',
+    '--extend=rate',
+    '--',
+    '--seed=0',
+    '--best_rate=0.01',
+    '--crash_below=0.1',
+  )
+  assert done.returncode == 1
+  assert 'rate=0.05 failed with exit code 3' in done.stderr
+  assert 'takes no value beyond' not in done.stdout
