@@ -47,6 +47,7 @@ def find(
   try:
     return _load(path, settings)[0]
   except errors.CheckpointError:
+    # What goes by it is a line of a table; a run that starts by it is warned.
     return None
 
 
