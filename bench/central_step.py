@@ -238,7 +238,12 @@ def main() -> None:
         f'work must be among {", ".join(central_config.TASKS)}. Found {name!r}.'
       )
   print(f'{jax.devices()[0].device_kind}, JAX {jax.__version__}')
-  rows = [row for name in _WORK.value for row in _measure_work(name)]
+  rows = []
+  for name in _WORK.value:
+    for row in _measure_work(name):
+      # At once: what was measured is there if the program is cut short.
+      print(*row, flush=True)
+      rows.append(row)
   header = ['work', 'batch', 'what', 'ms a step and run', 'times the first']
   print(tables.format_table(header, rows))
 

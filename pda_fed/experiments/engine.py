@@ -71,6 +71,8 @@ class Engine(Protocol):
       `cosine`, `public_loss`; those that an engine or method has not are left
       out. What is not computed from the noised mean and public data (the loss,
       the number of clients) is for the simulation: epsilon does not cover it.
+      `seconds` is there if rounds were computed together with those of other
+      runs: what this one took of the time. Else the loop takes it all.
     """
 
   def evaluate(

@@ -220,7 +220,9 @@ class _Run:
     self._state, metrics = self._engine.run_rounds(
       self._state, self._done, stop - self._done
     )
-    self._record.seconds += time.monotonic() - started
+    waited = time.monotonic() - started
+    shares = [row.pop('seconds', None) for row in metrics]
+    self._record.seconds += waited if None in shares else sum(shares)
     self._record.pending += metrics
     self._done = stop
     self._progress.rounds(

@@ -3,13 +3,14 @@
 A small model leaves most of a GPU idle. Runs that differ in seeds, rates, alpha
 or noise alone are a batch dimension of one program here. Each is still led by
 the loop, one after the other: the first that asks for rounds has them computed
-for all, and the others find theirs done. A run that goes on from a checkpoint
-is computed by itself.
+for all, and the others find theirs done. The time is divided among them. A run
+that goes on from a checkpoint is computed by itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
+import time
 from typing import Any
 
 import jax
@@ -85,8 +86,10 @@ class _Group:
     self._engines = list(engines)
     # After how many rounds, the states of all runs.
     self._states = {}
-    # By first round and number of rounds, the metrics of all runs.
+    # By first round and number of rounds, the metrics of all runs, and seconds
+    # of a round and run.
     self._metrics = {}
+    self._seconds = {}
 
   def run_rounds(self, place: int, state, first_round: int, num_rounds: int):
     """Returns what the engine alone would, computed for all at once."""
@@ -98,10 +101,15 @@ class _Group:
     end = first_round + num_rounds
     key = first_round, num_rounds
     if key not in self._metrics:
+      started = time.monotonic()
       self._states[end], self._metrics[key] = self._compute(start, *key)
+      elapsed = time.monotonic() - started
+      self._seconds[key] = elapsed / num_rounds / len(self._engines)
     metrics = self._engines[place].shown(
       range(first_round, end), _take(self._metrics[key], place)
     )
+    seconds = self._seconds[key]
+    metrics = [{**row, 'seconds': seconds} for row in metrics]
     return _take(self._states[end], place), metrics
 
   def _first_states(self, place: int, state) -> list[Any]:

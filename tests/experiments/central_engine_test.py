@@ -149,6 +149,10 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
   for together, by_itself in zip(folders, [run, *alone], strict=True):
     for found, expected in zip(_rows(together), _rows(by_itself), strict=True):
       assert found == pytest.approx(expected, rel=1e-4)
+  # Each has its share of the time, and not the first one all of it.
+  seconds = {f.read_result()['seconds_per_round'] for f in folders}
+  assert len(seconds) == 1
+  assert seconds.pop() > 0
 
 
 def test_averaged_weights_outlive_a_secret_seed(tmp_path):
