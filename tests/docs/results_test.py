@@ -1,0 +1,179 @@
+"""Tables of results are the recorded runs, and presets are their settings."""
+
+import csv
+import re
+import statistics
+
+import pytest
+
+from tests.docs import pages
+
+_PAGE = 'docs/reproduction.md'
+_METHODS = {'cold start': 'cold', 'warm start': 'warm', 'PDA-DPMD': 'pda'}
+# Of a table: its heading and rows from the one that begins so, and which column
+# shows which preset with which noise (the preset's own where it is None).
+_TABLES = [
+  (
+    'CIFAR-10',
+    '*epsilon 3.51*',
+    {2: ('cifar10', None), 3: ('cifar10_best', None)},
+  ),
+  (
+    'CIFAR-10',
+    '*epsilon 0.185*',
+    {2: ('cifar10_private', None), 3: ('cifar10_private_best', None)},
+  ),
+  (
+    'EMNIST',
+    '*sigma 0.41, or epsilon 25.8*',
+    {
+      2: ('emnist', None),
+      3: ('emnist', 0.4982),
+      4: ('emnist_best', 0.4856),
+    },
+  ),
+  (
+    'EMNIST',
+    '*sigma 1.89, or epsilon 0.48*',
+    {
+      2: ('emnist_private', None),
+      3: ('emnist_private', 4.5507),
+      4: ('emnist_private_best', 4.2357),
+    },
+  ),
+  (
+    'WikiText-2',
+    'method',
+    {
+      2: ('wikitext2', None),
+      3: ('wikitext2_best', None),
+      5: ('wikitext2_private', None),
+      6: ('wikitext2_private_best', None),
+    },
+  ),
+  (
+    'WikiText-2 with other public text',
+    'method',
+    {2: ('wikitext103', None), 4: ('wikitext103_private', None)},
+  ),
+]
+_PRESETS = sorted({p for *_, cells in _TABLES for p, _ in cells.values()})
+
+
+def _flags(preset):
+  """The flags of a preset, those of files that it includes first."""
+  text = (pages.ROOT / f'scripts/presets/{preset}.flags').read_text()
+  found = {}
+  for name, value in re.findall(r'^--(\w+)=(\S+)$', text, re.MULTILINE):
+    if name == 'flagfile':
+      found |= _flags(re.fullmatch(r'scripts/presets/(\w+)\.flags', value)[1])
+    else:
+      found[name] = value
+  return found
+
+
+def _flags_of_methods(preset):
+  """What a preset's comment adds for cold and warm start."""
+  text = (pages.ROOT / f'scripts/presets/{preset}.flags').read_text()
+  text = ' '.join(re.findall(r'^# (.*)$', text, re.MULTILINE))
+  added = {}
+  pattern = r'(cold|warm) start (?:add )?((?:--\w+=[\w.]*\w ?)+)'
+  for method, flags in re.findall(pattern, text):
+    added[method] = dict(re.findall(r'--(\w+)=([\w.]*\w)', flags))
+  return added
+
+
+def _runs(preset, method, noise=None):
+  """The recorded runs of a table, one a seed."""
+  noise = float(noise or _flags(preset)['noise_multiplier'])
+  path = pages.ROOT / 'results/sample_level/test.csv'
+  with path.open(newline='') as file:
+    runs = [
+      row
+      for row in csv.DictReader(file)
+      if (row['preset'], row['method'], row['in_table'])
+      == (preset, method, 'yes')
+      and float(row['noise_multiplier']) == noise
+    ]
+  assert sorted(r['seed'] for r in runs) == ['0', '1', '2']
+  return runs
+
+
+def _mean(runs, name, digits, with_deviation=True, times=1):
+  values = [times * float(row[name]) for row in runs]
+  shown = f'{statistics.mean(values):.{digits}f}'
+  if with_deviation:
+    shown += f' ± {statistics.stdev(values):.{digits}f}'
+  return shown
+
+
+def _rows(heading, first):
+  """Rows of a table by method, from the row on that begins with `first`."""
+  text = (pages.ROOT / _PAGE).read_text()
+  section = re.search(rf'^### {heading}$(.*?)^##', text, re.M | re.S)[1]
+  lines = section[section.index(f'\n| {first} |') + 1 :].splitlines()
+  rows = {}
+  for line in lines[1:]:
+    cells = [c.strip() for c in line.replace('**', '').split('|')[1:-1]]
+    if not cells or cells[0].startswith('*'):
+      break
+    rows[cells[0]] = cells
+  return rows
+
+
+@pytest.mark.parametrize('heading, first, cells', _TABLES)
+@pytest.mark.parametrize('method', _METHODS)
+def test_tables_are_the_recorded_runs(heading, first, cells, method):
+  row = _rows(heading, first)[method]
+  for column, (preset, noise) in cells.items():
+    runs = _runs(preset, _METHODS[method], noise)
+    if preset.startswith('wikitext'):
+      expected = _mean(runs, 'loss', 4, with_deviation=False)
+    else:
+      accuracy = _mean(runs, 'accuracy', 2, times=100)
+      expected = f'{accuracy} %, {_mean(runs, "loss", 3)}'
+    assert row[column] == expected, preset
+
+
+@pytest.mark.parametrize(
+  'begin, preset',
+  [
+    ("| 3.51 | the paper's |", 'cifar10'),
+    ('| 3.51 | our best |', 'cifar10_best'),
+    ("| 0.185 | the paper's |", 'cifar10_private'),
+    ('| 0.185 | our best |', 'cifar10_private_best'),
+  ],
+)
+def test_the_readmes_table_is_the_recorded_runs(begin, preset):
+  shown = []
+  for method in _METHODS.values():
+    runs = _runs(preset, method)
+    accuracy = _mean(runs, 'accuracy', 2, with_deviation=False, times=100)
+    loss = _mean(runs, 'loss', 3, with_deviation=False)
+    shown.append(f'{accuracy} %, {loss}')
+  text = (pages.ROOT / 'README.md').read_text()
+  assert f'{begin} {" | ".join(shown)} |' in text
+
+
+@pytest.mark.parametrize('preset', _PRESETS)
+@pytest.mark.parametrize('method', _METHODS.values())
+def test_presets_are_the_settings_of_recorded_runs(preset, method):
+  flags = _flags(preset) | _flags_of_methods(preset).get(method, {})
+  for run in _runs(preset, method):
+    assert float(run['learning_rate']) == float(flags['learning_rate'])
+    assert run['decay'] == flags.get('learning_rate_decay', 'none')
+    if method == 'pda':
+      assert float(run['alpha_K']) == float(flags['alpha_K'])
+
+
+@pytest.mark.parametrize('preset', _PRESETS)
+def test_public_data_help_in_every_seed(preset):
+  """The paper's order of losses, with the same seed and warm start."""
+  losses = [
+    [float(row['loss']) for row in _runs(preset, method)]
+    for method in ('cold', 'warm', 'pda')
+  ]
+  for cold, warm, pda in zip(*losses, strict=True):
+    assert warm < cold
+    # With as much public text as private, the two are the same.
+    assert pda < warm or preset.startswith('wikitext103')
