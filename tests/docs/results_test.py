@@ -83,18 +83,22 @@ def _flags_of_methods(preset):
   return added
 
 
-def _runs(preset, method, noise=None):
-  """The recorded runs of a table, one a seed."""
+def _recorded(name, preset, method, noise, marked):
+  """Rows of a CSV file of results in which the column `marked` says yes."""
   noise = float(noise or _flags(preset)['noise_multiplier'])
-  path = pages.ROOT / 'results/sample_level/test.csv'
+  path = pages.ROOT / 'results/sample_level' / name
   with path.open(newline='') as file:
-    runs = [
+    return [
       row
       for row in csv.DictReader(file)
-      if (row['preset'], row['method'], row['in_table'])
-      == (preset, method, 'yes')
+      if (row['preset'], row['method'], row[marked]) == (preset, method, 'yes')
       and float(row['noise_multiplier']) == noise
     ]
+
+
+def _runs(preset, method, noise=None):
+  """The recorded runs of a table, one a seed."""
+  runs = _recorded('test.csv', preset, method, noise, marked='in_table')
   assert sorted(r['seed'] for r in runs) == ['0', '1', '2']
   return runs
 
@@ -177,3 +181,25 @@ def test_public_data_help_in_every_seed(preset):
     assert warm < cold
     # With as much public text as private, the two are the same.
     assert pda < warm or preset.startswith('wikitext103')
+
+
+@pytest.mark.parametrize('method', _METHODS.values())
+@pytest.mark.parametrize(
+  'preset, noise',
+  [
+    cell
+    for heading, _, cells in _TABLES
+    for cell in cells.values()
+    if heading != 'WikiText-2 with other public text'
+  ],
+)
+def test_validation_chose_what_the_tables_show(preset, noise, method):
+  tried = _recorded('search.csv', preset, method, noise, marked='last_search')
+  best = min(tried, key=lambda row: float(row['loss']))
+  searched = ('learning_rate', 'decay', 'alpha_K')
+  for run in _runs(preset, method, noise):
+    assert [run[n] for n in searched] == [best[n] for n in searched]
+  # The search went on until there was something worse on both sides.
+  for name in ('learning_rate', 'alpha_K') if method == 'pda' else searched[:1]:
+    values = [float(row[name]) for row in tried]
+    assert min(values) < float(best[name]) < max(values)
