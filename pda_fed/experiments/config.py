@@ -43,6 +43,11 @@ METHODS = {
   'pda': Method('PDA-DPMD', warm_start=True, mirror=True),
 }
 
+# Of the way from a seed and a round to noise and sums. A round that comes again
+# after a run was killed must be the same round: where these change, so does
+# this, and a run of before is not gone on with.
+_NOISE_VERSION = 2
+
 
 def no_setting(**options) -> Any:
   """A field that changes no number of a run, or not what it means."""
@@ -225,7 +230,7 @@ class RunConfig:
 
   def settings(self) -> dict[str, Any]:
     """Returns every setting that decides the run's numbers, as JSON values."""
-    return as_settings(self)
+    return {**as_settings(self), 'noise_version': _NOISE_VERSION}
 
   def pretraining_settings(self) -> dict[str, Any]:
     """Returns what decides the warm start: runs that share it share a model.

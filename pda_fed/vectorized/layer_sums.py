@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 _Arrays = tuple[jax.Array, ...]
 
-# Of sums of products in float32, relative to the sum of their sizes: 8 units in
-# the last place. Tests have sums of large products that cancel.
-_ROUNDING = 2.0**-21
+# What rounding can take off a sum of products in float32, for each of them and
+# relative to the sum of their sizes, in whichever order they are added.
+_ROUNDING = 2.0**-24
 
 
 class LayerSums(NamedTuple):
@@ -122,18 +122,29 @@ def lengths_of(grams: jax.Array) -> jax.Array:
   return jnp.sqrt(jnp.diagonal(grams, axis1=1, axis2=2))
 
 
-def from_above(squared_norms: jax.Array, lengths: jax.Array) -> jax.Array:
+def from_above(
+  squared_norms: jax.Array, lengths: jax.Array, features: int
+) -> jax.Array:
   """Adds to squared norms what rounding may have taken off them.
 
   Products of Gram matrices are signed. Where they cancel, rounding is as large
   as what is left, and a norm that is found too small would let an example into
-  the sum with more than the clip.
+  the sum with more than the clip. Rounding grows with the number of products
+  that are added, and an example can be made for which it always goes down.
 
   Args:
     squared_norms: As sums of products over pairs of positions.
     lengths: [batch, positions], the norms of the outer products at positions.
+    features: Over how many the inner products of positions are, all together.
+
+  Returns:
+    Squared norms that are not too small, or not finite.
   """
-  return squared_norms + _ROUNDING * jnp.square(lengths.sum(axis=1))
+  # Over the features, and over columns and rows of the Gram matrices.
+  added = features + 2 * lengths.shape[1]
+  found = squared_norms + added * _ROUNDING * jnp.square(lengths.sum(axis=1))
+  # Below 0, one layer would hide the norms of others.
+  return jnp.maximum(found, 0)
 
 
 def ghost_sums(
@@ -151,7 +162,9 @@ def ghost_sums(
   of_deltas = gram(delta)
   seen = lengths_of(of_inputs)
   squared_norms = from_above(
-    (of_inputs * of_deltas).sum(axis=(1, 2)), seen * lengths_of(of_deltas)
+    (of_inputs * of_deltas).sum(axis=(1, 2)),
+    seen * lengths_of(of_deltas),
+    features=x.shape[-1] + 1 + delta.shape[-1],
   )
   # Products of deltas below 1e-19 are 0 in float32, and inputs may be as large
   # as deltas are small.

@@ -140,7 +140,9 @@ def _embedding(layer, shapes, tokens, delta) -> layer_sums.LayerSums:
   same = tokens[:, :, None] == tokens[:, None, :]
   grams = layer_sums.gram(delta)
   squared_norms = layer_sums.from_above(
-    jnp.where(same, grams, 0).sum(axis=(1, 2)), layer_sums.lengths_of(grams)
+    jnp.where(same, grams, 0).sum(axis=(1, 2)),
+    layer_sums.lengths_of(grams),
+    features=delta.shape[-1],
   )
 
   def weighted_sum(weights, counts):
@@ -249,8 +251,7 @@ def clipped_sum(
     for layer, x, delta in zip(model.layers, trace.inputs, deltas, strict=True)
   ]
   squared_norms = sum(layer.squared_norms for layer in layers)
-  # Rounding may bring a sum of signed products below 0.
-  norms = jnp.sqrt(jnp.maximum(squared_norms, 0))
+  norms = jnp.sqrt(squared_norms)
   # Booleans: a weight above 1 would break the bound on the sensitivity.
   present = mask != 0
   factors = clipping.clip_factors(norms, clip_norm)

@@ -7,6 +7,7 @@ from pda_fed import learning
 from pda_fed import privacy
 from pda_fed.learning import aggregators
 import pytest
+from scipy import stats
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -100,6 +101,28 @@ def test_noise_has_the_planned_size(noisy):
   # sigma S / (qN) = 0.5 * 2 / 4; 50,000 draws give it to about 0.3 %.
   assert np.std(noise) == pytest.approx(0.25, rel=0.02)
   assert abs(np.mean(noise)) < 5 * 0.25 / math.sqrt(_SIZE)
+
+
+def test_noise_is_not_cut_where_one_user_could_be_seen(monkeypatch):
+  # TensorFlow's draws end below 5.7; `tests/vectorized` has why this is short.
+  monkeypatch.setattr(
+    tf.random, 'stateless_normal', lambda shape, *_, **__: tf.fill(shape, 5.6)
+  )
+  seed = tf.constant([1, 2])
+  assert aggregators.draw_normal((3,), seed, tf.float32).numpy().min() > 10
+  tree = aggregators._TreeNoise(2.0, (tf.TensorSpec((3,)), tf.TensorSpec(())))
+  noise, state = tree.next(tree.make_state(tf.constant([1, 2]), 2.0))
+  assert [n.shape for n in noise] == [(3,), ()]
+  assert min(n.numpy().min() for n in noise) > 2 * 10
+  # Other nodes have other seeds.
+  np.testing.assert_array_equal(state.seeds, [3, 4])
+
+
+def test_noise_is_normal():
+  seed = tf.constant([1, 2])
+  draws = aggregators.draw_normal((200_000,), seed, tf.float32).numpy()
+  assert stats.kstest(draws, 'norm').pvalue > 0.01
+  assert stats.kurtosis(draws) == pytest.approx(0, abs=0.05)
 
 
 def test_noise_repeats_by_seed_and_changes_by_round(noisy):

@@ -5,8 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.privacy import presets
 from pda_fed.vectorized import aggregation
 import pytest
+from scipy import stats
 
 from tests.vectorized import small_updates
 
@@ -26,6 +28,27 @@ def _mean(updates, mask=None, **overrides):
   }
   mask = np.ones(num_clients) if mask is None else mask
   return aggregation.private_mean(updates, mask, **settings)
+
+
+@pytest.mark.parametrize('plan', [p.plan for p in presets.PRESETS.values()])
+def test_noise_is_not_cut_where_one_example_could_be_seen(plan, monkeypatch):
+  # Both ends of one draw in float32, which a test would never see drawn.
+  uniforms = np.array([np.nextafter(np.float32(-1), np.float32(0)), 1 - 2**-23])
+  ends = np.sqrt(2) * jax.lax.erf_inv(jnp.asarray(uniforms, jnp.float32))
+  monkeypatch.setattr(
+    jax.random, 'normal', lambda key, shape, _: jnp.broadcast_to(ends, shape)
+  )
+  reach = abs(aggregation.draw_normal(None, (2,), jnp.float32)).min()
+  # An example moves the sum by 1 / sigma standard deviations. What goes beyond
+  # the end of the noise could not have come without it.
+  beyond = stats.norm.sf(reach - 1 / plan.noise_multiplier)
+  assert plan.rounds * plan.sampling_rate * beyond < 1e-3 * plan.delta
+
+
+def test_noise_is_normal():
+  draws = aggregation.draw_normal(jax.random.key(0), (200_000,), jnp.float32)
+  assert stats.kstest(draws, 'norm').pvalue > 0.01
+  assert stats.kurtosis(draws) == pytest.approx(0, abs=0.05)
 
 
 class TestPrivateMean:

@@ -5,6 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.models import convolutional
+from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import language
 from pda_fed.vectorized import layer_sums
@@ -62,12 +64,25 @@ def test_clipped_sum_is_that_of_a_loop(name):
   sums, stats = _clipped(model, params, inputs, targets, mask, clip_norm)
   assert len(sums.total) == len(expected)
   for found, array in zip(sums.total, expected, strict=True):
-    np.testing.assert_allclose(found, array, rtol=0, atol=1e-5)
+    # Norms are rounded up: of what is clipped a little more is taken off.
+    np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-4)
   assert int(sums.num_clients) == 4
   assert int(sums.num_clipped) == 2
   assert int(sums.num_non_finite) == 0
   squares = np.square(norms[:4]).sum()
   np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
+
+
+@pytest.mark.parametrize('name', small_models.NAMES)
+def test_gradients_are_those_of_a_loop(name):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  single = _gradients(model, params, inputs, targets)
+  for i, expected in enumerate(single):
+    one = np.arange(len(inputs)) == i
+    sums, _ = _clipped(model, params, inputs, targets, one, float('inf'))
+    for found, array in zip(sums.total, expected, strict=True):
+      np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(name='as_on_a_gpu')
@@ -151,6 +166,39 @@ def test_ghost_norms_that_cancel_are_not_too_small(size):
   assert (np.asarray(sums.squared_norms) >= np.minimum(true, 1)).all()
 
 
+def test_an_image_made_for_roundings_to_one_side_is_clipped():
+  # Two patches that hardly differ, and deltas that nearly cancel: all roundings
+  # of 1,152 products go down, and a squared norm was found to be -160.
+  spec = convolutional.ConvolutionalSpec(
+    image_shape=(2, 4, 288),
+    convolutions=(
+      convolutional.Convolution(filters=64, size=2, stride=2, padding='VALID'),
+    ),
+    dense_sizes=(),
+    num_classes=2,
+    activation='relu',
+  )
+  model = jax_convolutional.ConvolutionalModel(spec)
+  params = [np.zeros(shape, np.float32) for shape in model.shapes]
+  params[1][:] = 1e-6
+  params[2][0] = 20, -20
+  params[2][64] = -20 * 0.998, 20 * 0.998
+  params[3][:] = -7, 7
+  clip = jax.jit(
+    lambda x: per_example.clipped_sum(
+      model, tuple(params), x, np.zeros(1, np.int32), np.ones(1), 1.0
+    )
+  )
+  largest = 0.0
+  for first in np.random.default_rng(0).uniform(1, 2, 40).astype(np.float32):
+    for apart in (7, 15, 20, 25, 31):
+      image = np.full((1, 2, 4, 288), first)
+      image[:, :, 2:] += apart * np.spacing(first)
+      sums, _ = clip(image)
+      largest = max(largest, _norm(sums.total))
+  assert 0 < largest <= 1 + 1e-4
+
+
 def test_ghost_norms_are_hardly_rounded_up():
   rng = np.random.default_rng(0)
   x = rng.normal(size=(4, 35, 30)).astype(np.float32)
@@ -159,7 +207,7 @@ def test_ghost_norms_are_hardly_rounded_up():
   biases = delta.sum(axis=1, dtype='f8')
   true = np.square(kernels).sum(axis=(1, 2)) + np.square(biases).sum(axis=1)
   sums = layer_sums.ghost_sums(jnp.asarray(x), jnp.asarray(delta))
-  np.testing.assert_allclose(sums.squared_norms, true, rtol=1e-4)
+  np.testing.assert_allclose(sums.squared_norms, true, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +268,7 @@ def test_deltas_that_cancel_before_they_are_rounded():
       )
     )(tuple(params), inputs, targets, np.ones(1, bool))
   assert int(sums.num_clipped) == 1
-  assert 0.5 * clip_norm < _norm(sums.total) <= clip_norm
+  assert 0.1 * clip_norm < _norm(sums.total) <= clip_norm
 
 
 def test_deltas_too_small_to_be_squared():
