@@ -326,8 +326,20 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
     name: len(getattr(split, name) or ())
     for name in ('private', 'public', 'validation', 'test')
   }
-  about = {'data': {'examples': sizes}, 'caveats': list(data.caveats)}
-  return config, about
+  caveats = list(data.caveats)
+  if config.split.validation_examples:
+    caveats.append(
+      f'{sizes["validation"]:,} validation examples were taken from the private'
+      ' ones: training does not see them, and epsilon does not cover what their'
+      ' metrics show.'
+    )
+  if _PUBLIC_DATASET.value is not None:
+    caveats.append(
+      'Public sequences that are in the private text, too, were left out: which'
+      ' ones are there tells of private sequences, and epsilon does not cover'
+      ' it.'
+    )
+  return config, {'data': {'examples': sizes}, 'caveats': caveats}
 
 
 def _run_many(path: pathlib.Path) -> None:

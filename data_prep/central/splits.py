@@ -144,5 +144,6 @@ def data_hash(data: base.CentralData, split: Split) -> str:
     split: Its split; public data of another source count too.
   """
   digest = hashlib.sha256(data.sha256.encode())
-  digest.update(np.ascontiguousarray(split.public.inputs).data)
+  for array in (split.public.inputs, split.public.targets):
+    digest.update(np.ascontiguousarray(array).data)
   return digest.hexdigest()

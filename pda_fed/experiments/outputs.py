@@ -56,6 +56,12 @@ _LIBRARIES = (
   'tensorflow-privacy',
 )
 
+_WITHOUT_NOISE = (
+  'Epsilon covers the model. train_loss, clients, non_finite_clients,'
+  ' clipped_fraction and example_norm of metrics.csv and the log, and data_hash'
+  ' of config.json, are of private data without noise: keep them to yourself.'
+)
+
 
 def library_versions() -> dict[str, str]:
   """Returns the versions of Python and of the libraries that matter."""
@@ -246,6 +252,8 @@ class RunFolder:
       'command': shlex.join(sys.argv),
       **about,
     }
+    if config.seed is None:  # It may be meant for publication.
+      content['caveats'] = [*content.get('caveats', []), _WITHOUT_NOISE]
     _files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:

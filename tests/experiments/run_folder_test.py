@@ -40,6 +40,8 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
   assert not secret.exists()
   config = json.loads((folder / 'config.json').read_text())
   assert 'fresh secret seed' in config['noise']
+  # It may be published, and says what should not be.
+  assert 'train_loss' in config['caveats'][-1]
   assert str(engine.seeds.noise) not in (folder / 'config.json').read_text()
 
 
@@ -305,3 +307,14 @@ def test_two_processes_in_one_folder_are_refused(tmp_path):
     experiments.train(
       fake_engine.make_config(), fake_engine.Opener(Nested), tmp_path / 'run'
     )
+
+
+def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(tmp_path):
+  # Rounds that come again would have other noise on the same users.
+  folder, _ = runs.train(tmp_path / 'run')
+  path = folder.path / 'config.json'
+  content = json.loads(path.read_text())
+  del content['settings']['noise_version']  # As before there were versions.
+  path.write_text(json.dumps(content))
+  with pytest.raises(experiments.OutputError, match='noise_version'):
+    runs.train(tmp_path / 'run')

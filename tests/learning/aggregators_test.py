@@ -118,6 +118,12 @@ def test_noise_is_not_cut_where_one_user_could_be_seen(monkeypatch):
   np.testing.assert_array_equal(state.seeds, [3, 4])
 
 
+def test_arrays_of_a_tree_do_not_share_noise():
+  tree = aggregators._TreeNoise(2.0, (tf.TensorSpec((50,)),) * 2)
+  (first, second), _ = tree.next(tree.make_state(tf.constant([1, 2]), 2.0))
+  assert abs(np.corrcoef(first, second)[0, 1]) < 0.6
+
+
 def test_noise_is_normal():
   seed = tf.constant([1, 2])
   draws = aggregators.draw_normal((200_000,), seed, tf.float32).numpy()

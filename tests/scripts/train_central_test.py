@@ -40,6 +40,7 @@ def test_many_runs_in_a_process(tmp_path):
     assert json.loads((folder / 'result.json').read_text())['test']['accuracy']
     config = json.loads((folder / 'config.json').read_text())
     settings[name] = config['settings']
+  assert 'validation examples were taken from the' in config['caveats'][-1]
   assert settings['cold']['alpha'] is None
   assert settings['pda']['alpha']['K'] == 2
   # A line's flags are its own.

@@ -1,5 +1,7 @@
 """Private, public and validation examples are a partition."""
 
+import dataclasses
+
 from data_prep import central
 import numpy as np
 import pytest
@@ -71,6 +73,15 @@ def test_public_data_of_another_source():
     central.split_examples(
       _data(10), central.SplitConfig(public_share=0.04), public
     )
+
+
+def test_the_hash_is_of_public_labels_too():
+  data = central.load_digits()
+  split = central.split_examples(data, central.SplitConfig(public_share=0.1))
+  public = split.public
+  others = dataclasses.replace(public, targets=public.targets[::-1].copy())
+  changed = dataclasses.replace(split, public=others)
+  assert central.data_hash(data, split) != central.data_hash(data, changed)
 
 
 def test_digits():
