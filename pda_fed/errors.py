@@ -16,7 +16,13 @@ class PdaFedError(Exception):
   except errors.PdaFedError as e:
     print(e)  # What is wrong, and what to do about it.
   ```
+
+  Attributes:
+    exit_code: Of a program that ends by it: 2 for what it was given, 3 for what
+      another try may not meet, 4 for training that diverged.
   """
+
+  exit_code = 2
 
 
 class OutputError(PdaFedError):
@@ -31,6 +37,30 @@ class OutputError(PdaFedError):
     print(e)  # Which file, and what is wrong with it.
   ```
   """
+
+
+class BusyError(OutputError):
+  """Another process is at work in an output folder.
+
+  Example:
+
+    >>> BusyError('out/pda is in use.').exit_code
+    3
+  """
+
+  exit_code = 3
+
+
+class DivergenceError(PdaFedError):
+  """Training has left the finite numbers, and would do so again.
+
+  Example:
+
+    >>> DivergenceError('Round 3: the model is no longer finite.').exit_code
+    4
+  """
+
+  exit_code = 4
 
 
 class StoppedError(PdaFedError):

@@ -49,10 +49,15 @@ def quiet_tensorflow() -> None:
 quiet_tensorflow()
 
 
-def fail(message: str) -> NoReturn:
-  """Prints one line and exits with code 2."""
-  print(f'error: {" ".join(message.split())}', file=sys.stderr)
-  sys.exit(2)
+def say_error(message: str) -> None:
+  """Prints one line."""
+  print(f'error: {" ".join(message.split())}', file=sys.stderr, flush=True)
+
+
+def fail(message: str, exit_code: int = 2) -> NoReturn:
+  """Prints one line and exits."""
+  say_error(message)
+  sys.exit(exit_code)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
@@ -135,8 +140,9 @@ def run(
 
   Args:
     main: The program. A ValueError, an OSError or an error of ours that it
-      lets through is printed as one line, with exit code 2 (the traceback with
-      --debug); Ctrl-C exits with 130, `errors.StoppedError` with its own code.
+      lets through is printed as one line (the traceback with --debug). Exit
+      codes are 2 for a ValueError or a path that is wrong, 3 for another
+      OSError, our errors' own for them, and 130 for Ctrl-C.
     takes_arguments: Whether `main` is given what is no flag: all after `--`.
   """
 
@@ -162,7 +168,9 @@ def run(
     except _USER_ERRORS as e:
       if _DEBUG.value:
         raise
-      fail(str(e))
+      paths = (FileNotFoundError, FileExistsError)
+      default = 2 if isinstance(e, (ValueError, *paths)) else 3
+      fail(str(e), getattr(e, 'exit_code', default))
 
   # Not app.run: after it, TensorFlow's import would run a hook of its own for
   # absl before TensorFlow is set up, and its control flow stays that of

@@ -68,6 +68,7 @@ _RESERVED = {
   'method': '--methods',
   'seed': '--seeds',
   'output_dir': '--output_dir before --',
+  'final_test': 'no flag: runs are compared by it',
 }
 flags.adopt_module_key_flags(job_flags)
 flags.adopt_module_key_flags(grid_search)
@@ -186,6 +187,24 @@ def _combine(arguments: list[str]) -> None:
   print(f'\nThe table and the figure: {folder.resolve()}')
 
 
+def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
+  """What methods promise, each promise once, and what epsilon leaves out."""
+  methods: dict[str, list[str]] = {}
+  caveats: dict[str, None] = {}
+  for method, runs in comparison.runs.items():
+    for run in runs:
+      if run.epsilon is not None:
+        titles = methods.setdefault(run.plan.describe(run.epsilon), [])
+        if (title := experiments.METHODS[method].title) not in titles:
+          titles.append(title)
+      caveats |= dict.fromkeys(run.config.get('caveats', []))
+  if len(methods) > 1:
+    promises = [f'{", ".join(t)}: {line}' for line, t in methods.items()]
+  else:
+    promises = list(methods)
+  return [*promises, *caveats]
+
+
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
   if _COMBINE.value is not None:
@@ -208,10 +227,9 @@ def main(arguments: list[str]) -> None:
   if runs:
     comparison = comparison_lib.compare(runs, _METRICS.value)
     _write(comparison, notes)
-    some = runs[0]
     print(comparison_lib.as_text(comparison))
-    if some.epsilon is not None:
-      print(f'\n{some.plan.describe(some.epsilon)}')
+    for line in _guarantees(comparison):
+      print(f'\n{line}')
     if notes:
       print(f'\n{notes[-1]}')
     print(f'\nThe page: {(folder / "index.html").resolve()}')

@@ -5,6 +5,7 @@ import math
 import pathlib
 
 from absl import flags
+from pda_fed import errors
 from pda_fed.experiments import jobs
 from pda_fed.experiments import sweeping
 from scripts import cli
@@ -28,6 +29,9 @@ RESERVED = {
 }
 # Cells that a grid may grow by: one that never stops is mistaken.
 _MOST_CELLS = 50
+
+# What a program ends with whose flags are refused; see `cli.run`.
+_REFUSED = 2
 
 
 class GridSearch:
@@ -129,13 +133,22 @@ class GridSearch:
       self._cells += new
 
   def drop(self, failures: Sequence[jobs.Failure]) -> None:
-    """Leaves out cells beyond the grid whose flags the binary refused."""
-    refused = {f.job.folder for f in failures if f.exit_code == 2}
+    """Leaves out cells that diverged or, beyond the grid, were refused.
+
+    What else fails may succeed when it is run again: the search waits for it.
+    """
+    codes = {f.job.folder: f.exit_code for f in failures}
     start = sweeping.cells(self._start)
     for cell in list(self._cells):
-      if cell not in start and self._path(cell) in refused:
+      code = codes.get(self._path(cell))
+      is_refused = code == _REFUSED and cell not in start
+      if is_refused or code == errors.DivergenceError.exit_code:
         self._cells.remove(cell)
         self._refused.append(cell)
+    if not self._cells:
+      raise ValueError(
+        f'All runs of {self._folder} diverged. Give smaller rates.'
+      )
 
   def check_metric(self) -> None:
     """Raises a ValueError if finished cells have no such metric."""

@@ -19,9 +19,11 @@ again.
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
+from collections.abc import Sequence
 import dataclasses
 import math
 import pathlib
+import shlex
 import sys
 from typing import Any
 import warnings
@@ -29,6 +31,7 @@ import warnings
 from absl import flags
 from absl.testing import flagsaver
 from data_prep import central
+from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import pretraining
 from pda_fed import schedules
@@ -342,29 +345,55 @@ def _config() -> tuple[central_config.CentralConfig, dict[str, Any]]:
   return config, {'data': {'examples': sizes}, 'caveats': caveats}
 
 
+def _read_run(path: pathlib.Path, line: Sequence[str]):
+  """Returns the config of a line of --runs_file, what is told, and a folder."""
+  with flagsaver.flagsaver():
+    try:
+      rest = flags.FLAGS([sys.argv[0], *line])[1:]
+      if rest:
+        raise ValueError(f'unexpected argument {rest[0]!r}')
+      if not run_flags.OUTPUT_DIR.value:
+        raise ValueError('--output_dir must be given')
+      return *_config(), run_flags.OUTPUT_DIR.value
+    except (flags.Error, ValueError) as e:
+      raise ValueError(f'{path}, {shlex.join(line)}: {e}') from e
+
+
 def _run_many(path: pathlib.Path) -> None:
   """Makes the runs of a file, one after the other or side by side."""
   from pda_fed.experiments import side_by_side  # It imports JAX.
 
   lines = cli.read_command_lines(path)
-  runs = []
-  for line in lines:
-    with flagsaver.flagsaver():
-      try:
-        flags.FLAGS([sys.argv[0], *line])
-      except flags.Error as e:
-        raise ValueError(f'{path}: {e}') from e
-      runs.append((_config(), run_flags.require(run_flags.OUTPUT_DIR)))
-  open_engine = side_by_side.open_engines(
-    [config for (config, _), _ in runs], _SIDE_BY_SIDE.value
-  )
-  for i, (line, ((config, about), output_dir)) in enumerate(
+  runs = [_read_run(path, line) for line in lines]
+  folders = [pathlib.Path(folder).resolve() for *_, folder in runs]
+  for folder in folders:
+    if folders.count(folder) > 1:
+      raise ValueError(f'{path} must name each --output_dir once: {folder}.')
+  # Others are finished, or go on from a checkpoint by themselves.
+  new = [
+    config
+    for (config, *_), folder in zip(runs, folders, strict=True)
+    if experiments.RunFolder(folder).is_new()
+  ]
+  together = side_by_side.open_engines(new, _SIDE_BY_SIDE.value)
+  failed = 0
+  for i, (line, (config, about, output_dir)) in enumerate(
     zip(lines, runs, strict=True)
   ):
     print(f'[{i + 1}/{len(runs)}] {output_dir}', file=sys.stderr, flush=True)
+    is_new = any(config is other for other in new)
+    open_engine = together if is_new else experiments.open_engine
     with flagsaver.flagsaver():
       flags.FLAGS([sys.argv[0], *line])
-      run_flags.train(config, open_engine, about)
+      try:
+        run_flags.train(config, open_engine, about)
+      except errors.StoppedError:
+        raise
+      except errors.PdaFedError as e:
+        failed += 1
+        cli.say_error(f'{output_dir}: {e}')
+  if failed:
+    cli.fail(f'{failed} of {len(runs)} runs failed.', exit_code=1)
 
 
 def main() -> None:

@@ -55,6 +55,8 @@ def fill(path: os.PathLike) -> list[pathlib.Path]:
     folder = outputs.RunFolder(config.parent)
     plan = folder.read_plan()
     rows, result = folder.read_metrics(), folder.read_result()
+    if not rows:  # It has not begun: there is nothing to add epsilon to.
+      continue
     curve = curve_of(plan, tuple(row['round'] for row in rows))
     folder.write_metrics(
       [

@@ -16,12 +16,16 @@ class CheckpointError(errors.PdaFedError):
   ```
   """
 
+  exit_code = 3
+
 
 class EngineError(errors.PdaFedError):
   """An engine is not there, or has failed.
 
   Example: see `CheckpointError`.
   """
+
+  exit_code = 3
 
 
 # Of files too, which stand below experiments.

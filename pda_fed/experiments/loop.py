@@ -149,6 +149,8 @@ class _Run:
     except base_errors.PdaFedError as e:
       if self._checkpoints.last_round() != self._done:
         self._save()
+      if isinstance(e, base_errors.DivergenceError):
+        raise  # Another try would end as this one.
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e

@@ -28,6 +28,7 @@ from typing import Any, Optional
 import pda_fed
 from pda_fed import _files
 from pda_fed import _seal
+from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
@@ -126,14 +127,14 @@ class RunFolder:
       try:
         stack.enter_context(_files.locked(path / _LOCK))
       except BlockingIOError as e:
-        raise errors.OutputError(
+        raise base_errors.BusyError(
           f'Another process is running the experiment in {path}.'
         ) from e
       folder = cls(path)
       folder._check(config, change_engine)
       # Not before: in a folder of others they are not ours.
       _files.remove_temporaries(path)
-      if folder._is_new():
+      if folder.is_new():
         _files.remove(path / _SEEDS)
         folder._write_config(config, about)
       yield folder
@@ -157,7 +158,7 @@ class RunFolder:
         )
       return
     old = self.read_config()['settings']
-    if self._is_new():
+    if self.is_new():
       return
     new = json.loads(json.dumps(config.settings()))
     done = checkpoints.Checkpoints(self.checkpoints_path).last_round() or 0
@@ -180,7 +181,7 @@ class RunFolder:
     if changes:
       self._change_engine(old['engine'], config)
 
-  def _is_new(self) -> bool:
+  def is_new(self) -> bool:
     """Whether nothing was run: settings, perhaps refused ones, bind nobody.
 
     The model is saved before the first round, so that no round, and no noise,
@@ -312,7 +313,7 @@ class RunFolder:
         if isinstance(found, dict):
           found = _seal.unseal(found)
         return privacy.SeedStreams.from_dict(found)
-    if not self._is_new():
+    if not self.is_new():
       raise errors.OutputError(
         f'{path} is gone, and without it the run cannot go on with the noise'
         ' that it had. Start a new one in another --output_dir.'

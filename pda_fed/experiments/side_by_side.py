@@ -41,7 +41,9 @@ def _kind(config: central_config.CentralConfig) -> Any:
     if f.name not in _FREE
   }
   plan = dataclasses.replace(config.plan, noise_multiplier=1.0)
-  return fields, plan, config.alpha is None, config.seed is None
+  # The first run of a group knows its own warm start alone.
+  start = config.pretraining_settings() if config.warm_start else None
+  return fields, plan, start, config.alpha is None, config.seed is None
 
 
 def _groups(
@@ -113,15 +115,11 @@ class _Group:
     return _take(self._states[end], place), metrics
 
   def _first_states(self, place: int, state) -> list[Any]:
-    """States before round 0; a warm start that others share is theirs too."""
-    own = self._engines[place]
+    """States before round 0; a group shares its warm start."""
     states = []
     for engine in self._engines:
       found = engine.initialize()
-      if engine.config.warm_start and (
-        engine.config.pretraining_settings()
-        == own.config.pretraining_settings()
-      ):
+      if engine.config.warm_start:
         found = engine.set_weights(found, list(state.params))
       states.append(found)
     states[place] = state

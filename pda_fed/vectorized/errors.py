@@ -14,12 +14,5 @@ class DeviceError(errors.PdaFedError):
   """
 
 
-class DivergenceError(errors.PdaFedError):
-  """Training has left the finite numbers.
-
-  Example:
-
-    >>> from pda_fed import errors
-    >>> issubclass(DivergenceError, errors.PdaFedError)
-    True
-  """
+# Of the loop too, which knows no JAX.
+DivergenceError = errors.DivergenceError

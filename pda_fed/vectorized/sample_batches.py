@@ -77,7 +77,7 @@ def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:
     multiple: Of microbatches; the room is a multiple of it.
   """
   usual = expected_batch + _ROOM_STDDEVS * expected_batch**0.5
-  unit = np.lcm(multiple, _ROOM_MULTIPLE) if multiple > 1 else _ROOM_MULTIPLE
+  unit = multiple if multiple > 1 else _ROOM_MULTIPLE
   return int(-(-max(usual, largest) // unit) * unit)
 
 

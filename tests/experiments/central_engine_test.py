@@ -135,6 +135,14 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
   ]
   assert side_by_side._groups(configs, 4) == [[0, 1, 3], [2]]
   assert side_by_side._groups(configs, 2) == [[0, 1], [2], [3]]
+  # Of another warm start nothing is known until it is its turn.
+  other = dataclasses.replace(_config().pretraining, seed=6)
+  others = [
+    _config('cold'),
+    _config('warm'),
+    _config('warm', pretraining=other),
+  ]
+  assert side_by_side._groups(others, 4) == [[0], [1], [2]]
   # One of them has twice the noise.
   group = [configs[i] for i in (0, 1, 3)]
   opener = side_by_side.open_engines(group, 4)

@@ -197,3 +197,9 @@ def test_epsilon_can_be_filled_in_elsewhere(tmp_path, monkeypatch):
   assert filled.read_result()['epsilon'] == whole.read_result()['epsilon']
   with pytest.raises(experiments.OutputError, match='must hold a run'):
     epsilons.fill(tmp_path / 'warm_start')
+  # What has not begun stays as it is.
+  for name in ('metrics.csv', 'result.json'):
+    (filled.path / name).unlink()
+  with pytest.raises(experiments.OutputError, match='must hold a run'):
+    epsilons.fill(filled.path)
+  assert not (filled.path / 'metrics.csv').exists()

@@ -59,11 +59,19 @@ def test_bad_flags_are_one_line(argument, words):
 
 
 @pytest.mark.parametrize(
-  'error', ["ValueError('clip must be\\n positive')", "OSError('disk full')"]
+  'error, exit_code',
+  [
+    ("ValueError('clip must be\\n positive')", 2),
+    ("FileNotFoundError('no file x')", 2),
+    # What may succeed when it is tried again, and what never will.
+    ("OSError('disk full')", 3),
+    ("__import__('pda_fed').errors.BusyError('in use')", 3),
+    ("__import__('pda_fed').errors.DivergenceError('not finite')", 4),
+  ],
 )
-def test_user_errors_are_one_line(error):
+def test_user_errors_are_one_line(error, exit_code):
   done = _run(f'raise {error}')
-  assert done.returncode == 2
+  assert done.returncode == exit_code
   assert done.stderr.count('\n') == 1
 
 

@@ -31,6 +31,7 @@ class TestCompare:
     ]
     assert '±' in lines[3]
     assert 'Poisson cohorts of 10 out of 1,000 users' in result.stdout
+    assert result.stdout.count('A caveat.') == 1
     assert lines[-1] == f'The page: {folder / "index.html"}'
 
   def test_writes_runs_tables_figures_and_a_page(self, done):
@@ -129,6 +130,21 @@ def test_bad_comparisons(tmp_path, arguments, words):
   assert done.returncode == 2
   assert words in done.stderr
   assert not any(tmp_path.iterdir())
+
+
+def test_guarantees_are_said_of_their_methods(tmp_path):
+  done = programs.run(
+    'compare',
+    programs.FAKE,
+    f'--output_dir={tmp_path}',
+    '--methods=cold,warm',
+    '--method_flags=cold:--rounds=4',
+    '--',
+    '--rounds=3',
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'cold start: ' in done.stdout
+  assert 'warm start: ' in done.stdout
 
 
 def test_unknown_metric_and_failed_runs(tmp_path):

@@ -7,6 +7,7 @@ import math
 import sys
 
 from absl import flags
+from pda_fed import errors
 from pda_fed import schedules
 from scripts import run_flags
 
@@ -16,6 +17,7 @@ _ROUNDS = flags.DEFINE_integer('rounds', 4, 'Rounds.')
 _RATE = flags.DEFINE_float('rate', 1.0, 'Scales the weights.')
 _BEST_RATE = flags.DEFINE_float('best_rate', None, 'Where the loss is least.')
 _CRASH_BELOW = flags.DEFINE_float('crash_below', 0.0, 'Of rates.')
+_DIVERGE_ABOVE = flags.DEFINE_float('diverge_above', 1e9, 'Of rates.')
 _FAIL = flags.DEFINE_bool('fail', False, 'Fails.')
 
 
@@ -35,6 +37,8 @@ def main():
     raise ValueError('fail must be false.')
   if _RATE.value < _CRASH_BELOW.value:
     sys.exit(3)
+  if _RATE.value > _DIVERGE_ABOVE.value:
+    raise errors.DivergenceError('The model is no longer finite.')
   config = fake_engine.make_config(
     rounds=_ROUNDS.value,
     alpha=run_flags.alpha(schedules.cosine(8)),
@@ -44,7 +48,7 @@ def main():
     run_flags.train(
       config,
       fake_engine.Opener(_Engine),
-      {'data_hash': '0', 'rate': _RATE.value},
+      {'data_hash': '0', 'rate': _RATE.value, 'caveats': ['A caveat.']},
     )
   )
 

@@ -119,6 +119,20 @@ def test_bad_sweeps(tmp_path, arguments, words):
   assert words in done.stderr
 
 
+def test_rates_that_diverge_are_left_out(tmp_path):
+  arguments = (programs.FAKE, f'--output_dir={tmp_path}', '--extend=rate')
+  ours = ('--', '--seed=0', '--best_rate=0.2', '--diverge_above=0.3')
+  done = programs.run('sweep', *arguments, '--grid=rate=0.2,5', *ours)
+  assert done.returncode == 0, done.stderr
+  assert '--rate=0.2' in done.stdout
+  with open(tmp_path / 'sweep.csv') as f:
+    assert [row['rate'] for row in csv.DictReader(f)] == ['0.2', '0.1']
+  arguments = (programs.FAKE, f'--output_dir={tmp_path}/others')
+  done = programs.run('sweep', *arguments, '--grid=rate=1,5', *ours)
+  assert done.returncode == 2
+  assert 'diverged. Give smaller rates' in done.stderr
+
+
 def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
   done = programs.run(
     'sweep',

@@ -65,6 +65,40 @@ def test_many_runs_in_a_process(tmp_path):
   assert 'Example-level DP, add or remove one example' in again.stdout
 
 
+def test_a_run_that_diverges_stops_no_other(tmp_path):
+  rates = {'first': 0.5, 'wild': 1e30, 'last': 0.5}
+  lines = [
+    f'--learning_rate={rate} --output_dir={tmp_path}/{name}'
+    for name, rate in rates.items()
+  ]
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold', *_SHORT)
+  assert done.returncode == 1
+  assert 'wild: Round 0: the model is no longer finite' in done.stderr
+  assert 'goes on' not in done.stderr  # It would end the same again.
+  assert '1 of 3 runs failed' in done.stderr
+  finished = [n for n in rates if (tmp_path / n / 'result.json').exists()]
+  assert finished == ['first', 'last']
+
+
+@pytest.mark.parametrize(
+  ('lines', 'message'),
+  [
+    (['--test_curve false --output_dir=a'], "unexpected argument 'false'"),
+    (
+      ['--seed=1 --output_dir=a', '--seed=2 --output_dir=a'],
+      'each --output_dir',
+    ),
+    (['--seed=1'], '--seed=1: --output_dir must be given'),
+  ],
+)
+def test_files_of_runs_are_read_before_the_first_run(tmp_path, lines, message):
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold')
+  assert done.returncode == 2
+  assert message in done.stderr
+
+
 @pytest.mark.parametrize('own_public', [False, True])
 def test_images_of_ones_own(tmp_path, own_public):
   rng = np.random.default_rng(0)

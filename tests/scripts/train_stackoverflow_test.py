@@ -155,5 +155,5 @@ def test_a_missing_engine_is_named(data_dir, tmp_path):
     timeout=120,
     check=False,
   )
-  assert done.returncode == 2
+  assert done.returncode == 3
   assert "The engine 'tff' is not installed: it needs tensorflow" in done.stderr
