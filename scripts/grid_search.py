@@ -95,7 +95,14 @@ class GridSearch:
 
   def look(self) -> list[sweeping.Found]:
     """Returns what is known of each cell."""
-    return [sweeping.look(cell, self._path(cell)) for cell in self._cells]
+    found = [sweeping.look(cell, self._path(cell)) for cell in self._cells]
+    # A folder is named in flags; what is in it may have changed.
+    if len({f.data_hash for f in found if f.is_finished}) > 1:
+      raise errors.OutputError(
+        f'Runs of {self._folder} must be of the same data. Found several'
+        ' data_hash in their config.json: give another --output_dir.'
+      )
+    return found
 
   def unfinished(self) -> list[jobs.Job]:
     """Returns the cells that are not finished."""

@@ -149,11 +149,13 @@ class Found:
     cell: The cell.
     metrics: Of the last evaluation on validation data; None before the first.
     is_finished: Whether the run has ended.
+    data_hash: Of the data of a finished run.
   """
 
   cell: Cell
   metrics: Optional[dict[str, Optional[float]]]
   is_finished: bool
+  data_hash: Optional[str] = None
 
 
 def look(cell: Cell, path: os.PathLike) -> Found:
@@ -168,7 +170,8 @@ def look(cell: Cell, path: os.PathLike) -> Found:
   """
   folder = outputs.RunFolder(pathlib.Path(path))
   if folder.read_result() is not None:
-    return Found(cell, folder.read_finished()[1][-1], True)
+    config, rows, _ = folder.read_finished()
+    return Found(cell, rows[-1], True, config['settings']['data_hash'])
   rows = folder.read_metrics()
   return Found(cell, rows[-1] if rows else None, False)
 

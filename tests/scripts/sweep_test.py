@@ -119,6 +119,18 @@ def test_bad_sweeps(tmp_path, arguments, words):
   assert words in done.stderr
 
 
+def test_a_search_is_on_the_same_data(tmp_path):
+  arguments = (programs.FAKE, f'--output_dir={tmp_path}', '--grid=rate=1,2')
+  assert programs.run('sweep', *arguments, '--', '--seed=0').returncode == 0
+  path = tmp_path / 'cells/rate=2/config.json'
+  config = json.loads(path.read_text())
+  config['settings']['data_hash'] += '0'
+  path.write_text(json.dumps(config))
+  again = programs.run('sweep', *arguments, '--', '--seed=0')
+  assert again.returncode == 2
+  assert 'must be of the same data' in again.stderr
+
+
 def test_rates_that_diverge_are_left_out(tmp_path):
   arguments = (programs.FAKE, f'--output_dir={tmp_path}', '--extend=rate')
   ours = ('--', '--seed=0', '--best_rate=0.2', '--diverge_above=0.3')
