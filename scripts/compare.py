@@ -136,13 +136,26 @@ class _MetricsCheck:
     self._num_ended = len(ended)
 
 
+def _has_curves(comparison: comparison_lib.Comparison) -> bool:
+  names = [f'{p}{m}' for m in comparison.metrics for p in ('', 'test_')]
+  runs = [run for group in comparison.runs.values() for run in group]
+  rows = [row for run in runs for row in run.rows]
+  return any(row.get(name) is not None for row in rows for name in names)
+
+
 def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
-  folder = job_flags.output_dir()
+  folder, drawn = job_flags.output_dir(), {}
   try:
-    drawn = figures.draw_comparison(comparison, folder)
+    if _has_curves(comparison):
+      drawn = figures.draw_comparison(comparison, folder)
+    else:
+      warnings.warn(
+        'No figures: runs without validation data have no curves. Theirs of the'
+        ' test are drawn with --test_curve.',
+        stacklevel=1,
+      )
   except ImportError as e:
     warnings.warn(f'No figures: {e}.', stacklevel=1)
-    drawn = {}
   page = report.build_page(comparison, drawn, job_flags.command_line(), notes)
   for name, text in {
     'table.md': comparison_lib.as_markdown(comparison),

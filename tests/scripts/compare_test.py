@@ -132,6 +132,22 @@ def test_bad_comparisons(tmp_path, arguments, words):
   assert not any(tmp_path.iterdir())
 
 
+def test_runs_without_curves_have_no_empty_figures(tmp_path):
+  arguments = ('--binary=train_central', '--methods=cold', '--metrics=loss')
+  done = programs.run(
+    'compare',
+    *arguments,
+    f'--output_dir={tmp_path}',
+    '--',
+    '--validation_examples=0',
+    '--epochs=0.1',
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'drawn with --test_curve' in done.stderr
+  assert not list(tmp_path.glob('curves_*'))
+  assert '<figure' not in (tmp_path / 'index.html').read_text()
+
+
 def test_guarantees_are_said_of_their_methods(tmp_path):
   done = programs.run(
     'compare',
