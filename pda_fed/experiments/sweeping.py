@@ -171,7 +171,8 @@ def look(cell: Cell, path: os.PathLike) -> Found:
   folder = outputs.RunFolder(pathlib.Path(path))
   if folder.read_result() is not None:
     config, rows, _ = folder.read_finished()
-    return Found(cell, rows[-1], True, config['settings']['data_hash'])
+    data_hash = str(config['settings'].get('data_hash'))
+    return Found(cell, rows[-1], True, data_hash)
   rows = folder.read_metrics()
   return Found(cell, rows[-1] if rows else None, False)
 
