@@ -201,21 +201,15 @@ def _combine(arguments: list[str]) -> None:
 
 
 def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
-  """What methods promise, each promise once, and what epsilon leaves out."""
-  methods: dict[str, list[str]] = {}
-  caveats: dict[str, None] = {}
-  for method, runs in comparison.runs.items():
-    for run in runs:
-      if run.epsilon is not None:
-        titles = methods.setdefault(run.plan.describe(run.epsilon), [])
-        if (title := experiments.METHODS[method].title) not in titles:
-          titles.append(title)
-      caveats |= dict.fromkeys(run.config.get('caveats', []))
-  if len(methods) > 1:
-    promises = [f'{", ".join(t)}: {line}' for line, t in methods.items()]
-  else:
-    promises = list(methods)
-  return [*promises, *caveats]
+  """What methods promise, named where they differ, and what is left out."""
+  found = comparison_lib.guarantees(comparison)
+  promises = list(found)
+  if len(found) > 1:
+    promises = [
+      f'{", ".join(experiments.METHODS[m].title for m in methods)}: {line}'
+      for line, methods in found.items()
+    ]
+  return [*promises, *comparison_lib.caveats(comparison)]
 
 
 def main(arguments: list[str]) -> None:

@@ -342,6 +342,32 @@ def lines(comparison: Comparison) -> list[Line]:
   return [Line(_PUBLIC, comparison.public, '0', ''), *found]
 
 
+def guarantees(comparison: Comparison) -> dict[str, list[str]]:
+  """Returns what runs promise, each promise once, and by which methods.
+
+  Args:
+    comparison: Of runs; those without an epsilon promise nothing.
+  """
+  found: dict[str, dict[str, None]] = {}
+  for method, runs in comparison.runs.items():
+    for run in runs:
+      if run.epsilon is not None:
+        found.setdefault(run.plan.describe(run.epsilon), {})[method] = None
+  return {statement: list(methods) for statement, methods in found.items()}
+
+
+def caveats(comparison: Comparison) -> list[str]:
+  """Returns what epsilon leaves out, each sentence once.
+
+  Args:
+    comparison: Of runs.
+  """
+  runs = [run for group in comparison.runs.values() for run in group]
+  return list(
+    dict.fromkeys(c for run in runs for c in run.config.get('caveats', []))
+  )
+
+
 def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
   """Returns the cells of a comparison's table."""
   table = []

@@ -103,19 +103,16 @@ def _figures(
 
 
 def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
-  statements: dict[str, None] = {}
   notes: dict[str, None] = {}
   for runs in comparison.runs.values():
     for run in runs:
-      if run.epsilon is not None:
-        statements[run.plan.describe(run.epsilon)] = None
-      else:
+      if run.epsilon is None:
         notes[
           'Epsilon was not computed where this ran; scripts.privacy --fill adds'
           ' it.'
         ] = None
-      for note in (run.config['noise'], *run.config.get('caveats', [])):
-        notes[note] = None
+      notes[run.config['noise']] = None
+  notes |= dict.fromkeys(comparison_lib.caveats(comparison))
   seeds = [run.result['seed'] for r in comparison.runs.values() for run in r]
   given = [seed for seed in seeds if seed is not None]
   if len(set(given)) < len(given):
@@ -135,6 +132,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
     ' in their training.'
   ] = None
   notes |= dict.fromkeys(more)
+  statements = comparison_lib.guarantees(comparison)
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)
   items = ''.join(f'<li>{_escape(note)}</li>' for note in notes)
   return f'{quotes}<ul class="plain">{items}</ul>'

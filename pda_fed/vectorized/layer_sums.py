@@ -15,7 +15,7 @@ import jax.numpy as jnp
 _Arrays = tuple[jax.Array, ...]
 
 # What rounding can take off a sum of products in float32, for each of them and
-# relative to the sum of their sizes, in whichever order they are added.
+# relative to the sum of their sizes.
 _ROUNDING = 2.0**-24
 
 
@@ -140,7 +140,8 @@ def from_above(
   Returns:
     Squared norms that are not too small, or not finite.
   """
-  # Over the features, and over columns and rows of the Gram matrices.
+  # Over the features in any order; over the Gram matrices as if row by row.
+  # Where all cancels, so do rows, and there is little to round between them.
   added = features + 2 * lengths.shape[1]
   found = squared_norms + added * _ROUNDING * jnp.square(lengths.sum(axis=1))
   # Below 0, one layer would hide the norms of others.
