@@ -7,6 +7,8 @@ import sysconfig
 
 import pytest
 
+from tests import machine
+
 _ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -14,9 +16,18 @@ def _normalized(name: str) -> str:
   return re.sub(r'[-_.]+', '-', name).lower()
 
 
-def _lock() -> dict[str, str]:
-  text = (_ROOT / 'requirements.txt').read_text()
+def _lock(path: str = 'requirements.txt') -> dict[str, str]:
+  text = (_ROOT / path).read_text()
   return dict(re.findall(r'^([\w.-]+)==(\S+) \\$', text, re.MULTILINE))
+
+
+def _expected() -> dict[str, str]:
+  """What tools/setup_env.sh installs on this machine."""
+  if machine.HAS_TFF:
+    return _lock()
+  found = _lock() | _lock('requirements-aarch64.txt')
+  del found['tensorflow-federated']
+  return found
 
 
 def _names(path: str) -> dict[str, str]:
@@ -43,9 +54,16 @@ def test_pins_of_the_inputs_are_in_the_lock():
         assert lock[name] == requirement.split('==')[1]
 
 
+def test_lock_of_aarch64_has_what_tensorflow_lacks_there():
+  lock = _lock('requirements-aarch64.txt')
+  assert lock == {'tensorflow-cpu-aws': _lock()['tensorflow']}
+  assert '--hash=' in (_ROOT / 'requirements-aarch64.txt').read_text()
+  assert set(_names('requirements-aarch64.in')) == set(lock)
+
+
 def test_installed_versions_are_those_of_the_lock():
   wrong = {}
-  for name, version in _lock().items():
+  for name, version in _expected().items():
     try:
       installed = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -62,12 +80,17 @@ def test_nothing_else_is_installed():
     _normalized(d.metadata['Name'])
     for d in metadata.distributions(path=[packages])
   }
-  assert installed - set(_lock()) <= {'pip', 'pda-fed'}
+  assert installed - set(_expected()) <= {'pip', 'pda-fed'}
 
 
 @pytest.mark.parametrize(
   'module',
-  ['tensorflow_federated', 'jax', 'tensorflow_privacy', 'dp_accounting'],
+  [
+    pytest.param('tensorflow_federated', marks=pytest.mark.needs_tff),
+    'jax',
+    'tensorflow_privacy',
+    'dp_accounting',
+  ],
 )
 def test_imports(module):
   assert __import__(module)

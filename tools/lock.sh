@@ -1,5 +1,6 @@
 #!/bin/sh
-# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt.
+# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt,
+# and requirements-aarch64.in into requirements-aarch64.txt.
 #
 #   sh tools/lock.sh [--upgrade]
 #
@@ -18,9 +19,14 @@ trap 'rm -rf "$tools"' EXIT
 "${PYTHON:-python3}" -m venv "$tools/uv"
 "$tools/uv/bin/python" -m pip install --quiet --disable-pip-version-check \
   "uv==$uv_version"
-"$tools/uv/bin/uv" pip compile --quiet \
-  --python-version 3.11 --python-platform x86_64-manylinux_2_31 \
-  --override overrides.txt --generate-hashes --only-binary :all: \
-  --no-emit-index-url --custom-compile-command 'make lock' \
+compile() {
+  "$tools/uv/bin/uv" pip compile --quiet \
+    --python-version 3.11 --generate-hashes --only-binary :all: \
+    --no-emit-index-url --custom-compile-command 'make lock' "$@"
+}
+compile --python-platform x86_64-manylinux_2_31 --override overrides.txt \
   --output-file requirements.txt requirements.in "$@"
-printf '%s\n' "pda_fed: requirements.txt written; make setup installs it."
+# --no-deps: what it needs is in requirements.txt, in versions that TFF takes.
+compile --python-platform aarch64-manylinux_2_31 --no-deps \
+  --output-file requirements-aarch64.txt requirements-aarch64.in "$@"
+printf '%s\n' "pda_fed: requirements*.txt written; make setup installs them."

@@ -14,11 +14,19 @@ _UNREACHABLE = 'no-such-package==1.0 --hash=sha256:' + '0' * 64 + '\n'
 @pytest.fixture
 def project(tmp_path):
   (tmp_path / 'requirements.txt').write_text('# Nothing to install.\n')
+  (tmp_path / 'requirements-aarch64.txt').write_text('# Nothing either.\n')
   return tmp_path
 
 
-def _setup(project, *, venv='.venv', python=sys.executable):
+def _setup(project, *, venv='.venv', python=sys.executable, platform=None):
   environment = os.environ | {'PYTHON': python, 'PIP_NO_INDEX': '1'}
+  if platform is not None:
+    uname = project / 'bin' / 'uname'
+    uname.parent.mkdir(exist_ok=True)
+    uname.write_text(f'#!/bin/sh\necho {platform}\n')
+    uname.chmod(0o755)
+    path = f'{uname.parent}{os.pathsep}{os.environ["PATH"]}'
+    environment['PATH'] = path
   return subprocess.run(
     ['sh', str(_SCRIPT), venv],
     cwd=project,
@@ -108,3 +116,34 @@ def test_read_only_folder(project):
 
 def test_not_in_the_project(tmp_path):
   _assert_refused(_setup(tmp_path), 'requirements.txt is not here')
+
+
+def test_other_platforms_are_refused(project):
+  done = _setup(project, platform='Darwin arm64')
+  _assert_refused(done, 'Darwin arm64', 'Linux x86_64', 'Linux aarch64')
+
+
+_TFF = _UNREACHABLE.replace('no-such-package', 'tensorflow-federated')
+
+
+def test_on_x86_64_nothing_is_left_out(project):
+  (project / 'requirements.txt').write_text(_TFF)
+  (project / 'requirements-aarch64.txt').unlink()
+  done = _setup(project, platform='Linux x86_64')
+  _assert_refused(done, 'tensorflow-federated')
+  assert 'left out' not in done.stdout
+
+
+def test_on_aarch64_one_package_is_left_out(project):
+  entry = _TFF.replace(' --', ' \\\n    --') + '    # via requirements.in\n'
+  (project / 'requirements.txt').write_text(f'# a\n{entry}# b\n')
+  done = _setup(project, platform='Linux aarch64')
+  assert done.returncode == 0, done.stderr
+  (said,) = [s for s in done.stdout.splitlines() if 'left out' in s]
+  assert 'tensorflow-federated' in said and '--engine=tff' in said
+  installed = (project / '.venv' / 'lock.txt').read_text()
+  assert installed == '# a\n# b\n# Nothing either.\n'
+
+  assert _setup(project, platform='Linux aarch64').stdout == ''
+  (project / 'requirements-aarch64.txt').write_text(_UNREACHABLE)
+  _assert_refused(_setup(project, platform='Linux aarch64'), 'no-such-package')
