@@ -14,12 +14,15 @@ import textwrap
 
 import pytest
 
+from tests import machine
 from tests.docs import pages
 from tools import write_api
 
+_PACKAGES_OF_TFF = ('pda_fed.learning', 'pda_fed.runtime')
 _NAMES = [
   (package, name)
   for package in write_api.PACKAGES
+  if machine.HAS_TFF or package not in _PACKAGES_OF_TFF
   for name, value in write_api.public_names(package).items()
   if callable(value)
 ]
@@ -35,9 +38,10 @@ _FENCE = re.compile(r'^```\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 # What its functions give and raise has no example of its own: that of the
 # package, and those of the functions, show it.
 _WITHOUT_EXAMPLE = {
-  ('pda_fed.runtime', name)
-  for name, value in write_api.public_names('pda_fed.runtime').items()
-  if inspect.isclass(value)
+  (package, name)
+  for package, name in _NAMES
+  if package == 'pda_fed.runtime'
+  and inspect.isclass(write_api.public_names(package)[name])
 }
 
 
@@ -119,6 +123,12 @@ def test_examples_in_fences_are_python(package, name):
     ast.parse(code.replace('...', 'Ellipsis'))
 
 
+@pytest.mark.needs_tff
+@pytest.mark.parametrize('package', _PACKAGES_OF_TFF)
+def test_packages_of_tff_are_looked_at(package):
+  assert package in {p for p, _ in _NAMES}
+
+
 def test_most_examples_run():
   run = [n for n in _NAMES if '>>>' in _doc(*n)]
   assert len(run) > 70
@@ -144,6 +154,7 @@ def test_a_docstring_without_sections_is_seen(monkeypatch):
   assert not _has_example('p', 'f')
 
 
+@pytest.mark.needs_tff
 def test_the_page_of_public_names_is_up_to_date():
   assert write_api.PAGE.read_text() == write_api.render(), 'run `make docs`'
   assert write_api.PAGE.parent == pages.ROOT / 'docs'

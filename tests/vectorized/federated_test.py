@@ -7,7 +7,6 @@ import sys
 
 import jax
 import numpy as np
-from pda_fed import learning
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.models import jax_recurrent
@@ -15,7 +14,6 @@ from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import federated
 import pytest
 from scipy import stats
-import tensorflow_federated as tff
 
 from tests.vectorized import small_users
 
@@ -141,6 +139,10 @@ class TestNoise:
     assert stats.kstest(draws, 'norm').pvalue > 1e-3
 
   def test_has_the_distribution_of_tffs(self, noisy, tff_worker):
+    # Here: the other tests need no TFF.
+    from pda_fed import learning
+    import tensorflow_federated as tff
+
     aggregator = learning.build_dp_aggregator(
       _settings(2.0, clip_norm=0.5).plan, 3
     )

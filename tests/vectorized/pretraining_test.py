@@ -1,7 +1,6 @@
 """Warm starts of both engines, and evaluation."""
 
 import numpy as np
-from pda_fed import learning
 from pda_fed import models
 from pda_fed import pretraining as pretraining_lib
 from pda_fed.models import jax_recurrent
@@ -10,7 +9,6 @@ from pda_fed.vectorized import evaluation
 from pda_fed.vectorized import pretraining
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tests.vectorized import small_users
 
@@ -21,7 +19,12 @@ _CONFIG = pretraining_lib.PretrainingConfig(
 )
 
 
+@pytest.mark.needs_tff
 def test_both_engines_train_alike():
+  # Here: the other tests need no TFF.
+  from pda_fed import learning
+  import tensorflow_federated as tff
+
   keras = keras_recurrent.create_keras_model(_SPEC, 0).get_weights()
   epochs = []
   ours = pretraining.pretrain(
