@@ -60,7 +60,10 @@ def default_worker_binary() -> pathlib.Path:
   # Found, not imported: that takes seconds and 400 MB.
   spec = importlib.util.find_spec('tensorflow_federated')
   if spec is None:
-    raise errors.WorkerStartError('tensorflow_federated is not installed.')
+    raise errors.WorkerStartError(
+      'A worker is a program of tensorflow_federated, which is not installed;'
+      ' it has wheels for Linux x86_64 alone.'
+    )
   return pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
 
 

@@ -157,3 +157,37 @@ def test_a_missing_engine_is_named(data_dir, tmp_path):
   )
   assert done.returncode == 3
   assert "The engine 'tff' is not installed: it needs tensorflow" in done.stderr
+
+
+@pytest.mark.parametrize(
+  'script, arguments, code, words',
+  [
+    (
+      'train_stackoverflow',
+      [_TINY, '--output_dir={0}/run', '--data_dir={1}'],
+      3,
+      'needs tensorflow_federated. Use --engine=jax.',
+    ),
+    ('worker', ['--listen=unix:{0}/socket'], 2, 'tensorflow_federated, which'),
+  ],
+)
+def test_without_tff_one_line_says_so(
+  data_dir, tmp_path, script, arguments, code, words
+):
+  program = (
+    'import sys; sys.modules["tensorflow_federated"] = None;'
+    f'sys.argv[0] = "{script}"; import runpy;'
+    f'runpy.run_module("scripts.{script}", run_name="__main__")'
+  )
+  arguments = [a.format(tmp_path, data_dir) for a in arguments]
+  done = subprocess.run(
+    [sys.executable, '-c', program, *arguments],
+    cwd=programs.ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == code
+  assert done.stderr.count('\n') == 1
+  assert words in done.stderr
