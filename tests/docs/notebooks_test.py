@@ -41,6 +41,7 @@ class TestExactMirrorDescent:
     run_notebooks.execute(pages.TUTORIALS[0])
 
 
+@pytest.mark.needs_tff
 class TestPdaDpmdInTff:
   def test_runs(self):
     run_notebooks.execute(pages.TUTORIALS[1])
