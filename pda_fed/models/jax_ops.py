@@ -43,6 +43,34 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
   return jnp.dot(a, b)
 
 
+@jax.custom_vjp
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+  """Adds a bias, whose gradient is summed in float32.
+
+  The automatic derivative sums in the bias's own dtype. Compilers for some
+  devices sum bfloat16 in float32 all the same; for others, ARM's CPUs, they
+  round each partial sum, and a sum of a thousand terms is wrong by percents.
+
+  Args:
+    x: Any number of axes.
+    bias: As long as the last one.
+  """
+  return x + bias
+
+
+def _add_bias_forward(x, bias):
+  return x + bias, None
+
+
+def _add_bias_backward(_, gradient):
+  axes = tuple(range(gradient.ndim - 1))
+  summed = gradient.astype(jnp.float32).sum(axis=axes)
+  return gradient, summed.astype(gradient.dtype)
+
+
+add_bias.defvjp(_add_bias_forward, _add_bias_backward)
+
+
 def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
   """A product over the last axes of both, summed in float32."""
   return _contract(a, b, (a.ndim - 1,), (b.ndim - 1,))

@@ -190,7 +190,7 @@ def cast_params(params: RecurrentParams, dtype) -> RecurrentParams:
 
 
 def _dense(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-  return jax_ops.dot(x, kernel) + bias
+  return jax_ops.add_bias(jax_ops.dot(x, kernel), bias)
 
 
 def _states(params: RecurrentParams, embedded: jax.Array) -> jax.Array:
