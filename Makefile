@@ -8,8 +8,6 @@ SEEDS ?= 1
 # The synthetic users that `make run` trains on; scripts/presets/laptop.flags
 # has the settings for them.
 USERS := data/laptop
-# tensorflow-federated, the default engine, has no wheels for aarch64.
-ENGINE := $(if $(filter aarch64,$(shell uname -m)),--engine=jax)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format notebooks docs lock clean
@@ -26,7 +24,7 @@ run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them
 	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
 	@$(PY) -m scripts.compare --output_dir=out/laptop --seeds=$(SEEDS) \
 	  --num_processes=2 -- --data_dir=$(USERS) \
-	  --flagfile=scripts/presets/laptop.flags $(ENGINE) $(ARGS)
+	  --flagfile=scripts/presets/laptop.flags $(ARGS)
 
 lint: setup  ## Check style with ruff.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .
