@@ -6,7 +6,7 @@ data too: whether it starts warm, and whether it has an alpha.
 """
 
 import dataclasses
-from typing import Any, Literal, Optional
+from typing import Any, ClassVar, Literal, Optional
 
 from pda_fed import _validate
 from pda_fed import models
@@ -42,11 +42,6 @@ METHODS = {
   'warm': Method('warm start', warm_start=True, mirror=False),
   'pda': Method('PDA-DPMD', warm_start=True, mirror=True),
 }
-
-# Of the way from a seed and a round to noise and sums. A round that comes again
-# after a run was killed must be the same round: where these change, so does
-# this, and a run of before is not gone on with.
-_NOISE_VERSION = 2
 
 
 def no_setting(**options) -> Any:
@@ -170,6 +165,11 @@ class RunConfig:
     rounds_per_dispatch: The most rounds that an engine runs at a time.
   """
 
+  # Of the way from a seed and a round to noise and sums. A round that comes
+  # again after a run was killed must be the same round: where these change, so
+  # does this, and a run of before is not gone on with.
+  noise_version: ClassVar[int] = 2
+
   method: str
   dataset: str
   data_hash: str
@@ -230,7 +230,7 @@ class RunConfig:
 
   def settings(self) -> dict[str, Any]:
     """Returns every setting that decides the run's numbers, as JSON values."""
-    return {**as_settings(self), 'noise_version': _NOISE_VERSION}
+    return {**as_settings(self), 'noise_version': self.noise_version}
 
   def pretraining_settings(self) -> dict[str, Any]:
     """Returns what decides the warm start: runs that share it share a model.
@@ -285,6 +285,9 @@ class FederatedConfig(RunConfig):
       lets it choose.
     platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
   """
+
+  # 3: the JAX engine's bfloat16 sums of biases.
+  noise_version: ClassVar[int] = 3
 
   data_dir: str = no_setting()
   spec: models.RecurrentSpec = models.RecurrentSpec()

@@ -309,12 +309,18 @@ def test_two_processes_in_one_folder_are_refused(tmp_path):
     )
 
 
-def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(tmp_path):
-  # Rounds that come again would have other noise on the same users.
+@pytest.mark.parametrize('had_versions', [False, True])
+def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(
+  tmp_path, had_versions
+):
+  # Rounds that come again would have other noise, or other sums, of the same
+  # users.
   folder, _ = runs.train(tmp_path / 'run')
   path = folder.path / 'config.json'
   content = json.loads(path.read_text())
-  del content['settings']['noise_version']  # As before there were versions.
+  version = content['settings'].pop('noise_version')
+  if had_versions:
+    content['settings']['noise_version'] = version - 1
   path.write_text(json.dumps(content))
   with pytest.raises(experiments.OutputError, match='noise_version'):
     runs.train(tmp_path / 'run')
