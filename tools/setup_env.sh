@@ -29,13 +29,13 @@ case $platform in
 esac
 for lock in $locks; do
   [ -f "$lock" ] ||
-    fail "$lock is not here: run this in the root of the project."
+    fail "$lock is not here: run this in the root of a whole clone."
 done
 
 # Prints the lock: an entry is a line NAME==VERSION and the indented ones below.
 print_lock() {
-  cat $locks | awk -v "left_out=$left_out==" \
-    '/^[^ ]/ { skip = index($0, left_out) == 1 } !skip'
+  awk -v "left_out=$left_out==" \
+    '/^[^ ]/ { skip = index($0, left_out) == 1 } !skip' $locks
 }
 checksum=$(print_lock | sha256sum | cut -d ' ' -f 1)
 up_to_date() {

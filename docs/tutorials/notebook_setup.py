@@ -61,22 +61,30 @@ def lock_without_kernel(lock: str) -> str:
   return ''.join(kept)
 
 
-def check_platform(system: str, machine: str, version: Sequence[int]) -> None:
+def check_platform(
+  system: str, machine: str, version: Sequence[int], needs_tff: bool = True
+) -> None:
   """Raises unless the lock has wheels for this Python.
 
   Args:
     system: As of `platform.system()`.
     machine: As of `platform.machine()`.
     version: As of `sys.version_info`.
+    needs_tff: Whether the tutorial needs TensorFlow Federated.
 
   Raises:
     SetupError: If it has none.
   """
+  if (system, machine) == ('Linux', 'aarch64') and not needs_tff:
+    raise SetupError(
+      'Packages of the lock are missing. Run `make setup` in the clone and pick'
+      ' the kernel of .venv.'
+    )
   if (system, machine) != ('Linux', 'x86_64'):
     raise SetupError(
       'This tutorial needs TensorFlow Federated, which has wheels for Linux'
       f' x86_64 alone. Found {system} {machine}. Run it in Colab, or in a'
-      ' container or virtual machine with Linux.'
+      ' container or virtual machine with Linux x86_64.'
     )
   if tuple(version[:2]) != (3, 11):
     raise SetupError(
@@ -111,7 +119,12 @@ def set_up(
   missing = missing_modules(modules)
   if not missing:
     return 'Ready: all packages are here.'
-  check_platform(platform.system(), platform.machine(), sys.version_info)
+  check_platform(
+    platform.system(),
+    platform.machine(),
+    sys.version_info,
+    needs_tff='tensorflow_federated' in modules,
+  )
   lock = (pathlib.Path(root) / 'requirements.txt').read_text()
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'requirements.txt'

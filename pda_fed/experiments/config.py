@@ -286,7 +286,7 @@ class FederatedConfig(RunConfig):
     platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
   """
 
-  # 3: the JAX engine's bfloat16 sums of biases.
+  # 3: the JAX engine's norms of updates, and bfloat16 sums of biases.
   noise_version: ClassVar[int] = 3
 
   data_dir: str = no_setting()

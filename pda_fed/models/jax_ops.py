@@ -53,7 +53,7 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 
   Args:
     x: Any number of axes.
-    bias: As long as the last one.
+    bias: As long as the last one, and of the same dtype.
   """
   return x + bias
 

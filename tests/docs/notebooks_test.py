@@ -84,7 +84,7 @@ class TestSetup:
     assert 'Ready' in notebook_setup.set_up(pages.ROOT, ['numpy', 'json'])
 
   def test_installs_the_lock_without_the_kernel(self, monkeypatch):
-    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_: None)
+    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_, **__: None)
     seen = {}
 
     def run(command, check):
@@ -104,7 +104,7 @@ class TestSetup:
     assert '\n    --hash' not in seen['lock'].partition('==')[0]
 
   def test_says_why_it_cannot_install(self, monkeypatch):
-    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_: None)
+    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_, **__: None)
 
     def run(command, check):
       raise subprocess.CalledProcessError(1, command)
@@ -117,6 +117,7 @@ class TestSetup:
     [
       (('Darwin', 'arm64', (3, 11)), 'Linux'),
       (('Linux', 'aarch64', (3, 11)), 'x86_64'),
+      (('Linux', 'aarch64', (3, 11), False), 'make setup'),
       (('Linux', 'x86_64', (3, 12)), r'Python 3\.11.*3\.12'),
     ],
   )

@@ -92,6 +92,15 @@ class TestClipByNorm:
     clipped = clipping.clip_by_norm(updates, 1.0).updates
     assert small_updates.norms(clipped)[0] == pytest.approx(1.0, rel=1e-5)
 
+  @pytest.mark.parametrize('shape', [(1, 96, 2680), (1, 300, 300)])
+  def test_small_numbers_beside_large_ones_count(self, shape):
+    # Summed over both axes at once the small squares were lost beside 1: the
+    # norm came out by 3e-5 too large.
+    updates = np.full(shape, 2**-12.05, np.float32)
+    updates[:, ::32, ::32] = 1
+    clipped = clipping.clip_by_norm(updates, 0.5).updates
+    assert small_updates.norms(clipped)[0] == pytest.approx(0.5, rel=5e-6)
+
   @hypothesis.settings(max_examples=50)
   @hypothesis.given(
     rows=st.lists(
