@@ -46,6 +46,8 @@ Mechanism = Literal['gaussian', 'tree']
 
 _SAMPLINGS = ('poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs')
 _MECHANISMS = ('gaussian', 'tree')
+# Beyond these, squares of float32 overflow or vanish.
+_CLIP_NORMS = (1e-18, 1e18)
 # Which change of the data epsilon speaks of.
 _NEIGHBOURING = {
   'poisson': 'add or remove one',
@@ -154,6 +156,7 @@ class PrivacyPlan:
     _validate.between(0, 1, delta=self.delta)
     _validate.non_negative(noise_multiplier=self.noise_multiplier)
     _validate.positive(clip_norm=self.clip_norm)
+    _validate.in_range(*_CLIP_NORMS, clip_norm=self.clip_norm)
     _validate.one_of(_SAMPLINGS, sampling=self.sampling)
     _validate.one_of(_MECHANISMS, mechanism=self.mechanism)
     _validate.texts(unit=self.unit)

@@ -170,6 +170,8 @@ def test_a_large_delta_is_warned_of():
     (dict(noise_multiplier=math.nan), 'noise_multiplier must be'),
     (dict(clip_norm=0.0), 'clip_norm must be positive'),
     (dict(clip_norm=math.inf), 'clip_norm must be positive'),
+    (dict(clip_norm=1e60), r'clip_norm must be in \[1e-18, 1e\+18\]'),
+    (dict(clip_norm=1e-30), r'clip_norm must be in \[1e-18, 1e\+18\]'),
     (dict(sampling='shuffle'), 'sampling must be one of'),
     (dict(mechanism='laplace'), 'mechanism must be one of'),
     (dict(mechanism='tree'), "mechanism must be 'tree' exactly when"),
