@@ -16,7 +16,7 @@ import pytest
 
 from tests import machine
 
-# Files that cannot be imported where there is no TFF.
+# Files that have nothing, or next to nothing, to run where there is no TFF.
 _FILES_OF_TFF = (
   'tests/data_prep/client_data_test.py',
   'tests/data_prep/sources/tff_stackoverflow_test.py',

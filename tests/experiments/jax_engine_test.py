@@ -96,6 +96,11 @@ def test_a_checkpoint_goes_on_to_the_same_numbers(engine):
   assert first + second == metrics
 
 
+def test_settings_tell_of_sums_that_changed(store):
+  # 2 had other sums with the same noise: a killed run of it must not go on.
+  assert _config(store).settings()['noise_version'] > 2
+
+
 def test_cohorts_are_the_plans(engine, store):
   config = _config(store)
   _, metrics = engine.run_rounds(engine.initialize(), 0, 3)
