@@ -1,5 +1,5 @@
 # Every target sets up what it needs: `make run` or `make test` is all a fresh
-# clone asks for. `PYTHON=/path/to/python3.11 make test` picks an interpreter.
+# clone asks for. `PYTHON=/path/to/python3.13 make test` picks an interpreter.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -15,16 +15,16 @@ USERS := data/laptop
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-setup:  ## Find Python 3.11, create .venv, install the lock (only when it changed).
+setup:  ## Find Python 3.11 to 3.13, create .venv, install the lock (only when it changed).
 	@sh tools/setup_env.sh $(VENV)
 
-run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them.
+run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them, ENGINE=tff runs TFF.
 	@test -e $(USERS) || $(PY) -m scripts.prepare_stackoverflow \
 	  --output_dir=$(USERS) --synthetic_users=2000 --synthetic_words=1000 \
 	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
-	@$(PY) -m scripts.compare --output_dir=out/laptop --seeds=$(SEEDS) \
-	  --num_processes=2 -- --data_dir=$(USERS) \
-	  --flagfile=scripts/presets/laptop.flags $(ARGS)
+	@$(PY) -m scripts.compare --seeds=$(SEEDS) --num_processes=2 \
+	  --output_dir=out/laptop$(addprefix -,$(ENGINE)) -- --data_dir=$(USERS) \
+	  --flagfile=scripts/presets/laptop.flags $(addprefix --engine=,$(ENGINE)) $(ARGS)
 
 lint: setup  ## Check style with ruff.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .
@@ -41,7 +41,7 @@ notebooks: setup  ## Run the tutorials and keep what they print and draw.
 docs: setup  ## Write docs/api.md anew, from the docstrings.
 	@$(PY) tools/write_api.py
 
-lock:  ## Resolve requirements*.in + overrides.txt into requirements*.txt. ARGS=--upgrade.
+lock:  ## Resolve requirements.in + overrides.txt into requirements.txt. ARGS=--upgrade.
 	@sh tools/lock.sh $(ARGS)
 
 clean:  ## Remove .venv and everything that was generated.

@@ -1,4 +1,4 @@
-"""Memory of this process and of TFF's worker over many rounds of PDA-DPMD.
+"""Memory of this process over many rounds of PDA-DPMD in TFF.
 
     python -m bench.federated_memory --rounds=200
 
@@ -31,25 +31,10 @@ _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
 _POPULATION = 200
 
 
-def _resident_megabytes(pid: int) -> float:
-  with open(f'/proc/{pid}/statm') as statm:
+def _resident_megabytes() -> float:
+  with open('/proc/self/statm') as statm:
     pages = int(statm.read().split()[1])
   return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
-
-
-def _descendants(pid: int) -> list[int]:
-  """The processes below one: the worker and what guards it."""
-  with open(f'/proc/{pid}/task/{pid}/children') as children:
-    below = [int(child) for child in children.read().split()]
-  return below + [c for child in below for c in _descendants(child)]
-
-
-def _memory() -> tuple[float, float]:
-  own = os.getpid()
-  return (
-    _resident_megabytes(own),
-    sum(_resident_megabytes(pid) for pid in _descendants(own)),
-  )
 
 
 def _users(rng: np.random.Generator, count: int) -> list[np.ndarray]:
@@ -86,7 +71,7 @@ def main() -> None:
   )
   users = [learning.make_dataset(s, 16) for s in _users(rng, _POPULATION)]
   rows, sizes = [], set()
-  with runtime.local_workers():
+  with runtime.in_process():
     process = _build_process(plan, _users(rng, 10))
     state = process.initialize()
     for round_num in tqdm.trange(plan.rounds, leave=False, disable=None):
@@ -94,12 +79,11 @@ def main() -> None:
       sizes.add(len(cohort))
       state = process.next(state, [users[i] for i in cohort]).state
       if (round_num + 1) % (plan.rounds // 10) == 0:
-        parent, worker = _memory()
-        rows.append((round_num + 1, parent, worker, parent + worker))
+        rows.append((round_num + 1, _resident_megabytes()))
   print(
     tables.format_table(
-      ['round', 'parent MB', 'worker MB', 'together MB'],
-      [(r, *(f'{v:.0f}' for v in values)) for r, *values in rows],
+      ['round', 'resident MB'],
+      [(r, f'{megabytes:.0f}') for r, megabytes in rows],
     )
   )
   growth = rows[-1][-1] / rows[0][-1] - 1

@@ -3,7 +3,7 @@
     python -m bench.federated_round --work=small,paper --rounds=5 --pfl
 
 Every algorithm does the same local training on the same users, on the same
-worker, and rounds are taken in turn, so that a noisy machine is noisy for all.
+runtime, and rounds are taken in turn, so that a noisy machine is noisy for all.
 Stock TFF trains the model as Keras offers it, with one metric; pfl-research
 trains in an environment of its own, without metrics. What counts are the ratios
 of the medians.
@@ -37,9 +37,9 @@ _ROUNDS = flags.DEFINE_integer(
   'rounds', 5, 'Measured rounds of each.', lower_bound=1
 )
 _CONCURRENT_CLIENTS = flags.DEFINE_integer(
-  'max_concurrent_computation_calls',
+  'max_concurrent_clients',
   None,
-  "Clients that TFF's worker simulates at a time; by default the runtime's.",
+  'Clients that are simulated at a time. Default: the cores.',
   lower_bound=1,
 )
 _PFL = flags.DEFINE_bool(
@@ -194,9 +194,7 @@ def main() -> None:
   unknown = set(_WORK.value) - set(_WORKS)
   if unknown:
     raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
-  with runtime.local_workers(
-    max_concurrent_computation_calls=_CONCURRENT_CLIENTS.value
-  ):
+  with runtime.in_process(max_concurrent_clients=_CONCURRENT_CLIENTS.value):
     for name in _WORK.value:
       work = _WORKS[name]
       with _peer(work) as peer:

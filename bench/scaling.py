@@ -172,14 +172,14 @@ def _in_turn(
 
 
 @contextlib.contextmanager
-def _tff_worker(engine: str) -> Iterator[None]:
-  """One worker for all engines of TFF; nothing for others."""
+def _tff_runtime(engine: str) -> Iterator[None]:
+  """One runtime for all engines of TFF; nothing for others."""
   if engine != 'tff':
     yield
     return
   from pda_fed import runtime  # It imports TFF.
 
-  with runtime.local_workers():
+  with runtime.in_process():
     yield
 
 
@@ -200,7 +200,7 @@ def measure_cohorts(engine: str) -> list[Point]:
   cohorts = list(map(int, _COHORTS.value))
   if engine == 'tff':
     cohorts = [c for c in cohorts if c <= _MAX_TFF_COHORT.value]
-  with _tff_worker(engine):
+  with _tff_runtime(engine):
     runners = {
       cohort: _Runner(_build_engine(_config(store, engine, cohort, _FIXED)))
       for cohort in cohorts
@@ -216,7 +216,7 @@ _FIXED, _POISSON = 'fixed_size', 'poisson'
 
 def measure_users(engine: str) -> list[Point]:
   """Seconds of a round by the users in the store, 4 sentences each."""
-  with _tff_worker(engine):
+  with _tff_runtime(engine):
     runners = {
       users: _Runner(
         _build_engine(_config(_store(users, 4), engine, _COHORT, _POISSON))
@@ -230,7 +230,7 @@ def measure_users(engine: str) -> list[Point]:
 def measure_rounds(engine: str) -> list[Point]:
   """Seconds and memory of a process after numbers of rounds."""
   points, seconds, done = [], 0.0, 0
-  with _tff_worker(engine):
+  with _tff_runtime(engine):
     run = _Runner(
       _build_engine(_config(_store(4000, 16), engine, _COHORT, _FIXED))
     )
@@ -252,7 +252,7 @@ def _own_megabytes() -> float:
 def _memory_of(store: pathlib.Path, engine: str) -> float:
   """Runs in a process of its own."""
   _prepare()
-  with _tff_worker(engine):
+  with _tff_runtime(engine):
     run = _Runner(_build_engine(_config(store, engine, _COHORT, _POISSON)))
     run(3)
     return _own_megabytes()
@@ -279,8 +279,7 @@ def _served_workers(count: int) -> Iterator[list[str]]:
       process = subprocess.Popen(
         [
           *(sys.executable, '-m', 'scripts.worker', f'--listen={address}'),
-          *('--threads=1', '--concurrent_clients=1'),
-          '--worker_isolation=auto',
+          *('--threads=1', '--max_concurrent_clients=1'),
         ],
         stdout=subprocess.PIPE,
       )

@@ -8,11 +8,15 @@ is not installed:
     pda_fed.schedules          alpha_t
     pda_fed.privacy            one plan: sampling, clipping, noise, epsilon
     pda_fed.learning           federated learning processes (TFF)
-    pda_fed.runtime            TFF workers, started and always ended
+    pda_fed.runtime            where TFF computations run
     pda_fed.vectorized         clients as a batch dimension (JAX)
     pda_fed.linear_regression  the exact mirror step
     pda_fed.models             model specifications
     pda_fed.experiments        training loops, metrics, tables
 """
 
+from pda_fed import _tff_imports
+
 __version__ = '0.1.0'
+
+_tff_imports.install()

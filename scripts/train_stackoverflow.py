@@ -85,17 +85,16 @@ _PUBLIC_CLIP_NORM = flags.DEFINE_float(
 _MEAN_CLIP_NORM = flags.DEFINE_float(
   'mean_clip_norm', None, "Bound on the noised mean's norm."
 )
-_ISOLATION = flags.DEFINE_enum(
-  'worker_isolation',
-  'auto',
-  ['auto', 'required', 'off'],
-  "Whether TFF's worker must be out of the network's reach.",
+_MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
+  'max_concurrent_clients',
+  None,
+  'Users that the TFF engine simulates at a time. Default: the cores.',
 )
 _WORKERS = flags.DEFINE_list(
   'workers',
   [],
   'HOST:PORT or unix:/PATH of workers that scripts.worker serves, between which'
-  ' the TFF engine shares the users of a round; default: one here.',
+  ' the TFF engine shares the users of a round. Default: this process.',
 )
 _WORKER_TIMEOUT_S = flags.DEFINE_float(
   'worker_timeout_s',
@@ -171,7 +170,7 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
     public_users_per_round=_PUBLIC_USERS_PER_ROUND.value,
     public_clip_norm=_PUBLIC_CLIP_NORM.value,
     mean_clip_norm=_MEAN_CLIP_NORM.value,
-    worker_isolation=_ISOLATION.value,
+    max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
     remote_workers=_remote_workers(),
     compute_dtype=_COMPUTE_DTYPE.value,
     clients_per_chunk=_CLIENTS_PER_CHUNK.value,

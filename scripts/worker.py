@@ -1,4 +1,4 @@
-r"""Serves one TFF worker to a coordinator on another machine.
+r"""Serves this machine as a TFF worker to a coordinator on another one.
 
     python -m scripts.worker --listen=0.0.0.0:8443 \
         --tls_cert=b.lan.crt --tls_key=b.lan.key --tls_ca=ca.crt
@@ -6,16 +6,16 @@ r"""Serves one TFF worker to a coordinator on another machine.
 
 The first is for `train_stackoverflow --workers=b.lan:8443`, the second for an
 SSH tunnel; see docs/distributed.md. When the worker is ready, one line says
-where and of which version. It runs until Ctrl-C or SIGTERM, and ends with an
-error if TFF's worker dies, so that whoever has started it can start it again.
+where and of which version. It runs until Ctrl-C or SIGTERM.
 """
 
 from scripts import cli  # First: it silences TensorFlow.
 
 # isort: split
+import os
+
 from absl import flags
 from pda_fed import _signals
-from pda_fed import runtime
 from pda_fed import workers
 from scripts import worker_flags
 
@@ -28,24 +28,14 @@ _LISTEN = flags.DEFINE_string(
 _THREADS = flags.DEFINE_integer(
   'threads',
   None,
-  'Threads of a TensorFlow operation; default: the cores.',
+  'Threads of a TensorFlow operation. Default: the cores.',
   lower_bound=1,
 )
-_CONCURRENT_CLIENTS = flags.DEFINE_integer(
-  'concurrent_clients',
+_MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
+  'max_concurrent_clients',
   None,
-  'Clients that are simulated at a time; default: the cores.',
+  'Clients that are simulated at a time. Default: the cores.',
   lower_bound=1,
-)
-_LOG_DIR = flags.DEFINE_string(
-  'worker_log_dir', None, "Where the worker's log is kept; default: nowhere."
-)
-_ISOLATION = flags.DEFINE_enum(
-  'worker_isolation',
-  'required',
-  ['auto', 'required', 'off'],
-  "Whether TFF's worker must be out of the network's reach, other than through"
-  ' --listen.',
 )
 flags.adopt_module_key_flags(worker_flags)
 _POLL_SECONDS = 0.5
@@ -60,28 +50,30 @@ def main() -> None:
   workers.check_address(_LISTEN.value, lowest_port=0)
   workers.check_protected([_LISTEN.value], tls, insecure)
 
+  # After the checks: importing TensorFlow takes seconds.
+  from pda_fed import runtime
+  import tensorflow as tf
+
+  if _THREADS.value is not None:
+    tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
+    tf.config.threading.set_inter_op_parallelism_threads(_THREADS.value)
   with _signals.StopSignals() as stop:
-    worker = runtime.LocalWorker(
-      log_dir=_LOG_DIR.value,
-      max_concurrent_computation_calls=_CONCURRENT_CLIENTS.value,
-      threads=_THREADS.value,
-      isolation=runtime.Isolation(_ISOLATION.value),
+    server = runtime.WorkerServer(
+      _LISTEN.value,
+      tls=tls,
+      insecure=insecure,
+      max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
     )
-    server = None
     try:
-      server = runtime.WorkerServer(
-        worker, _LISTEN.value, tls=tls, insecure=insecure
-      )
       shown = ', '.join(f'{n} {v}' for n, v in runtime.versions().items())
       print(
-        f'ready on {server.address} (worker {worker.pid}; {shown})', flush=True
+        f'ready on {server.address} (process {os.getpid()}; {shown})',
+        flush=True,
       )
       while not stop.wait(_POLL_SECONDS):
-        worker.check_alive()
+        pass
     finally:
-      if server is not None:
-        server.stop()
-      worker.stop()
+      server.stop()
   print('stopped')
 
 

@@ -15,15 +15,10 @@ script=(//scripts:train_stackoverflow -- --flagfile=scripts/presets/tiny.flags
 tests=(
   //tests:schedules_test
   //tests/data_prep:partition_test
+  //tests/learning:aggregators_test
   //tests/linear_regression:quadratic_test
   //tests/privacy:plan_test
 )
-if [[ $(uname -m) == aarch64 ]]; then  # tensorflow-federated has no wheels.
-  script+=(--engine=jax)
-  tests+=(//tests/vectorized:aggregation_test)
-else
-  tests+=(//tests/learning:aggregators_test)
-fi
 packages=(bazel-bootstrap bazel-rules-java bazel-rules-proto)
 rules=/usr/share/bazel/rules  # Where the latter two are installed.
 

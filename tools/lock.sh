@@ -1,32 +1,57 @@
 #!/bin/sh
-# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt,
-# and requirements-aarch64.in into requirements-aarch64.txt.
+# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt.
 #
 #   sh tools/lock.sh [--upgrade]
 #
 # Without --upgrade, pins that still fit stay as they are. Any Python 3 will do:
-# the lock's own Python version is given to the resolver.
+# the lock's own Python versions are given to the resolver.
 #
-# uv is used for its --override (pip has none); it lives in a throw-away
-# environment, since nothing else needs it. Wheels only: an install must not
-# depend on a compiler or on unpinned build dependencies.
+# uv is used for its --universal and --override (pip has neither); it lives in a
+# throw-away environment, since nothing else needs it. Wheels only: an install
+# must not depend on a compiler or on unpinned build dependencies.
 set -eu
 
 uv_version=0.13.7
-tools=$(mktemp -d)
-trap 'rm -rf "$tools"' EXIT
+line='# ---- Installed without regard to their metadata ----'
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 
-"${PYTHON:-python3}" -m venv "$tools/uv"
-"$tools/uv/bin/python" -m pip install --quiet --disable-pip-version-check \
+"${PYTHON:-python3}" -m venv "$folder/uv"
+"$folder/uv/bin/python" -m pip install --quiet --disable-pip-version-check \
   "uv==$uv_version"
 compile() {
-  "$tools/uv/bin/uv" pip compile --quiet \
-    --python-version 3.11 --generate-hashes --only-binary :all: \
-    --no-emit-index-url --custom-compile-command 'make lock' "$@"
+  (cd "$folder" && uv/bin/uv pip compile --quiet --only-binary :all: "$@")
 }
-compile --python-platform x86_64-manylinux_2_31 --override overrides.txt \
+
+# The sections lie in files with the names that the lock's comments are to show.
+for file in requirements.in requirements.txt; do
+  sed "/^$line/,\$d" "$file" > "$folder/$file"
+done
+mkdir "$folder/second"
+sed "1,/^$line/d" requirements.in > "$folder/second/requirements.in"
+cp overrides.txt "$folder"
+
+set -- --generate-hashes --no-emit-index-url \
+  --custom-compile-command 'make lock' "$@"
+compile --universal --python-version 3.11 --override overrides.txt \
   --output-file requirements.txt requirements.in "$@"
-# --no-deps: what it needs is in requirements.txt, in versions that TFF takes.
-compile --python-platform aarch64-manylinux_2_31 --no-deps \
-  --output-file requirements-aarch64.txt requirements-aarch64.in "$@"
-printf '%s\n' "pda_fed: requirements*.txt written; make setup installs them."
+# The only wheel of tensorflow-federated is for this system.
+compile --no-deps --python-version 3.11 \
+  --python-platform x86_64-manylinux_2_31 --no-header --no-annotate \
+  --output-file second/requirements.txt second/requirements.in "$@"
+
+for version in 3.11 3.12 3.13; do
+  for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 \
+    aarch64-apple-darwin; do
+    number=$(compile --python-version "$version" \
+      --python-platform "$platform" --override overrides.txt --no-header \
+      --no-annotate requirements.txt | grep -c ==)
+    printf '%s\n' "pda_fed: Python $version on $platform: $number wheels."
+  done
+done
+{
+  cat "$folder/requirements.txt"
+  printf '\n%s\n' "$line"
+  cat "$folder/second/requirements.txt"
+} > requirements.txt
+printf '%s\n' "pda_fed: requirements.txt written; make setup installs it."

@@ -8,6 +8,7 @@ what is wrong and what to do about it.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import metadata
 import importlib.util
 import os
 import pathlib
@@ -15,15 +16,19 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
+import sysconfig
+
+# By its folder: a package of this Python may have the name `tools`.
+sys.path.append(str(pathlib.Path(__file__).parents[2] / 'tools'))
+import install_lock
 
 # The notebook's own machinery: Colab's kernel works with the versions that it
 # came with, and a kernel cannot replace what it is running on.
 _OF_THE_KERNEL = re.compile(
   r'(ipykernel|ipython|jupyter|jedi|comm|debugpy|nest-asyncio|pyzmq|tornado'
-  r'|traitlets|prompt-toolkit|psutil|matplotlib-inline|decorator|parso'
-  r'|pexpect|pickleshare|ptyprocess|pygments|backcall|stack-data|executing'
-  r'|asttokens|pure-eval|wcwidth|nbclient|nbformat|pytest|ruff|hypothesis)'
+  r'|traitlets|prompt-toolkit|psutil|matplotlib-inline|parso|pexpect|ptyprocess'
+  r'|pygments|stack-data|executing|asttokens|pure-eval|wcwidth|nbclient|nbformat'
+  r'|pytest|ruff|hypothesis)'
 )
 _NUMPY_RELOADED = (
   'Installed. Now restart the runtime (Runtime > Restart session) and run this'
@@ -54,45 +59,43 @@ def lock_without_kernel(lock: str) -> str:
   keeps = True
   for line in lock.splitlines(keepends=True):
     # What is indented, the hashes of a package, goes with its first line.
-    if line[:1].isalnum():
+    if not line.startswith(' '):
       keeps = _OF_THE_KERNEL.match(line) is None
     if keeps:
       kept.append(line)
   return ''.join(kept)
 
 
-def check_platform(
-  system: str, machine: str, version: Sequence[int], needs_tff: bool = True
-) -> None:
+def check_platform(system: str, machine: str, version: Sequence[int]) -> None:
   """Raises unless the lock has wheels for this Python.
 
   Args:
     system: As of `platform.system()`.
     machine: As of `platform.machine()`.
     version: As of `sys.version_info`.
-    needs_tff: Whether the tutorial needs TensorFlow Federated.
 
   Raises:
     SetupError: If it has none.
   """
-  if (system, machine) == ('Linux', 'aarch64') and not needs_tff:
+  why = install_lock.refusal(system, machine, version)
+  if why:
     raise SetupError(
-      'Packages of the lock are missing. Run `make setup` in the clone and pick'
-      ' the kernel of .venv.'
+      f'This tutorial cannot run here: {why} In Colab choose another runtime'
+      ' version (Runtime > Change runtime type > Runtime version). Elsewhere'
+      ' run `make setup` in the clone and pick the kernel of .venv.'
     )
-  if (system, machine) != ('Linux', 'x86_64'):
-    raise SetupError(
-      'This tutorial needs TensorFlow Federated, which has wheels for Linux'
-      f' x86_64 alone. Found {system} {machine}. Run it in Colab, or in a'
-      ' container or virtual machine with Linux x86_64.'
-    )
-  if tuple(version[:2]) != (3, 11):
-    raise SetupError(
-      'This tutorial needs Python 3.11: TensorFlow Federated 0.87 has no wheels'
-      f' for {version[0]}.{version[1]}. In Colab choose a runtime version with'
-      ' Python 3.11 (Runtime > Change runtime type > Runtime version);'
-      ' elsewhere run `make setup` in the clone and pick the kernel of .venv.'
-    )
+
+
+def _is_installed(package: str) -> bool:
+  return any(metadata.distributions(name=package))
+
+
+def _remove_tensorflow(run: Callable[..., object]) -> None:
+  """Removes Colab's TensorFlow, whose files the lock's would mix with."""
+  # Elsewhere the lock has `tensorflow` itself, and pip replaces it.
+  if platform.machine() == 'x86_64' and _is_installed('tensorflow'):
+    pip = [sys.executable, '-m', 'pip', 'uninstall', '--quiet', '--yes']
+    run([*pip, 'tensorflow', 'tensorflow-cpu'], check=True)
 
 
 def set_up(
@@ -119,24 +122,19 @@ def set_up(
   missing = missing_modules(modules)
   if not missing:
     return 'Ready: all packages are here.'
-  check_platform(
-    platform.system(),
-    platform.machine(),
-    sys.version_info,
-    needs_tff='tensorflow_federated' in modules,
-  )
+  check_platform(platform.system(), platform.machine(), sys.version_info)
   lock = (pathlib.Path(root) / 'requirements.txt').read_text()
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / 'requirements.txt'
-    path.write_text(lock_without_kernel(lock))
-    command = [sys.executable, '-m', 'pip', 'install', '-q', '--no-deps']
-    try:
-      run([*command, '-r', str(path)], check=True)
-    except (OSError, subprocess.CalledProcessError) as e:
-      raise SetupError(
-        f'{", ".join(missing)} could not be installed: {e}. Run `make setup` in'
-        ' the clone and pick the kernel of .venv.'
-      ) from e
+  packages = sysconfig.get_path('purelib')
+  try:
+    _remove_tensorflow(run)
+    install_lock.install(
+      lock_without_kernel(lock), sys.executable, packages, run
+    )
+  except (OSError, subprocess.CalledProcessError) as e:
+    raise SetupError(
+      f'{", ".join(missing)} could not be installed: {e}. Run `make setup` in'
+      ' the clone and pick the kernel of .venv.'
+    ) from e
   importlib.invalidate_caches()
   if 'numpy' in sys.modules:
     return _NUMPY_RELOADED

@@ -278,7 +278,8 @@ class FederatedConfig(RunConfig):
     public_users_per_round: How many public users a round samples.
     public_clip_norm: An optional bound on the public update's norm.
     mean_clip_norm: An optional bound on the noised mean's norm.
-    worker_isolation: Of TFF's worker: 'auto', 'required' or 'off'.
+    max_concurrent_clients: How many clients the TFF engine simulates at a time;
+      None for the cores.
     remote_workers: Where the TFF engine computes instead of on this machine.
     compute_dtype: Of the JAX engine's products: 'float32' or 'bfloat16'.
     clients_per_chunk: How many clients the JAX engine trains side by side; None
@@ -299,7 +300,7 @@ class FederatedConfig(RunConfig):
   public_users_per_round: int = 10
   public_clip_norm: Optional[float] = None
   mean_clip_norm: Optional[float] = None
-  worker_isolation: str = no_setting(default='auto')
+  max_concurrent_clients: Optional[int] = no_setting(default=None)
   remote_workers: Optional[workers.RemoteWorkers] = no_setting(default=None)
   compute_dtype: str = 'float32'
   clients_per_chunk: Optional[int] = no_setting(default=None)
@@ -334,8 +335,9 @@ class FederatedConfig(RunConfig):
     for name in ('public_clip_norm', 'mean_clip_norm'):
       if getattr(self, name) is not None:
         _validate.positive(**{name: getattr(self, name)})
-    if self.clients_per_chunk is not None:
-      _validate.integers(1, clients_per_chunk=self.clients_per_chunk)
+    for name in ('clients_per_chunk', 'max_concurrent_clients'):
+      if getattr(self, name) is not None:
+        _validate.integers(1, **{name: getattr(self, name)})
 
   def pretraining_settings(self) -> dict[str, Any]:
     """See the base class."""

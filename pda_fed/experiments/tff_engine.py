@@ -33,7 +33,7 @@ _MIRROR_METRICS = {
 def open_engine(
   config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
 ) -> Iterator['TffEngine']:
-  """Opens the engine on a local worker of its own, or on remote ones.
+  """Opens the engine in this process, or on remote workers.
 
   Args:
     config: The run's settings.
@@ -43,15 +43,16 @@ def open_engine(
     The engine.
   """
   engine = TffEngine(config, seeds)  # First: bad data need no worker.
-  with _workers(config):
+  with _runtime(config):
     yield engine
 
 
-def _workers(config: config_lib.FederatedConfig):
+def _runtime(config: config_lib.FederatedConfig):
   remote = config.remote_workers
   if remote is None:
-    isolation = runtime.Isolation(config.worker_isolation)
-    return runtime.local_workers(isolation=isolation)
+    return runtime.in_process(
+      max_concurrent_clients=config.max_concurrent_clients
+    )
   return runtime.remote_workers(
     remote.addresses,
     tls=remote.tls,
@@ -191,8 +192,8 @@ class TffEngine:
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
-    # Not process.get_model_weights, which asks a worker: what was computed can
-    # be saved when no worker is left.
+    # Not process.get_model_weights, which asks a remote worker: what was
+    # computed can be saved when none is left.
     weights = state.global_model_weights.trainable
     return [np.asarray(w, np.float32) for w in weights]
 

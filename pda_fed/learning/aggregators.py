@@ -255,7 +255,7 @@ def build_dp_aggregator(
   ```
   factory = build_dp_aggregator(plan)
   process = factory.create(tff.TensorType(np.float32, [20]))
-  with runtime.local_workers():
+  with runtime.in_process():
     output = process.next(process.initialize(), client_updates)
   ```
 

@@ -19,7 +19,7 @@ class FederatedEvaluator:
 
   ```
   evaluator = FederatedEvaluator(model_fn)
-  with runtime.local_workers():
+  with runtime.in_process():
     evaluator.evaluate(weights, test_datasets)['accuracy']
   ```
   """
@@ -31,7 +31,7 @@ class FederatedEvaluator:
 
     Args:
       model_fn: Returns a new model.
-      clients_per_call: How many users go to TFF's worker at a time.
+      clients_per_call: How many users a TFF call gets.
 
     Raises:
       ValueError: If `clients_per_call` is less than 1.

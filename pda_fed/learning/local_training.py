@@ -104,7 +104,7 @@ def call_model_fn(model_fn: ModelFn) -> tff.learning.models.VariableModel:
 def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
   """Makes a model whose weights are zero until they are assigned.
 
-  TFF's worker initializes a computation's variables in every call, that is for
+  TFF's runtime initializes a computation's variables in every call, that is for
   every client: orthogonal or random initial weights, which nobody would see,
   then cost more than a batch.
 
@@ -161,7 +161,7 @@ def build_local_training(
         lambda v: tf.TensorSpec(v.shape, v.dtype), trainable
       )
     )
-    # Iterators are several times as fast as Dataset.reduce in TFF's worker.
+    # Iterators are several times as fast as Dataset.reduce .
     for batch in iter(dataset):
       state = step(model, variables, optimizer, state, batch)
     update = [

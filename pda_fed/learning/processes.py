@@ -122,7 +122,7 @@ def build_dp_fedavg(
       model_fn, plan,
       client_optimizer=tff.learning.optimizers.build_sgdm(0.5),
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9))
-  with runtime.local_workers():
+  with runtime.in_process():
     state = process.initialize()
     for round_num in range(plan.rounds):
       cohort = [datasets[i] for i in plan.cohort(round_num, seed=secret)]

@@ -1,6 +1,6 @@
 """TensorFlow's stateless uniform numbers, in numpy.
 
-The TFF engine draws the public users of a round inside of TFF's worker, by
+The TFF engine draws the public users of a round inside of a TFF computation, by
 `tf.random.stateless_uniform`. Other engines must draw the same users where
 there is no TensorFlow. The generator is Philox 4x32-10 ("Parallel Random
 Numbers: As Easy as 1, 2, 3", Salmon et al., SC 2011); how TensorFlow makes its

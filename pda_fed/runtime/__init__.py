@@ -1,56 +1,45 @@
-"""TFF execution: workers that are started, watched and always ended.
+"""Where TFF computations run: in this process, or on other machines.
 
     from pda_fed import runtime
 
-    with runtime.local_workers():
+    with runtime.in_process():
       state = process.initialize()
 
-A worker started here writes to a log of its own, is out of the network's
-reach, ends with this program however it ends, and never lets a call wait for a
-worker that is gone. `remote_workers` does the same over workers of other
-machines, each behind a `WorkerServer` that asks for a certificate.
+`in_process` simulates clients on threads of the caller's process, on the
+TensorFlow that it has imported: no other process, port or file is involved. It
+is TFF's default context, too, once pda_fed is imported. `remote_workers` shares
+the clients between workers of other machines, each a `WorkerServer` that asks
+for a certificate.
 """
 
-import importlib
-
-from pda_fed.runtime.errors import IsolationError
+from pda_fed.runtime.context import in_process
+from pda_fed.runtime.context import InProcessContext
+from pda_fed.runtime.context import use_in_process
+from pda_fed.runtime.errors import ComputationError
+from pda_fed.runtime.errors import RuntimeClosedError
+from pda_fed.runtime.errors import UnsupportedComputationError
 from pda_fed.runtime.errors import WorkerDiedError
 from pda_fed.runtime.errors import WorkerError
 from pda_fed.runtime.errors import WorkerStartError
 from pda_fed.runtime.errors import WorkerVersionError
-from pda_fed.runtime.relay import versions
-from pda_fed.runtime.relay import WorkerServer
-from pda_fed.runtime.worker import Isolation
-from pda_fed.runtime.worker import LocalWorker
+from pda_fed.runtime.remote import remote_workers
+from pda_fed.runtime.server import versions
+from pda_fed.runtime.server import WorkerServer
 from pda_fed.workers import TlsFiles
 
 __all__ = [
-  'Isolation',
-  'IsolationError',
-  'LocalWorker',
+  'ComputationError',
+  'InProcessContext',
+  'RuntimeClosedError',
   'TlsFiles',
+  'UnsupportedComputationError',
   'WorkerDiedError',
   'WorkerError',
   'WorkerServer',
   'WorkerStartError',
   'WorkerVersionError',
-  'local_workers',
+  'in_process',
   'remote_workers',
-  'use_local_worker',
+  'use_in_process',
   'versions',
 ]
-
-# These need tensorflow_federated, which takes seconds and much memory to
-# import. A program that only serves a worker does without.
-_OF_TFF = {
-  'local_workers': 'contexts',
-  'remote_workers': 'remote',
-  'use_local_worker': 'contexts',
-}
-
-
-def __getattr__(name: str):
-  if name not in _OF_TFF:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  module = importlib.import_module(f'{__name__}.{_OF_TFF[name]}')
-  return getattr(module, name)

@@ -1,9 +1,4 @@
-"""TFF's executors on one worker, and the context that runs on them.
-
-This module and `sharing` are the only ones that reach into
-tensorflow_federated for names that it does not export, so that another TFF
-release is met in one place.
-"""
+"""TFF's executors on one remote worker, and the context that runs on them."""
 
 from collections.abc import Callable
 import functools
@@ -12,6 +7,7 @@ from typing import Any, Protocol
 
 import cachetools
 import grpc
+from pda_fed.runtime import context as context_lib
 from pda_fed.runtime import errors
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_frontend import (
@@ -170,7 +166,7 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
         self._failures += 1
         if self._failures > _MAX_FAILURES:
           raise errors.WorkerDiedError(
-            f'The TFF worker cannot be reached at {self._worker.target}:'
+            f'The worker cannot be reached at {self._worker.target}:'
             f' {describe(e)}.'
           ) from e
         raise  # TFF tries again, after a growing pause.
@@ -221,7 +217,7 @@ class Compiler:
       return self._compile(comp)
 
 
-_compile_native = Compiler(tff.backends.native.desugar_and_transform_to_native)
+_compile_native = Compiler(context_lib.compile_native)
 
 
 class WorkerContext(tff.framework.SyncExecutionContext):

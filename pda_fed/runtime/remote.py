@@ -16,13 +16,13 @@ import grpc
 from pda_fed import workers as workers_lib
 from pda_fed.runtime import errors
 from pda_fed.runtime import executors
-from pda_fed.runtime import relay
+from pda_fed.runtime import server
+from pda_fed.runtime import service
 from pda_fed.runtime import sharing
-from pda_fed.runtime import worker as worker_lib
 import tensorflow_federated as tff
 
 # A worker's address is meant as it stands, whatever proxy the web goes through.
-_OPTIONS = (*worker_lib.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
+_OPTIONS = (*server.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
 _RETRY_SECONDS = 0.5
 # Between signs of life, however patient we are: a worker removes what belongs
 # to a coordinator of which it hears nothing.
@@ -49,7 +49,7 @@ class _Connection:
     self._lock = threading.Lock()
     self._calls = 0
     self._factory = executors.WorkerExecutorFactory(
-      self, channel, ((relay.SESSION, session),)
+      self, channel, ((service.SESSION, session),)
     )
     self._context = executors.WorkerContext(self._factory)
 
@@ -153,8 +153,8 @@ class RemoteWorker:
       grpc.RpcError: If it does not answer.
     """
     try:
-      answer = channel.unary_unary(relay.HEALTH)(
-        b'', timeout=seconds, metadata=((relay.SESSION, session),)
+      answer = channel.unary_unary(server.HEALTH)(
+        b'', timeout=seconds, metadata=((service.SESSION, session),)
       )
     except grpc.RpcError as e:
       if e.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -169,7 +169,7 @@ class RemoteWorker:
       raise errors.WorkerVersionError(
         f'{self.name} gives an answer that no worker of ours gives: {e!r}.'
       ) from e
-    ours = relay.versions()
+    ours = server.versions()
     if theirs != ours:
       raise errors.WorkerVersionError(
         f'The worker {self.name} must have the versions of this program,'
@@ -265,6 +265,7 @@ class RemoteWorker:
       raise
     except Exception as e:
       if self._answers(connection):
+        _raise_as_ours(e)
         raise  # The computation's own error.
       self._lose(
         connection, f'failed in a computation ({executors.describe(e)})'
@@ -292,6 +293,18 @@ class RemoteWorker:
       connection.close()
     if self._watcher.ident is not None:  # It has been started.
       self._watcher.join(_END_SECONDS)
+
+
+def _raise_as_ours(error: Exception) -> None:
+  """Raises what an error of a worker stands for, if it is one of ours."""
+  if not isinstance(error, grpc.Call):
+    return
+  if error.code() is grpc.StatusCode.ABORTED:
+    client = dict(error.trailing_metadata() or ()).get(service.CLIENT)
+    place = errors.Place('a worker', None if client is None else int(client))
+    raise errors.ComputationError(place, error.details()) from error
+  if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+    raise ValueError(error.details()) from error
 
 
 def _show(found: Any) -> str:

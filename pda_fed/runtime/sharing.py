@@ -120,6 +120,22 @@ def _with_clients(arg: Any, type_spec: tff.Type, chosen: slice) -> Any:
   return arg[chosen] if is_each_clients else arg
 
 
+def _count_clients(arg: Any, type_spec: tff.Type) -> int:
+  found = cardinalities_utils.infer_cardinalities(arg, type_spec)
+  return found.get(tff.CLIENTS, 0)
+
+
+def _in_cohort(
+  error: errors.ComputationError, first: int, num_clients: int
+) -> errors.ComputationError:
+  """Returns an error of a part with the client's place in the whole cohort."""
+  client = error.place.client
+  if client is None:
+    return error
+  place = errors.Place(error.place.name, first + client, num_clients)
+  return errors.ComputationError(place, error.reason)
+
+
 def _split_clients(arg: Any, type_spec: tff.Type, most: int) -> list[Any]:
   """Splits the clients into parts of consecutive ones, as equal as can be.
 
@@ -134,8 +150,7 @@ def _split_clients(arg: Any, type_spec: tff.Type, most: int) -> list[Any]:
   Returns:
     One part at least. In it, without clients, there are none.
   """
-  cardinalities = cardinalities_utils.infer_cardinalities(arg, type_spec)
-  clients = cardinalities.get(tff.CLIENTS, 0)
+  clients = _count_clients(arg, type_spec)
   parts = min(most, clients) or 1
   size, larger = divmod(clients, parts)
   bounds = [i * size + min(i, larger) for i in range(parts + 1)]
@@ -196,6 +211,11 @@ class SharedContext(tff.framework.SyncContext):
     """Runs a computation on each argument, in parallel."""
     started = [_start(self._run, i, comp, arg) for i, arg in enumerate(args)]
     futures.wait(started)  # None may go on behind the back of the next call.
+    sizes = [_count_clients(arg, comp.type_signature.parameter) for arg in args]
+    for i, future in enumerate(started):
+      error = future.exception()
+      if isinstance(error, errors.ComputationError):
+        raise _in_cohort(error, sum(sizes[:i]), sum(sizes)) from error
     return [future.result() for future in started]
 
   def _run(self, index: int, comp, arg) -> Any:

@@ -69,7 +69,6 @@ def test_agrees_with_a_plain_loop(sentences):
   assert rows.tolist() == expected
 
 
-@pytest.mark.needs_tff
 def test_agrees_with_tffs_baseline():
   import tensorflow as tf
   from tensorflow_federated.python.simulation.baselines.stackoverflow import (

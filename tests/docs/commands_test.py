@@ -27,15 +27,6 @@ _NOT_PROGRAMS = ('', 'text')
 # Flags of other programs than ours, in the running text.
 _FLAGS_OF_OTHERS = {'config', 'fuzz_cases', 'no-deps'}  # Of Bazel, pytest, pip.
 _PROGRAM = re.compile(r'(?:.*/)?python3?$')
-# Words in programs, and modules, that need TFF.
-_OF_TFF = re.compile(
-  r'tensorflow_federated|as_client_data|bench\.federated_(memory|round)$'
-)
-
-
-def _marked(value, text):
-  marks = [pytest.mark.needs_tff] if _OF_TFF.search(text) else []
-  return pytest.param(value, marks=marks)
 
 
 def _reason(block):
@@ -98,9 +89,7 @@ def _by_module():
   return found
 
 
-@pytest.mark.parametrize(
-  'module', [_marked(m, m) for m in sorted(_by_module())]
-)
+@pytest.mark.parametrize('module', sorted(_by_module()))
 def test_flags_of_commands_exist_and_parse(module):
   assert _check_flags(module, tuple(_by_module()[module]))['errors'] == []
 
@@ -215,15 +204,13 @@ _TO_RUN = [
   for b in _BLOCKS
   if b.language in ('shell', 'python')
   and _reason(b) is None
-  # These have a test of their own, on a worker that they share.
+  # These have a test of their own.
   and b.page != 'docs/extending.md'
 ]
 
 
 # In the order of the pages: a program may read what a command before it wrote.
-@pytest.mark.parametrize(
-  'block', [_marked(b, b.code) for b in _TO_RUN], ids=str
-)
+@pytest.mark.parametrize('block', _TO_RUN, ids=str)
 def test_block_runs_as_written(block, clone, monkeypatch, capsys):
   if block.language == 'shell':
     done = _run_shell(block, clone)

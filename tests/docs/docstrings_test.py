@@ -1,6 +1,6 @@
 """Every public name says what it takes, gives and raises, with an example.
 
-Examples are doctests, which run here, unless they need a TFF worker, data of
+Examples are doctests, which run here, unless they need a TFF process, data of
 others or a long time: then they are code in a fence, whose names must exist. A
 name whose use is that of another one may point to it, "Example: see `other`."
 """
@@ -14,15 +14,12 @@ import textwrap
 
 import pytest
 
-from tests import machine
 from tests.docs import pages
 from tools import write_api
 
-_PACKAGES_OF_TFF = ('pda_fed.learning', 'pda_fed.runtime')
 _NAMES = [
   (package, name)
   for package in write_api.PACKAGES
-  if machine.HAS_TFF or package not in _PACKAGES_OF_TFF
   for name, value in write_api.public_names(package).items()
   if callable(value)
 ]
@@ -123,12 +120,6 @@ def test_examples_in_fences_are_python(package, name):
     ast.parse(code.replace('...', 'Ellipsis'))
 
 
-@pytest.mark.needs_tff
-@pytest.mark.parametrize('package', _PACKAGES_OF_TFF)
-def test_packages_of_tff_are_looked_at(package):
-  assert package in {p for p, _ in _NAMES}
-
-
 def test_most_examples_run():
   run = [n for n in _NAMES if '>>>' in _doc(*n)]
   assert len(run) > 70
@@ -154,7 +145,6 @@ def test_a_docstring_without_sections_is_seen(monkeypatch):
   assert not _has_example('p', 'f')
 
 
-@pytest.mark.needs_tff
 def test_the_page_of_public_names_is_up_to_date():
   assert write_api.PAGE.read_text() == write_api.render(), 'run `make docs`'
   assert write_api.PAGE.parent == pages.ROOT / 'docs'

@@ -25,7 +25,6 @@ def test_programs_are_short(block):
   assert max(map(len, block.code.splitlines())) <= 80
 
 
-@pytest.mark.needs_tff
 def test_task(capsys):
   output = _run(_BLOCKS[0], capsys)
   accuracies = [float(a) for a in re.findall(r'([\d.]+)% of test', output)]
@@ -37,11 +36,9 @@ def test_schedule(capsys):
   assert _run(_BLOCKS[1], capsys).startswith('[1.   1.   1.   0.79')
 
 
-@pytest.mark.needs_tff
 def test_aggregator(capsys):
   assert '8.5' in _run(_BLOCKS[2], capsys)
 
 
-@pytest.mark.needs_tff
 def test_public_data_method(capsys):
   assert '% of the coordinates agree' in _run(_BLOCKS[3], capsys)

@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 
 import nbformat
 import numpy as np
@@ -41,7 +42,6 @@ class TestExactMirrorDescent:
     run_notebooks.execute(pages.TUTORIALS[0])
 
 
-@pytest.mark.needs_tff
 class TestPdaDpmdInTff:
   def test_runs(self):
     run_notebooks.execute(pages.TUTORIALS[1])
@@ -80,31 +80,61 @@ class TestKept:
 
 
 class TestSetup:
+  @pytest.fixture
+  def commands(self, monkeypatch):
+    """Runs `set_up` where a module is missing; returns what it ran."""
+    monkeypatch.setattr(notebook_setup.platform, 'system', lambda: 'Linux')
+    monkeypatch.setattr(notebook_setup.platform, 'machine', lambda: 'x86_64')
+    found = []
+
+    def run(command, check):
+      assert check
+      is_install = '-r' in command
+      text = pathlib.Path(command[-1]).read_text() if is_install else ''
+      found.append((command, text))
+
+    def set_up(installed=()):
+      monkeypatch.setattr(
+        notebook_setup, '_is_installed', lambda name: name in installed
+      )
+      said = notebook_setup.set_up(pages.ROOT, ['no_such_module'], run=run)
+      assert np.__name__ in sys.modules
+      assert 'estart' in said  # Another numpy is already loaded here.
+      return found
+
+    return set_up
+
   def test_nothing_to_do_where_all_is_installed(self):
     assert 'Ready' in notebook_setup.set_up(pages.ROOT, ['numpy', 'json'])
 
-  def test_installs_the_lock_without_the_kernel(self, monkeypatch):
-    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_, **__: None)
-    seen = {}
-
-    def run(command, check):
-      seen['command'] = command
-      seen['lock'] = pathlib.Path(command[-1]).read_text()
-      assert check
-
-    assert np.__name__ in sys.modules
-    said = notebook_setup.set_up(pages.ROOT, ['no_such_module'], run=run)
-    assert 'estart' in said  # Another numpy is already loaded here.
-    assert '--no-deps' in seen['command']
-    names = re.findall(r'^([\w.-]+)==', seen['lock'], re.MULTILINE)
-    assert {'tensorflow-federated', 'numpy', 'jax'} <= set(names)
+  def test_installs_the_lock_without_the_kernel(self, commands):
+    (command, lock), _ = commands()
+    assert {'--no-deps', '--require-hashes'} <= set(command)
+    names = re.findall(r'^([\w.-]+)==', lock, re.MULTILINE)
+    assert {'tensorflow-cpu', 'numpy', 'jax'} <= set(names)
     assert not {'ipykernel', 'ipython', 'tornado', 'pyzmq'} & set(names)
     # Hashes stay with their packages.
-    assert seen['lock'].count('--hash') > len(names)
-    assert '\n    --hash' not in seen['lock'].partition('==')[0]
+    assert lock.count('--hash') > len(names)
+    assert '\n    --hash' not in lock.partition('==')[0]
+
+  def test_sections_stay_apart_whatever_comes_last(self):
+    rest = f'{notebook_setup.install_lock.LINE}a==1\n'
+    lock = f'ruff==2 \\\n    --hash=b\n{rest}'
+    assert notebook_setup.lock_without_kernel(lock) == rest
+
+  def test_installs_tff_beside_them(self, commands):
+    _, (command, lock) = commands()
+    assert f'--target={sysconfig.get_path("purelib")}' in command
+    assert {'--upgrade', '--no-deps', '--require-hashes'} <= set(command)
+    assert lock.count('==') == 3 and 'tensorflow-federated==' in lock
+
+  def test_removes_a_tensorflow_with_the_same_files(self, commands):
+    (command, _), *_ = commands(installed=['tensorflow'])
+    assert 'uninstall' in command
+    assert command[-2:] == ['tensorflow', 'tensorflow-cpu']
 
   def test_says_why_it_cannot_install(self, monkeypatch):
-    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_, **__: None)
+    monkeypatch.setattr(notebook_setup, 'check_platform', lambda *_: None)
 
     def run(command, check):
       raise subprocess.CalledProcessError(1, command)
@@ -115,15 +145,14 @@ class TestSetup:
   @pytest.mark.parametrize(
     'where, why',
     [
-      (('Darwin', 'arm64', (3, 11)), 'Linux'),
-      (('Linux', 'aarch64', (3, 11)), 'x86_64'),
-      (('Linux', 'aarch64', (3, 11), False), 'make setup'),
-      (('Linux', 'x86_64', (3, 12)), r'Python 3\.11.*3\.12'),
+      (('Darwin', 'x86_64', (3, 11)), 'Darwin x86_64.*Darwin arm64'),
+      (('Linux', 'x86_64', (3, 10)), r'3\.11, 3\.12 or 3\.13.*3\.10'),
     ],
   )
-  def test_says_which_python_it_needs(self, where, why):
+  def test_says_what_it_needs(self, where, why):
     with pytest.raises(notebook_setup.SetupError, match=why):
       notebook_setup.check_platform(*where)
 
-  def test_takes_the_python_of_the_lock(self):
-    notebook_setup.check_platform('Linux', 'x86_64', (3, 11, 7))
+  def test_takes_the_platforms_of_the_lock(self):
+    notebook_setup.check_platform('Linux', 'aarch64', (3, 13, 1))
+    notebook_setup.check_platform('Darwin', 'arm64', (3, 12, 1))

@@ -231,7 +231,7 @@ def test_checkpoints_of_others(engine, change, words):
     engine.from_arrays(change(arrays), 1)
 
 
-def test_a_run_may_change_engine(engine, store, tff_worker):
+def test_a_run_may_change_engine(engine, store):
   from pda_fed.experiments import tff_engine
 
   config = _config(store, engine='tff')

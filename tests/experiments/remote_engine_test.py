@@ -1,8 +1,6 @@
 """The TFF engine on remote workers that all die."""
 
 import contextlib
-import os
-import signal
 
 import numpy as np
 from pda_fed import privacy
@@ -35,18 +33,18 @@ def test_what_was_computed_outlives_all_workers(tmp_path, short_path):
     ),
   )
   engine = tff_engine.TffEngine(config, privacy.SeedStreams(0))
-  with _serve(short_path) as served, tff_engine._workers(config):
+  with _serve(short_path) as served, tff_engine._runtime(config):
     state, _ = engine.run_rounds(engine.initialize(), 0, 1)
     straight, metrics = engine.run_rounds(state, 1, 1)
     for s in served:
-      s.at_next_call(lambda s=s: os.kill(s.worker.pid, signal.SIGKILL))
+      s.at_next_call(s.die)
     with (
       pytest.warns(RuntimeWarning, match='done by another worker'),
       pytest.raises(runtime.WorkerDiedError, match='No worker is left'),
     ):
       engine.run_rounds(state, 1, 1)
     saved = engine.to_arrays(state)  # As the loop does; see `engine_failure`.
-  with _serve(short_path), tff_engine._workers(config):
+  with _serve(short_path), tff_engine._runtime(config):
     resumed, again = engine.run_rounds(engine.from_arrays(saved, 1), 1, 1)
   assert again == metrics
   expected = engine.to_arrays(straight)

@@ -36,10 +36,7 @@ def _leaves(state):
   ],
   ids=['adaptive', 'tree'],
 )
-def test_a_restored_state_goes_on_as_the_state(
-  tff_worker, data_dir, plan, momentum
-):
-  del tff_worker
+def test_a_restored_state_goes_on_as_the_state(data_dir, plan, momentum):
   config = _config(data_dir, 'cold', plan=plan, server_momentum=momentum)
   engine = tff_engine.TffEngine(config, _SEEDS)
   state, metrics = engine.run_rounds(engine.initialize(), 0, 1)
@@ -79,9 +76,8 @@ class _Opener:
     return self._run_rounds(state, first_round, num_rounds)
 
 
-def test_the_whole_way_and_a_resume(tff_worker, data_dir, tmp_path):
+def test_the_whole_way_and_a_resume(data_dir, tmp_path):
   """Killed in the last of 4 rounds, a run ends as one that was not."""
-  del tff_worker
   open_engine = _Opener()
   config = _config(data_dir)
   whole = experiments.train(config, open_engine, tmp_path / 'whole')
@@ -105,8 +101,7 @@ def test_the_whole_way_and_a_resume(tff_worker, data_dir, tmp_path):
   assert rows(whole)[0]['perplexity'] < 54
 
 
-def test_a_checkpoint_of_another_kind_is_refused(tff_worker, data_dir):
-  del tff_worker
+def test_a_checkpoint_of_another_kind_is_refused(data_dir):
   engine = tff_engine.TffEngine(_config(data_dir, 'cold'), _SEEDS)
   arrays = engine.to_arrays(engine.initialize())
   with pytest.raises(experiments.CheckpointError, match='jax/tree'):

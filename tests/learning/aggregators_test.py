@@ -48,12 +48,12 @@ def _process(noise_seed=0, **changes):
 
 
 @pytest.fixture(scope='module')
-def exact(tff_worker):
+def exact():
   return _process()
 
 
 @pytest.fixture(scope='module')
-def noisy(tff_worker):
+def noisy():
   return _process(noise_multiplier=0.5, clip_norm=2.0, noise_seed=7)
 
 
@@ -144,9 +144,7 @@ def test_noise_repeats_by_seed_and_changes_by_round(noisy):
 
 
 @pytest.mark.parametrize('tree', [False, True])
-def test_without_a_seed_every_initialization_has_its_own_noise(
-  tff_worker, tree
-):
+def test_without_a_seed_every_initialization_has_its_own_noise(tree):
   # The noise of two runs of one process, were it the same, would cancel.
   process = _process(None, noise_multiplier=1.0, **(_TREE if tree else {}))
   first, second = (
@@ -174,7 +172,7 @@ _COUNTED = privacy.AdaptiveClipping(
 
 
 @pytest.fixture(scope='module')
-def adaptive(tff_worker):
+def adaptive():
   # Without noise, the clip moves by hand-computed steps.
   return _process(adaptive_clipping=_COUNTED)
 
@@ -200,7 +198,7 @@ def test_not_finite_counts_as_above_the_clip(adaptive, bad):
   assert np.isfinite(output.result[0]).all()
 
 
-def test_adaptive_noise_follows_the_clip(tff_worker):
+def test_adaptive_noise_follows_the_clip():
   plan = dict(
     noise_multiplier=0.5,
     clip_norm=2.0,
@@ -224,7 +222,7 @@ def test_the_event_in_the_state_is_the_accounted_one(noisy):
   assert output.state.dp_event.noise_multiplier == pytest.approx(0.5)
 
 
-def test_tree_without_noise_is_the_mean(tff_worker):
+def test_tree_without_noise_is_the_mean():
   process = _process(**_TREE)
   output = process.next(
     process.initialize(), [_value(0.5), _value(3.0, (0, 4.0)), _value(math.nan)]
@@ -232,7 +230,7 @@ def test_tree_without_noise_is_the_mean(tff_worker):
   np.testing.assert_allclose(output.result[0][0], (0.5 + 0.6) / 4, rtol=1e-6)
 
 
-def test_tree_noise_is_of_nodes_and_restarts(tff_worker):
+def test_tree_noise_is_of_nodes_and_restarts():
   process = _process(noise_multiplier=0.5, **_TREE)
   state = process.initialize()
   results = []
@@ -254,7 +252,7 @@ def test_tree_noise_is_of_nodes_and_restarts(tff_worker):
   np.testing.assert_array_equal(repeated, results[0])
 
 
-def test_the_noised_mean_can_be_clipped_once_more(tff_worker):
+def test_the_noised_mean_can_be_clipped_once_more():
   factory = learning.build_dp_aggregator(
     _plan(noise_multiplier=1.0), 0, mean_clip_norm=0.5
   )

@@ -11,7 +11,7 @@ _WEIGHTS = tff.learning.models.ModelWeights(
 )
 
 
-def test_metrics_are_of_all_examples_however_users_are_split(tff_worker):
+def test_metrics_are_of_all_examples_however_users_are_split():
   rng = np.random.default_rng(0)
   users = [linear_model.make_examples(rng, n, 2) for n in (1, 7, 3, 4, 2)]
   x, y = (np.concatenate(a) for a in zip(*users, strict=True))
@@ -31,7 +31,7 @@ def test_metrics_are_of_all_examples_however_users_are_split(tff_worker):
     assert again['num_examples'] == 1
 
 
-def test_no_users(tff_worker):
+def test_no_users():
   evaluator = learning.FederatedEvaluator(_MODEL_FN)
   with pytest.raises(ValueError, match='datasets must have at least one user'):
     evaluator.evaluate(_WEIGHTS, [])

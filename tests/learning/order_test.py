@@ -92,7 +92,7 @@ def _test_errors(seed: int) -> dict[str, float]:
   }
 
 
-def test_pda_dpmd_beats_warm_start_beats_cold_start(tff_worker):
+def test_pda_dpmd_beats_warm_start_beats_cold_start():
   errors = [_test_errors(seed) for seed in _SEEDS]
   for better, worse in (('pda', 'warm'), ('warm', 'cold'), ('pda', 'public')):
     gaps = np.array([e[worse] - e[better] for e in errors])

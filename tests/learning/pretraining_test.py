@@ -50,7 +50,7 @@ def test_seed_repeats():
   assert first.held_out_losses == again.held_out_losses
 
 
-def test_weights_start_a_process(tff_worker):
+def test_weights_start_a_process():
   from pda_fed import privacy
 
   warm = learning.pretrain(_MODEL_FN, _users(), _ADAM)

@@ -127,9 +127,7 @@ def _public_gradient_step(weights):
     ('gradient', _EQUAL_PUBLIC, 1, _public_gradient_step),
   ],
 )
-def test_whole_rounds_equal_numpy(
-  tff_worker, momentum, mode, data, users, public_fn
-):
+def test_whole_rounds_equal_numpy(momentum, mode, data, users, public_fn):
   alphas = [0.7, 0.4, 0.0]
   process = _pda_dpmd(
     server_optimizer=_sgd(0.8, momentum),
@@ -148,7 +146,7 @@ def test_whole_rounds_equal_numpy(
   assert -1 <= mirror['cosine'] <= 1
 
 
-def test_alpha_1_is_dp_fedavg_bit_for_bit(tff_worker):
+def test_alpha_1_is_dp_fedavg_bit_for_bit():
   plan = _plan(noise_multiplier=0.5)
   pda, _ = _run(_pda_dpmd(plan, alpha=schedules.constant(1.0)), [_DATASETS] * 3)
   fedavg, _ = _run(_dp_fedavg(plan), [_DATASETS] * 3)
@@ -157,7 +155,7 @@ def test_alpha_1_is_dp_fedavg_bit_for_bit(tff_worker):
       np.testing.assert_array_equal(x, y)
 
 
-def test_alpha_0_never_touches_the_private_aggregate(tff_worker):
+def test_alpha_0_never_touches_the_private_aggregate():
   plan = _plan(noise_multiplier=0.5)
   process = _pda_dpmd(plan, alpha=schedules.constant(0.0))
   runs = [_run(process, cohorts)[0] for cohorts in ([_DATASETS], [[]])]
@@ -166,7 +164,7 @@ def test_alpha_0_never_touches_the_private_aggregate(tff_worker):
   _assert_close(runs[0][0], expected)
 
 
-def test_without_noise_and_clip_it_is_stock_fedavg(tff_worker):
+def test_without_noise_and_clip_it_is_stock_fedavg():
   plan = _plan(clip_norm=1e6, expected_cohort=3)
   ours, _ = _run(_dp_fedavg(plan), [_DATASETS] * 2)
   stock = tff.learning.algorithms.build_unweighted_fed_avg(
@@ -177,7 +175,7 @@ def test_without_noise_and_clip_it_is_stock_fedavg(tff_worker):
     _assert_close(a, b)
 
 
-def test_noise_enters_as_alpha_times_noise(tff_worker):
+def test_noise_enters_as_alpha_times_noise():
   features = 40_000
   zeros = np.zeros((2, features), np.float32), np.zeros((2, 1), np.float32)
   process = learning.build_pda_dpmd(
@@ -197,7 +195,7 @@ def test_noise_enters_as_alpha_times_noise(tff_worker):
 
 
 @pytest.mark.parametrize('build', [_dp_fedavg, _pda_dpmd])
-def test_odd_cohorts(tff_worker, build):
+def test_odd_cohorts(build):
   process = build(_plan(noise_multiplier=0.5))
   empty_client = linear_model.make_dataset(
     tuple(a[:0] for a in _CLIENTS[0]), _BATCH
@@ -212,7 +210,7 @@ def test_odd_cohorts(tff_worker, build):
   assert output.metrics['client_work']['num_non_finite'] == 0
 
 
-def test_clients_that_are_not_finite_are_zero_and_counted(tff_worker):
+def test_clients_that_are_not_finite_are_zero_and_counted():
   bad = tuple(np.full_like(a, np.inf) for a in _CLIENTS[0])
   process = _dp_fedavg()
   with_bad, output = _run(
@@ -223,7 +221,7 @@ def test_clients_that_are_not_finite_are_zero_and_counted(tff_worker):
   assert output.metrics['client_work']['num_non_finite'] == 1
 
 
-def test_public_users_change_by_round_and_repeat_by_seed(tff_worker):
+def test_public_users_change_by_round_and_repeat_by_seed():
   rng = np.random.default_rng(1)
   users = [linear_model.make_examples(rng, 3, _FEATURES) for _ in range(8)]
 
@@ -246,7 +244,7 @@ def test_public_users_change_by_round_and_repeat_by_seed(tff_worker):
   assert first == losses(5) != losses(6)
 
 
-def test_public_clip(tff_worker):
+def test_public_clip():
   process = _pda_dpmd(public_clip_norm=1e-3)
   _, output = _run(process, [_DATASETS])
   mirror = output.metrics['finalizer']['mirror']
@@ -267,7 +265,7 @@ def test_types_are_those_of_a_stock_process():
     )
 
 
-def test_runs_and_resumes_in_tffs_training_loop(tff_worker, tmp_path):
+def test_runs_and_resumes_in_tffs_training_loop(tmp_path):
   process = _pda_dpmd(_plan(noise_multiplier=0.5))
 
   def train(folder, rounds):

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def temporary_folder(tmp_path, monkeypatch):
-  """Here folders of workers that die on purpose may stay."""
+  """Nothing of ours may be left in it."""
   monkeypatch.setenv('TMPDIR', str(tmp_path))
   monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
   return tmp_path

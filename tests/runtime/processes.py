@@ -41,6 +41,25 @@ def add_one(x):
 @tff.tensorflow.computation(np.float32)
 def slow(x):
   return tf.while_loop(lambda v: v < 1e12, lambda v: [v + 1], [x])[0]
+
+@tff.tensorflow.computation(np.float32)
+def fail(x):
+  with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+    return tf.identity(x)
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def slow_clients(values):
+  return tff.federated_sum(tff.federated_map(slow, values))
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def fail_clients(values):
+  return tff.federated_sum(tff.federated_map(fail, values))
+
+def threads():
+  # Whether TensorFlow is busy with what nobody waits for any more.
+  before = time.process_time()
+  time.sleep(1)
+  return 'busy' if time.process_time() - before > 0.5 else 'idle'
 """
 
 

@@ -1,6 +1,7 @@
-"""However a program ends, its worker ends with it."""
+"""However a program ends, nothing of it is left, and it ends soon."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -10,91 +11,104 @@ import pytest
 from tests.runtime import processes
 
 _WITH_BLOCK = """
-  with runtime.local_workers() as workers:
-    print(workers[0].pid, add_one(1.0), flush=True)
+  with runtime.in_process():
+    print(add_one(1.0), flush=True)
     {then}
 """
-_NOTEBOOK = """
-  worker = runtime.use_local_worker()
-  print(worker.pid, add_one(1.0), flush=True)
+_DEFAULT = """
+  print(add_one(1.0), flush=True)
   {then}
 """
 _STYLES = pytest.mark.parametrize(
-  'style', [_WITH_BLOCK, _NOTEBOOK], ids=['with_block', 'notebook']
+  'style', [_WITH_BLOCK, _DEFAULT], ids=['with_block', 'default']
 )
+_ROUND = 'slow_clients([0.0] * 9)'
 
 
-class TestProgramEnds:
-  """No worker is alive 5 s after its program, however that ended."""
+def _start(style: str, then: str) -> subprocess.Popen:
+  process = subprocess.Popen(
+    processes.program(style.format(then=then)),
+    cwd=processes.ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    bufsize=0,  # So that readline() takes no more than a line.
+    start_new_session=True,  # A terminal gives a program a group too.
+  )
+  assert process.stdout.readline() == b'2.0\n', process.stderr.read()
+  return process
 
-  def _start(self, style: str, then: str) -> tuple[subprocess.Popen, int]:
-    process = subprocess.Popen(
-      processes.program(style.format(then=then)),
-      cwd=processes.ROOT,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      bufsize=0,  # So that readline() takes no more than a line.
-      start_new_session=True,  # A terminal gives a program a group too.
-    )
-    line = process.stdout.readline().split()
-    assert line[1:] == [b'2.0'], process.stderr.read()
-    return process, int(line[0])
 
-  @_STYLES
-  def test_normally_with_its_output_in_a_pipe(self, style, temporary_folder):
-    process, pid = self._start(style, 'print("end")')
-    # communicate() returns when every holder of the pipe has closed it, as
-    # `program | cat` does: a worker that inherited it would hold it open.
-    out, err = process.communicate(timeout=120)
-    assert (out, err, process.returncode) == (b'end\n', b'', 0)
-    assert processes.wait_until(lambda: not processes.alive(pid), 60)
-    assert list(temporary_folder.glob('pda_fed-*')) == []
+def _left_in_group(group: int) -> list[int]:
+  """The processes of a group, the ended ones aside."""
+  found = []
+  for folder in pathlib.Path('/proc').glob('[0-9]*'):
+    try:
+      fields = (folder / 'stat').read_text().rpartition(')')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+      continue
+    if int(fields[2]) == group and fields[0] != 'Z':
+      found.append(int(folder.name))
+  return found
 
-  @_STYLES
-  def test_by_ctrl_c_in_a_long_call(self, style):
-    process, pid = self._start(style, 'slow(0.0)')
-    time.sleep(1)  # So that the call is under way.
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert b'KeyboardInterrupt' in err
-    assert processes.wait_until(lambda: not processes.alive(pid), 60)
 
-  @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
-  @_STYLES
-  def test_by_a_signal_in_a_long_call(self, style, number, temporary_folder):
-    process, pid = self._start(style, 'slow(0.0)')
-    time.sleep(1)
-    process.send_signal(number)
-    process.communicate(timeout=120)
-    assert process.returncode == -number
-    assert processes.wait_until(lambda: not processes.alive(pid), 60)
-    # The supervisor outlives the program just long enough to tidy up.
-    folders = temporary_folder.glob
-    assert processes.wait_until(lambda: not list(folders('pda_fed-*')), 60)
+@_STYLES
+def test_normally_with_its_output_in_a_pipe(style, temporary_folder):
+  process = _start(style, 'print("end")')
+  # communicate() returns when every holder of the pipe has closed it, as
+  # `program | cat` does.
+  out, err = process.communicate(timeout=120)
+  assert (out, err, process.returncode) == (b'end\n', b'', 0)
+  assert _left_in_group(process.pid) == []
+  assert list(temporary_folder.iterdir()) == []
 
-  def test_silently_however_often_workers_come_and_go(self):
-    # gRPC threads that outlive a closed channel print tracebacks, sometimes.
-    program = processes.program("""
-      for _ in range(6):
-        with runtime.local_workers():
-          add_one(1.0)
-      """)
-    done = subprocess.run(
-      program, cwd=processes.ROOT, capture_output=True, timeout=120, check=False
-    )
-    assert (done.stdout, done.stderr, done.returncode) == (b'', b'', 0)
 
-  def test_by_an_exception(self):
-    process, pid = self._start(_WITH_BLOCK, 'raise ValueError("mine")')
-    _, err = process.communicate(timeout=120)
-    assert err.strip().endswith(b'ValueError: mine')
-    assert processes.wait_until(lambda: not processes.alive(pid), 60)
+def test_by_ctrl_c_in_the_middle_of_a_round(temporary_folder):
+  process = _start(_WITH_BLOCK, _ROUND)
+  time.sleep(1)  # So that the call is under way.
+  os.killpg(process.pid, signal.SIGINT)
+  _, err = process.communicate(timeout=120)
+  assert process.returncode == -signal.SIGINT or process.returncode == 130
+  assert err.count(b'KeyboardInterrupt') == 1
+  assert _left_in_group(process.pid) == []
+  assert list(temporary_folder.iterdir()) == []
 
-  def test_worker_killed_in_a_long_call_is_an_error_not_a_wait(self):
-    process, pid = self._start(_WITH_BLOCK, 'slow(0.0)')
-    time.sleep(1)
-    os.kill(pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert b'WorkerDiedError' in err
+
+def test_after_ctrl_c_a_notebook_goes_on():
+  process = _start(
+    _DEFAULT,
+    f"""
+  try:
+    {_ROUND}
+  except KeyboardInterrupt:
+    print(add_one(2.0), threads(), flush=True)
+  """,
+  )
+  time.sleep(1)
+  os.killpg(process.pid, signal.SIGINT)
+  out, err = process.communicate(timeout=120)
+  assert (out, err, process.returncode) == (b'3.0 idle\n', b'', 0)
+
+
+def test_by_an_error_inside_a_client():
+  process = _start(_WITH_BLOCK, 'fail_clients([1.0, 0.0])')
+  _, err = process.communicate(timeout=120)
+  assert process.returncode == 1
+  last = err.strip().splitlines()[-1]
+  assert b'ComputationError: At client 1 of 2' in last
+  assert _left_in_group(process.pid) == []
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_by_a_signal_in_the_middle_of_a_round(number, temporary_folder):
+  process = _start(_WITH_BLOCK, _ROUND)
+  time.sleep(1)
+  # While it runs it has no child and no socket, so no port either.
+  assert _left_in_group(process.pid) == [process.pid]
+  files = pathlib.Path(f'/proc/{process.pid}/fd')
+  links = [os.readlink(link) for link in files.iterdir()]
+  assert [link for link in links if link.startswith('socket:')] == []
+  process.send_signal(number)
+  process.communicate(timeout=120)
+  assert process.returncode == -number
+  assert _left_in_group(process.pid) == []
+  assert list(temporary_folder.iterdir()) == []

@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 
 import numpy as np
 from pda_fed import learning
@@ -52,35 +53,49 @@ def tls_files(name: str, authority: str = 'ours') -> runtime.TlsFiles:
 
 
 class Served:
-  """A worker with its server, as `scripts.worker` has them."""
+  """A worker as `scripts.worker` serves it, but in this process."""
 
   def __init__(self, address: str = f'{HOST}:0', **options):
-    self.worker = runtime.LocalWorker(
-      threads=1, max_concurrent_computation_calls=1
-    )
-    options = {'tls': tls_files(HOST), **options}
-    self.server = runtime.WorkerServer(self.worker, address, **options)
+    options = {'tls': tls_files(HOST), 'max_concurrent_clients': 1, **options}
+    self.server = runtime.WorkerServer(address, **options)
     self.address = self.server.address
     self.calls = 0
+    self._hangs = threading.Event()
 
   def at_next_call(self, action) -> None:
     """Does something in the middle of the next round's computation."""
-    relay = self.server._relay
-    pass_on = type(relay)._pass_on.__get__(relay)
+    pool = self.server._executors._pool
+    call = type(pool).call.__get__(pool)
 
-    def hooked(method, *args):
-      if method.endswith('/CreateCall'):
-        self.calls += 1
-        if self.calls == 1:
-          action()
-      return pass_on(method, *args)
+    def hooked(*args):
+      self.calls += 1
+      if self.calls == 1:
+        action()
+      return call(*args)
 
     self.calls = 0
-    relay._pass_on = hooked
+    pool.call = hooked
+
+  def die(self) -> None:
+    """Closes all connections at once, as a killed process does."""
+    self.server._server.stop(0)
+    self.server._executors.close()
+
+  def hang(self) -> None:
+    """Answers nothing any more, as a stopped process does; until `stop`."""
+    health = self.server._health
+    service = type(health).service.__get__(health)
+
+    def never(details):
+      self._hangs.wait()
+      return service(details)
+
+    health.service = never
+    self._hangs.wait()
 
   def stop(self) -> None:
+    self._hangs.set()
     self.server.stop()
-    self.worker.stop()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
-"""One computation on several local workers."""
+"""One computation on several workers."""
 
-import os
-import signal
+import contextlib
 import threading
 
 import numpy as np
@@ -12,6 +11,35 @@ from pda_fed.runtime import sharing
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+
+
+class _Seat:
+  """Runs on a context that it is given, after doing something."""
+
+  name = 'seat'
+  usable = True
+
+  def __init__(self, context, before):
+    self._context = context
+    self._before = before
+
+  def check_owner(self):
+    pass
+
+  def invoke(self, comp, arg):
+    self._before(comp)
+    return self._context.invoke(comp, arg)
+
+
+@contextlib.contextmanager
+def _shared(number: int):
+  """Shares clients between seats, all of them in this process."""
+  context = runtime.InProcessContext()
+  seats = [_Seat(context, lambda comp: None) for _ in range(number)]
+  shared = sharing.SharedContext(seats)
+  with tff.framework.get_context_stack().install(shared):
+    yield
+  context.close()
 
 
 @tff.tensorflow.computation(np.float32)
@@ -35,8 +63,24 @@ def _total(values):
   return tff.federated_sum(values)
 
 
+def test_an_error_names_the_client_of_the_whole_cohort():
+  @tff.tensorflow.computation(np.float32)
+  def positive(x):
+    with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+      return tf.identity(x)
+
+  @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+  def comp(values):
+    return tff.federated_sum(tff.federated_map(positive, values))
+
+  with _shared(3):
+    with pytest.raises(runtime.ComputationError, match='client 5 of 7') as e:
+      comp([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    assert e.value.place.client == 5
+
+
 def test_results_at_server_and_clients():
-  with runtime.local_workers(3):
+  with _shared(3):
     for clients in ([1.0, 2.0, 4.0, 8.0, 16.0], [1.0, 2.0]):
       total, doubled = _both(1.0, clients)
       assert total == 1.0 + 2 * sum(clients)
@@ -92,7 +136,7 @@ def test_the_order_of_arguments_is_free():
     return tff.federated_sum(tff.federated_map(add, (values, more)))
 
   clients = [1.0, 2.0, 4.0, 8.0, 16.0]
-  with runtime.local_workers(2):
+  with _shared(2):
     assert clients_first(clients, 0.5) == 31.5
     assert all_equal_last(clients, 10.0) == 81.0
     assert clients_first([], 0.5) == 0.5
@@ -118,8 +162,7 @@ def _plan(**options) -> privacy.PrivacyPlan:
   ],
   ids=['adaptive clipping', 'tree'],
 )
-def test_dp_aggregators_are_those_of_one_worker(tff_worker, plan):
-  del tff_worker
+def test_dp_aggregators_are_those_of_one_worker(plan):
   process = learning.build_dp_aggregator(plan, 7).create(
     tff.TensorType(np.float32, [3])
   )
@@ -139,47 +182,14 @@ def test_dp_aggregators_are_those_of_one_worker(tff_worker, plan):
     return found
 
   alone = run()
-  with runtime.local_workers(3):
+  with _shared(3):
     shared = run()
   for a, b in zip(alone, shared, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_a_local_worker_that_dies_is_stood_in_for():
-  with runtime.local_workers(2) as workers:
-    assert _both(0.0, [1.0, 2.0])[0] == 6.0
-    os.kill(workers[1].pid, signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match='died.*done by another worker'):
-      assert _both(0.0, [1.0, 2.0])[0] == 6.0
-    os.kill(workers[0].pid, signal.SIGKILL)
-    with (
-      pytest.warns(RuntimeWarning, match='died'),
-      pytest.raises(runtime.WorkerDiedError, match='No worker is left'),
-    ):
-      _both(0.0, [1.0, 2.0])
-
-
-class _Seat:
-  """Runs on a context that it is given, after doing something."""
-
-  name = 'seat'
-  usable = True
-
-  def __init__(self, context, before):
-    self._context = context
-    self._before = before
-
-  def check_owner(self):
-    pass
-
-  def invoke(self, comp, arg):
-    self._before(comp)
-    return self._context.invoke(comp, arg)
-
-
-def test_workers_compute_at_the_same_time(tff_worker):
-  del tff_worker
-  context = tff.framework.get_context_stack().current
+def test_workers_compute_at_the_same_time():
+  context = runtime.InProcessContext()
   meeting = threading.Barrier(3)
 
   def meet(comp):
@@ -191,11 +201,10 @@ def test_workers_compute_at_the_same_time(tff_worker):
     assert _both(0.0, [1.0, 2.0, 4.0])[0] == 14.0
 
 
-def test_sums_are_merged_in_the_order_of_the_clients(tff_worker):
+def test_sums_are_merged_in_the_order_of_the_clients():
   # The part of the last worker is done first. In float32 1e8 + 1 is 1e8, so
   # that in that order the sum would be 0.
-  del tff_worker
-  context = tff.framework.get_context_stack().current
+  context = runtime.InProcessContext()
   done = [threading.Event() for _ in range(3)]
 
   def seat(index):

@@ -26,7 +26,6 @@ def data_dir(tmp_path_factory):
   return path
 
 
-@pytest.mark.needs_tff
 def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   out = tmp_path / 'run'
   arguments = (

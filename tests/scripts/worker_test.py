@@ -39,11 +39,11 @@ def _tls(name: str) -> list[str]:
 class _Worker:
   def __init__(self, process: subprocess.Popen):
     self.process = process
-    # ready on ADDRESS (worker PID; ...
+    # ready on ADDRESS (process PID; ...
     words = process.stdout.readline().split()
     assert words[:2] == ['ready', 'on'], process.stderr.read()
     self.address = words[2]
-    self.worker_pid = int(words[4].rstrip(';'))
+    assert int(words[4].rstrip(';')) == process.pid
 
 
 @pytest.fixture
@@ -114,13 +114,10 @@ def test_coordinator_and_worker_killed(two_workers, tmp_path):
     w.address for w in two_workers
   ]
 
-  # TFF's worker is gone with the program that was killed.
-  lost, left = two_workers[1], two_workers[0]
-  assert processes.wait_until(lambda: not processes.alive(lost.worker_pid), 60)
+  left = two_workers[0]
   left.process.terminate()
   out, _ = left.process.communicate(timeout=120)
   assert (out, left.process.returncode) == ('stopped\n', 0)
-  assert not processes.alive(left.worker_pid)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +139,3 @@ def test_bad_flags_are_one_line(script, arguments, words):
   assert (process.returncode, out) == (2, '')
   assert errors.count('\n') == 1
   assert words in errors
-
-
-def test_a_worker_that_dies_is_an_error_of_its_program(two_workers):
-  process = two_workers[0].process
-  subprocess.run(['kill', '-KILL', str(two_workers[0].worker_pid)], check=True)
-  _, errors = process.communicate(timeout=120)
-  assert process.returncode == 2
-  assert 'The TFF worker died' in errors

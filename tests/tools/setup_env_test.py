@@ -1,36 +1,47 @@
-"""tools/setup_env.sh on a small lock: what it makes, mends and refuses."""
+"""tools/setup_env.sh and install_lock.py: what they make, mend and refuse."""
 
+import base64
+import fcntl
+import hashlib
 import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
-_SCRIPT = pathlib.Path(__file__).parents[2] / 'tools' / 'setup_env.sh'
+from tools import install_lock
+
+_TOOLS = pathlib.Path(__file__).parents[2] / 'tools'
 _UNREACHABLE = 'no-such-package==1.0 --hash=sha256:' + '0' * 64 + '\n'
+_NAMES = ('python3', 'python3.13', 'python3.12', 'python3.11', 'python')
+# A pyenv command for a version that is not active.
+_SHIM = 'echo "pyenv: command not found" >&2; exit 127'
+# Says that it was taken, instead of making an environment.
+_WORKS = f"""case $1 in
+  *install_lock.py) echo "took $0 for $2" ;;
+  *) exec '{sys.executable}' "$@" ;;
+esac"""
 
 
 @pytest.fixture
 def project(tmp_path):
   (tmp_path / 'requirements.txt').write_text('# Nothing to install.\n')
-  (tmp_path / 'requirements-aarch64.txt').write_text('# Nothing either.\n')
   return tmp_path
 
 
-def _setup(project, *, venv='.venv', python=sys.executable, platform=None):
-  environment = os.environ | {'PYTHON': python, 'PIP_NO_INDEX': '1'}
-  if platform is not None:
-    uname = project / 'bin' / 'uname'
-    uname.parent.mkdir(exist_ok=True)
-    uname.write_text(f'#!/bin/sh\necho {platform}\n')
-    uname.chmod(0o755)
-    path = f'{uname.parent}{os.pathsep}{os.environ["PATH"]}'
-    environment['PATH'] = path
+def _command(path, lines):
+  path.parent.mkdir(exist_ok=True)
+  path.write_text(f'#!/bin/sh\n{lines}\n')
+  path.chmod(0o755)
+
+
+def _run(project, *command, **environment):
   return subprocess.run(
-    ['sh', str(_SCRIPT), venv],
+    command,
     cwd=project,
-    env=environment,
+    env=os.environ | {'PIP_NO_INDEX': '1'} | environment,
     capture_output=True,
     text=True,
     timeout=120,
@@ -38,112 +49,206 @@ def _setup(project, *, venv='.venv', python=sys.executable, platform=None):
   )
 
 
-def _works(project) -> bool:
-  python = project / '.venv' / 'bin' / 'python'
-  return subprocess.run([python, '-m', 'pip', '--version']).returncode == 0
+def _setup(project, *, venv='.venv', python=sys.executable):
+  return _run(project, 'sh', str(_TOOLS / 'setup_env.sh'), venv, PYTHON=python)
+
+
+def _search(project, **commands):
+  """Sets up with no other Pythons on the path than these shell scripts."""
+  for name in _NAMES:
+    _command(project / 'bin' / name, commands.get(name, _SHIM))
+  path = f'{project / "bin"}{os.pathsep}{os.environ["PATH"]}'
+  script = str(_TOOLS / 'setup_env.sh')
+  return _run(project, 'sh', script, '.venv', PYTHON='', PATH=path)
+
+
+def _install_as(project, changes, *arguments):
+  """Runs install_lock.py in a Python that was changed."""
+  program = (
+    f'import platform, runpy, sys; {changes}\n'
+    f'sys.argv = ["install_lock.py", ".venv", *{arguments}]\n'
+    f'runpy.run_path({str(_TOOLS / "install_lock.py")!r}, run_name="__main__")'
+  )
+  return _run(project, sys.executable, '-c', program)
+
+
+def _is_up_to_date(project, changes='') -> bool:
+  return _install_as(project, changes, '--check').returncode == 0
 
 
 def _assert_refused(done, *words):
   assert done.returncode == 1
+  assert done.stderr.startswith('pda_fed: error: ')
   assert done.stderr.count('\n') == 1
   for word in words:
     assert word in done.stderr
 
 
-def test_makes_once_then_again_only_for_another_lock(project):
-  first = _setup(project)
-  assert first.returncode == 0, first.stderr
-  assert 'is ready' in first.stdout
-  assert _works(project)
-  assert not (project / '.venv-install.log').exists()
+class TestMake:
+  @pytest.fixture(scope='class')
+  def made(self, tmp_path_factory):
+    """A project with its environment, which was half-made before."""
+    project = tmp_path_factory.mktemp('made')
+    (project / 'requirements.txt').write_text('# Nothing to install.\n')
+    (project / '.venv' / 'bin').mkdir(parents=True)
+    (project / '.venv' / 'bin' / 'python').touch()
+    done = _setup(project)
+    assert done.returncode == 0, done.stderr
+    assert 'is ready' in done.stdout
+    return project
 
-  marker = project / '.venv' / 'marker'
-  marker.touch()
-  again = _setup(project)
-  assert (again.returncode, again.stdout, again.stderr) == (0, '', '')
-  assert marker.exists()
+  def test_has_pip_and_leaves_no_log(self, made):
+    python = str(made / '.venv' / 'bin' / 'python')
+    assert _run(made, python, '-m', 'pip', '--version').returncode == 0
+    assert not (made / '.venv-install.log').exists()
 
-  (project / 'requirements.txt').write_text('# Another lock.\n')
-  assert 'is ready' in _setup(project).stdout
-  assert not marker.exists()
+  def test_once(self, made):
+    # Also where no other Python is left.
+    for again in (_setup(made), _search(made)):
+      assert (again.returncode, again.stdout, again.stderr) == (0, '', '')
+
+  def test_anew_for_another_lock_or_python(self, made):
+    assert _is_up_to_date(made)
+    other = 3, 12 if sys.version_info[1] == 13 else 13
+    assert not _is_up_to_date(made, f'sys.version_info = {other}')
+    lock = made / 'requirements.txt'
+    before = lock.read_text()
+    lock.write_text('# Another lock.\n')
+    assert not _is_up_to_date(made)
+    lock.write_text(before)
+
+  def test_second_waits_for_the_first(self, made):
+    stamp = made / '.venv' / '.installed-lock'
+    with (made / '.venv.lock').open('w') as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      stamp.rename(made / 'stamp')
+      with subprocess.Popen(
+        [sys.executable, str(_TOOLS / 'install_lock.py'), '.venv'],
+        cwd=made,
+        stdout=subprocess.PIPE,
+        text=True,
+      ) as second:
+        assert 'waiting' in second.stdout.readline()
+        (made / 'stamp').rename(stamp)  # The first is done.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert second.communicate(timeout=60)[0] == ''
+    assert second.returncode == 0
+
+  def test_failed_install_is_one_line_and_is_not_taken_for_whole(self, project):
+    (project / 'requirements.txt').write_text(_UNREACHABLE)
+    log = '.venv-install.log'
+    _assert_refused(_setup(project), 'no-such-package', 'network', log)
+    assert (project / log).exists()
+    assert not _is_up_to_date(project)
 
 
-def test_half_made_environment_is_made_anew(project):
-  (project / '.venv' / 'bin').mkdir(parents=True)
-  (project / '.venv' / 'bin' / 'python').touch()
-  assert _setup(project).returncode == 0
-  assert _works(project)
-
-
-def test_failed_install_is_one_line_and_nothing_to_trip_over(project):
-  (project / 'requirements.txt').write_text(_UNREACHABLE)
-  _assert_refused(
-    _setup(project), 'no-such-package', 'network', '.venv-install.log'
+def _wheel(folder, name, tag, files) -> str:
+  """Writes a wheel that refuses every Python; returns its line of a lock."""
+  info = f'{name}-1.0.dist-info'
+  files = files | {
+    f'{info}/METADATA': (
+      f'Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n'
+      'Requires-Python: <3\nRequires-Dist: no-such-package\n'
+    ),
+    f'{info}/WHEEL': f'Wheel-Version: 1.0\nTag: {tag}\n',
+  }
+  record = ''.join(
+    f'{path},sha256={_digest(text)},{len(text)}\n'
+    for path, text in files.items()
   )
-  assert (project / '.venv-install.log').exists()
-  (project / 'requirements.txt').write_text('# Mended.\n')
-  assert _setup(project).returncode == 0
-  assert _works(project)
+  path = folder / f'{name}-1.0-{tag}.whl'
+  with zipfile.ZipFile(path, 'w') as wheel:
+    for file, text in [*files.items(), (f'{info}/RECORD', record)]:
+      wheel.writestr(file, text)
+  checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+  return f'{name}==1.0 --hash=sha256:{checksum}\n'
 
 
-def test_no_python(project):
-  done = _setup(project, python='/nowhere/python3.11')
-  _assert_refused(done, 'Python 3.11', 'found: none', 'PYTHON=')
-  assert not (project / '.venv').exists()
+def _digest(text: str) -> str:
+  digest = hashlib.sha256(text.encode()).digest()
+  return base64.urlsafe_b64encode(digest).decode().rstrip('=')
 
 
-def test_other_pythons_are_named(project):
-  fake = project / 'python3.12'
-  fake.write_text('#!/bin/sh\necho 3.12.1\n')
-  fake.chmod(0o755)
-  _assert_refused(_setup(project, python=str(fake)), 'python3.12 (3.12.1)')
+class TestSecondSection:
+  def test_is_installed_without_regard_to_metadata(self, project, monkeypatch):
+    monkeypatch.setenv('PYTHONDONTWRITEBYTECODE', '1')
+    name = 'tensorflow_federated'
+    files = {f'{name}/__init__.py': '', f'{name}/data/worker_binary': 'large'}
+    tag = 'py3-none-manylinux_2_31_x86_64'
+    entry = _wheel(project, name, tag, files)
+    monkeypatch.setenv('PIP_FIND_LINKS', str(project))
+    lock = f'# Nothing.\n{install_lock.LINE}{entry}'
+    (project / 'requirements.txt').write_text(lock)
+    done = _setup(project)
+    assert done.returncode == 0, done.stderr
+    (package,) = (project / '.venv').glob(f'lib/*/site-packages/{name}')
+    assert (package / '__init__.py').exists()
+    # Imports would not write it.
+    assert (package / '__pycache__').exists()
+    assert not (package / 'data' / 'worker_binary').exists()
+
+  def test_is_empty_in_a_lock_without_the_line(self):
+    assert install_lock.split_lock('a==1\n') == ('a==1\n', '')
+    lock = f'a==1\n{install_lock.LINE}b==2\n'
+    assert install_lock.split_lock(lock) == ('a==1\n', 'b==2\n')
 
 
-def test_python_without_venv_is_named(project):
-  fake = project / 'python3.11'
-  fake.write_text(
-    '#!/bin/sh\ncase $2 in *version*) echo 3.11.9 ;; *) exit 1 ;; esac\n'
+class TestPython:
+  def test_first_that_works_is_taken(self, project):
+    others = {'python3.12': _WORKS, 'python3.11': _WORKS}
+    done = _search(project, python3='echo CPython 3.10.13', **others)
+    assert done.stdout.endswith('python3.12 for .venv\n'), done.stderr
+
+  def test_none(self, project):
+    wanted = ('3.11, 3.12 or 3.13', 'found: none', 'PYTHON=')
+    _assert_refused(_setup(project, python='/nowhere/python3.13'), *wanted)
+    _assert_refused(_search(project), *wanted)
+    assert not (project / '.venv').exists()
+
+  @pytest.mark.parametrize(
+    'version', ['CPython 3.10.13', 'CPython 3.14.0', 'PyPy 3.11.9']
   )
-  fake.chmod(0o755)
-  done = _setup(project, python=str(fake))
-  _assert_refused(done, '3.11.9', 'without the venv module')
+  def test_others_are_named(self, project, version):
+    _command(project / 'other', f'echo {version}')
+    done = _setup(project, python=str(project / 'other'))
+    _assert_refused(done, f'other ({version})')
+
+  def test_without_venv_is_named(self, project):
+    prints = 'case $2 in *version*) echo CPython 3.11.9 ;; *) exit 1 ;; esac'
+    _command(project / 'python3.11', prints)
+    done = _setup(project, python=str(project / 'python3.11'))
+    _assert_refused(done, '3.11.9', 'without the venv module')
 
 
-def test_read_only_folder(project):
-  # Nobody, not even root, may create a file in /proc.
-  _assert_refused(_setup(project, venv='/proc/.venv'), 'cannot write')
+class TestRefusals:
+  def test_read_only_folder(self, project):
+    # Nobody, not even root, may create a file in /proc.
+    _assert_refused(_setup(project, venv='/proc/.venv'), 'cannot write')
 
+  def test_not_in_the_project(self, tmp_path):
+    _assert_refused(_setup(tmp_path), 'requirements.txt is not here')
 
-def test_not_in_the_project(tmp_path):
-  _assert_refused(_setup(tmp_path), 'requirements.txt is not here')
+  @pytest.mark.parametrize(
+    'changes, words',
+    [
+      (
+        'sys.version_info = (3, 10, 13)',
+        ['3.11, 3.12 or 3.13', 'this is 3.10'],
+      ),
+      ('platform.system = lambda: "Windows"', ['Windows', 'Darwin arm64']),
+      ('platform.machine = lambda: "ppc"', ['ppc', 'Linux x86_64']),
+      ('platform.libc_ver = lambda: ("glibc", "2.17")', ['2.28', 'glibc 2.17']),
+      ('platform.libc_ver = lambda: ("", "")', ['2.28']),
+    ],
+  )
+  def test_other_machines(self, project, changes, words):
+    if 'libc_ver' in changes:
+      changes += '; platform.system = lambda: "Linux"'
+      changes += '; platform.machine = lambda: "x86_64"'
+    _assert_refused(_install_as(project, changes), *words)
+    assert not (project / '.venv').exists()
 
-
-def test_other_platforms_are_refused(project):
-  done = _setup(project, platform='Darwin arm64')
-  _assert_refused(done, 'Darwin arm64', 'Linux x86_64', 'Linux aarch64')
-
-
-_TFF = _UNREACHABLE.replace('no-such-package', 'tensorflow-federated')
-
-
-def test_on_x86_64_nothing_is_left_out(project):
-  (project / 'requirements.txt').write_text(_TFF)
-  (project / 'requirements-aarch64.txt').unlink()
-  done = _setup(project, platform='Linux x86_64')
-  _assert_refused(done, 'tensorflow-federated')
-  assert 'left out' not in done.stdout
-
-
-def test_on_aarch64_one_package_is_left_out(project):
-  entry = _TFF.replace(' --', ' \\\n    --') + '    # via requirements.in\n'
-  (project / 'requirements.txt').write_text(f'# a\n{entry}# b\n')
-  done = _setup(project, platform='Linux aarch64')
-  assert done.returncode == 0, done.stderr
-  (said,) = [s for s in done.stdout.splitlines() if 'left out' in s]
-  assert 'tensorflow-federated' in said and '--engine=tff' in said
-  installed = (project / '.venv' / 'lock.txt').read_text()
-  assert installed == '# a\n# b\n# Nothing either.\n'
-
-  assert _setup(project, platform='Linux aarch64').stdout == ''
-  (project / 'requirements-aarch64.txt').write_text(_UNREACHABLE)
-  _assert_refused(_setup(project, platform='Linux aarch64'), 'no-such-package')
+  @pytest.mark.parametrize('python', install_lock.PYTHONS)
+  @pytest.mark.parametrize('platform', install_lock.PLATFORMS)
+  def test_none_where_the_lock_has_wheels(self, python, platform):
+    assert install_lock.refusal(*platform, (*python, 1)) == ''

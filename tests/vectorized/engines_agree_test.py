@@ -14,8 +14,6 @@ import tensorflow_federated as tff
 
 from tests.vectorized import small_users
 
-pytestmark = pytest.mark.usefixtures('tff_worker')
-
 _SPEC = models.RecurrentSpec(num_words=11, embedding_size=5, lstm_size=6)
 _BATCH = 3
 _RATES = dict(client=0.8, server=0.7, momentum=0.9)

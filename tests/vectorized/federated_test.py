@@ -138,7 +138,7 @@ class TestNoise:
     assert draws.std() == pytest.approx(1, abs=4 / np.sqrt(2 * draws.size))
     assert stats.kstest(draws, 'norm').pvalue > 1e-3
 
-  def test_has_the_distribution_of_tffs(self, noisy, tff_worker):
+  def test_has_the_distribution_of_tffs(self, noisy):
     # Here: the other tests need no TFF.
     from pda_fed import learning
     import tensorflow_federated as tff

@@ -19,7 +19,6 @@ _CONFIG = pretraining_lib.PretrainingConfig(
 )
 
 
-@pytest.mark.needs_tff
 def test_both_engines_train_alike():
   # Here: the other tests need no TFF.
   from pda_fed import learning

@@ -1,0 +1,218 @@
+"""TFF computations in the caller's process.
+
+TFF ships a C++ program that executes its computations, for one platform. This
+context executes them here, on the TensorFlow that the caller has imported:
+nothing is started, serialized or sent, and no port is opened.
+"""
+
+import atexit
+import collections
+from collections.abc import Iterator
+import contextlib
+import os
+import threading
+from typing import Any, Optional
+import weakref
+
+from pda_fed import _validate
+from pda_fed.runtime import interpreter
+from pda_fed.runtime import tasks
+from pda_fed.runtime import values
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.executors import cardinalities_utils
+from tensorflow_federated.python.core.impl.types import type_conversions
+
+_compile_lock = threading.Lock()
+
+
+def available_cores() -> int:
+  """Returns the number of cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):  # Linux.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def compile_native(comp: tff.Computation) -> tff.Computation:
+  """Compiles a computation to what `interpreter` executes.
+
+  Secure sums are computed in the clear: this is a simulation, and the numbers
+  are the same.
+
+  Args:
+    comp: Any computation.
+
+  Returns:
+    The compiled one, without Python's containers in its type.
+  """
+  return tff.backends.native.desugar_and_transform_to_native(
+    tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+  )
+
+
+def make_pool(max_concurrent_clients: Optional[int]) -> tasks.Pool:
+  """Makes the threads that simulate clients.
+
+  Args:
+    max_concurrent_clients: How many; None for the cores.
+
+  Returns:
+    A new pool.
+
+  Raises:
+    ValueError: If `max_concurrent_clients` is less than 1.
+  """
+  if max_concurrent_clients is None:
+    max_concurrent_clients = available_cores()
+  _validate.integers(1, max_concurrent_clients=max_concurrent_clients)
+  return tasks.Pool(max_concurrent_clients)
+
+
+class InProcessContext(tff.framework.SyncContext):
+  """Executes computations on threads of this process."""
+
+  def __init__(self, max_concurrent_clients: Optional[int] = None):
+    """Initializes the context; threads start with the first call.
+
+    Args:
+      max_concurrent_clients: How many clients are simulated at a time.
+        Default: the cores.
+
+    Raises:
+      ValueError: If `max_concurrent_clients` is less than 1.
+    """
+    self._pool = make_pool(max_concurrent_clients)
+    self._programs = weakref.WeakKeyDictionary()
+    # Programs whose computations are gone. They are closed by the next call,
+    # not by the garbage collector: that may run while TensorFlow traces.
+    self._orphans = collections.deque()
+
+  def _close_orphans(self) -> None:
+    while self._orphans:
+      self._orphans.popleft().close()
+
+  def _program(self, comp: tff.Computation):
+    # TFF's compiler was never meant to run in two threads at a time.
+    with _compile_lock:
+      self._close_orphans()
+      found = self._programs.get(comp)
+      if found is None:
+        compiled = compile_native(comp)
+        program = interpreter.Program(compiled.to_building_block())
+        found = self._programs[comp] = compiled.type_signature, program
+        finalize = weakref.finalize(comp, self._orphans.append, program)
+        finalize.atexit = False
+    return found
+
+  def invoke(self, comp: tff.Computation, arg: Any) -> Any:
+    """Runs a computation; see the base class.
+
+    Args:
+      comp: The computation.
+      arg: Its argument, None if it has none.
+
+    Returns:
+      Its result.
+
+    Raises:
+      ComputationError: If a graph fails; the message names the client.
+      RuntimeClosedError: If the context is closed, or this process was forked.
+      TypeError: If the argument is not of the parameter's type.
+      UnsupportedComputationError: If a part of it cannot be run here.
+    """
+    self._pool.check_usable()
+    type_signature, program = self._program(comp)
+    parameter = type_signature.parameter
+    num_clients = 0
+    if parameter is not None:
+      found = cardinalities_utils.infer_cardinalities(arg, parameter)
+      num_clients = found.get(tff.CLIENTS, 0)
+      arg = values.ingest(arg, parameter)
+    result = self._pool.call(lambda run: program.start(run, arg, num_clients))
+    result_type = comp.type_signature.result
+    return type_conversions.type_to_py_container(
+      values.emit(interpreter.resolve(result), type_signature.result),
+      result_type,
+    )
+
+  def close(self) -> None:
+    """Ends the threads; the context is not usable afterwards."""
+    self._pool.close()
+    with _compile_lock:
+      self._orphans.extend(program for _, program in self._programs.values())
+      self._programs.clear()
+      self._close_orphans()
+
+
+@contextlib.contextmanager
+def in_process(
+  *, max_concurrent_clients: Optional[int] = None
+) -> Iterator[InProcessContext]:
+  """Runs the TFF computations of a `with` block in this process.
+
+  Example:
+
+  ```
+  with runtime.in_process():
+    state = process.initialize()
+    for round_num in range(rounds):
+      state, metrics = process.next(state, client_data(round_num))
+  ```
+
+  Results do not depend on `max_concurrent_clients`: sums are taken in the order
+  of the clients.
+
+  Args:
+    max_concurrent_clients: How many clients are simulated at a time. Default:
+      the cores.
+
+  Yields:
+    The context.
+
+  Raises:
+    ValueError: If `max_concurrent_clients` is less than 1.
+  """
+  context = InProcessContext(max_concurrent_clients)
+  try:
+    with tff.framework.get_context_stack().install(context):
+      yield context
+  finally:
+    context.close()
+
+
+_default: Optional[InProcessContext] = None
+
+
+def use_in_process(
+  *, max_concurrent_clients: Optional[int] = None
+) -> InProcessContext:
+  """Makes this process the default place of TFF computations.
+
+  For notebooks and the Python prompt, where a `with` block is in the way. It is
+  the default after `import pda_fed`; call it to change an option. A context
+  from an earlier call is closed first, so a cell may be run again.
+
+  Example:
+
+  ```
+  from pda_fed import runtime
+  runtime.use_in_process(max_concurrent_clients=4)
+  ```
+
+  Args:
+    max_concurrent_clients: As for `in_process`.
+
+  Returns:
+    The context.
+
+  Raises:
+    ValueError: If `max_concurrent_clients` is less than 1.
+  """
+  global _default
+  context = InProcessContext(max_concurrent_clients)
+  if _default is None:
+    atexit.register(lambda: _default.close())
+  else:
+    _default.close()
+  _default = context
+  tff.framework.set_default_context(context)
+  return context

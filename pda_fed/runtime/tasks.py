@@ -1,0 +1,277 @@
+"""A pool of threads that runs tasks as soon as their inputs are there.
+
+A `Run` is the work of one call: tasks that depend on each other, one for each
+client and step. No thread ever waits for a task, so any number of threads can
+finish any run. A task's result depends on its inputs alone; which thread runs
+it, and when, changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+import heapq
+import itertools
+import os
+import threading
+from typing import Any, Optional
+
+from pda_fed.runtime import errors
+import tensorflow as tf
+
+# TensorFlow exports no other way to stop a graph that is running.
+from tensorflow.python.eager import cancellation
+
+# Seconds to wait for threads that were told to stop.
+_END_SECONDS = 5.0
+_of_thread = threading.local()
+
+
+def cancellation_manager() -> cancellation.CancellationManager:
+  """Returns what cancels TensorFlow's calls of the task of this thread.
+
+  Outside of a task nothing does.
+  """
+  found = getattr(_of_thread, 'manager', None)
+  return cancellation.CancellationManager() if found is None else found
+
+
+class Task:
+  """A function call whose result comes later.
+
+  Attributes:
+    place: Where it is said to run, for errors.
+    result: Its result, once it is done.
+  """
+
+  def __init__(self, run: 'Run', function, place: errors.Place, urgency: int):
+    self.place = place
+    self.result: Any = None
+    self._run = run
+    self._function = function
+    self._urgency = urgency
+    self._done = False
+    self._missing = 0
+    self._followers: list[Task] = []
+
+
+class Run:
+  """The tasks of one call."""
+
+  def __init__(self, pool: 'Pool'):
+    """Initializes the run; `start` adds tasks.
+
+    Args:
+      pool: Runs the tasks.
+    """
+    self._pool = pool
+    self._open = 0
+    self._cancelled = False  # No further task begins.
+    self._stopped = False  # By `cancel`, not by a failure.
+    self._failure: Optional[tuple[errors.Place, BaseException]] = None
+    self._finished = threading.Event()
+    self._stop = cancellation.CancellationManager()
+
+  def start(
+    self,
+    function: Callable[[], Any],
+    inputs: Iterable[Task] = (),
+    *,
+    place: errors.Place = errors.NOWHERE,
+    urgency: int = 0,
+  ) -> Task:
+    """Adds a task.
+
+    Args:
+      function: Called without arguments when all inputs are done.
+      inputs: Tasks of this run.
+      place: Where the task is said to run, for errors.
+      urgency: Of several tasks that could run, the most urgent runs first.
+        Later steps are more urgent than earlier ones: what they consume can
+        be freed.
+
+    Returns:
+      The task.
+    """
+    task = Task(self, function, place, urgency)
+    with self._pool.lock:
+      self._open += 1
+      for other in inputs:
+        if not other._done:
+          other._followers.append(task)
+          task._missing += 1
+      if not task._missing:
+        self._pool.push(task)
+    return task
+
+  def wait(self) -> None:
+    """Waits until all tasks are done.
+
+    Raises:
+      ComputationError: If a task failed; others that had not begun were
+        dropped.
+      RuntimeClosedError: If the run was cancelled.
+      KeyboardInterrupt: On Ctrl-C; graphs that run are told to stop first.
+    """
+    try:
+      self._finished.wait()
+    except BaseException:
+      self.cancel()
+      self._finished.wait(_END_SECONDS)
+      raise
+    if self._failure is not None:
+      place, error = self._failure
+      raise errors.as_computation_error(place, error) from error
+    if self._stopped:
+      raise errors.RuntimeClosedError('The TFF computation was stopped.')
+
+  def cancel(self) -> None:
+    """Drops tasks that have not begun, and stops those that have."""
+    with self._pool.lock:
+      self._cancelled = self._stopped = True
+    self._stop.start_cancel()
+
+  def execute(self, task: Task) -> None:
+    """Runs a task; called by a thread of the pool."""
+    result = None
+    if not self._cancelled:
+      try:
+        _of_thread.manager = self._stop
+        result = task._function()
+      except BaseException as e:
+        self._fail(task, e)
+      finally:
+        _of_thread.manager = None
+    self._finish(task, result)
+
+  def _fail(self, task: Task, error: BaseException) -> None:
+    """Keeps the error to tell of; tasks that have not begun are dropped."""
+    # A graph that fails cancels all that have the same manager: those are not
+    # what went wrong.
+    follows = isinstance(error, tf.errors.CancelledError)
+    with self._pool.lock:
+      if self._failure is None and not self._stopped:
+        self._failure = task.place, error
+      elif self._failure is not None and not follows:
+        if isinstance(self._failure[1], tf.errors.CancelledError):
+          self._failure = task.place, error
+      self._cancelled = True
+
+  def _finish(self, task: Task, result: Any) -> None:
+    with self._pool.lock:
+      task.result, task._done = result, True
+      task._function = None  # It holds the inputs.
+      for follower in task._followers:
+        follower._missing -= 1
+        if not follower._missing:
+          self._pool.push(follower)
+      task._followers = []
+      self._open -= 1
+      if not self._open:
+        self._finished.set()
+
+
+class Pool:
+  """Threads that take the most urgent task, whichever run it is of.
+
+  Attributes:
+    lock: Guards the pool's and its runs' state.
+  """
+
+  def __init__(self, num_threads: int):
+    """Initializes the pool; threads start with the first task.
+
+    Args:
+      num_threads: How many tasks run at a time.
+    """
+    self.lock = threading.RLock()
+    self._num_threads = num_threads
+    self._ready = threading.Condition(self.lock)
+    self._queue: list[tuple[int, int, Task]] = []
+    self._order = itertools.count()
+    self._threads: list[threading.Thread] = []
+    self._runs: set[Run] = set()
+    self._closed = False
+    self._owner_pid = os.getpid()
+
+  def check_usable(self) -> None:
+    """Raises unless this process may use the pool.
+
+    Raises:
+      RuntimeClosedError: If it is closed, or belongs to another process.
+    """
+    if os.getpid() != self._owner_pid:
+      raise errors.RuntimeClosedError(
+        f'The TFF runtime belongs to process {self._owner_pid}: TensorFlow does'
+        ' not work in a forked process. Start a new one (multiprocessing: the'
+        " 'spawn' method)."
+      )
+    if self._closed:
+      raise errors.RuntimeClosedError(
+        'The TFF runtime is closed: its `with` block has ended.'
+      )
+
+  def call(
+    self,
+    function: Callable[[Run], Any],
+    on_start: Callable[[Run], None] = lambda run: None,
+  ) -> Any:
+    """Calls a function on a thread, and waits for all tasks that it starts.
+
+    Args:
+      function: Is given the run to which it may add tasks.
+      on_start: Is given the run, by which another thread can cancel it.
+
+    Returns:
+      What the function returns; tasks in it are done.
+
+    Raises:
+      ComputationError: If the function or a task failed.
+      RuntimeClosedError: If the pool cannot be used.
+    """
+    self.check_usable()
+    run = Run(self)
+    with self.lock:
+      self._runs.add(run)
+    try:
+      on_start(run)
+      root = run.start(lambda: function(run))
+      run.wait()
+    finally:
+      with self.lock:
+        self._runs.discard(run)
+    return root.result
+
+  def push(self, task: Task) -> None:
+    """Queues a task whose inputs are done; the caller holds the lock."""
+    heapq.heappush(self._queue, (-task._urgency, next(self._order), task))
+    if len(self._threads) < self._num_threads:
+      # A daemon: no end of the program waits for a graph that does not stop.
+      thread = threading.Thread(
+        target=self._work, name='pda_fed-tff', daemon=True
+      )
+      self._threads.append(thread)
+      thread.start()
+    self._ready.notify()
+
+  def _work(self) -> None:
+    while True:
+      with self._ready:
+        while not self._queue and not self._closed:
+          self._ready.wait()
+        if not self._queue:
+          return  # It is closed, and nobody waits for a task any more.
+        task = heapq.heappop(self._queue)[-1]
+      task._run.execute(task)
+      del task  # Else an idle thread would keep the last result alive.
+
+  def close(self) -> None:
+    """Stops what runs and ends the threads. Again, it does nothing."""
+    if os.getpid() != self._owner_pid:
+      return
+    with self.lock:
+      self._closed = True
+      runs = list(self._runs)
+      self._ready.notify_all()
+    for run in runs:
+      run.cancel()
+    for thread in self._threads:
+      if thread is not threading.current_thread():
+        thread.join(_END_SECONDS)

@@ -1,0 +1,184 @@
+"""Values of TFF types as TensorFlow computes with them in this process.
+
+A tensor is an eager tensor, a sequence is a variant tensor or a
+`tf.data.Dataset`, a structure is a `tff.structure.Struct`. What is placed at
+clients is `Clients` or `AllEqual`; what is placed at the server is the value
+itself. Nothing is serialized.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.types import type_conversions
+from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+import tree
+
+
+@dataclasses.dataclass(frozen=True)
+class AllEqual:
+  """A value that all clients share."""
+
+  value: Any
+
+
+class Clients(list):
+  """Values of clients, in the order of the cohort."""
+
+
+def _map_struct(
+  function: Callable[[Any, tff.Type], Any],
+  value: Any,
+  type_spec: tff.StructType,
+) -> tff.structure.Struct:
+  names = tff.structure.name_list_with_nones(type_spec)
+  parts = [function(v, t) for v, t in _elements(value, type_spec)]
+  return tff.structure.Struct(zip(names, parts, strict=True))
+
+
+def _elements(value: Any, type_spec: tff.StructType) -> list[tuple[Any, Any]]:
+  """Pairs the elements of a structure with their types."""
+  found = tff.structure.from_container(value, recursive=False)
+  if len(found) != len(type_spec):
+    raise TypeError(
+      f'A value of type {type_spec} must have {len(type_spec)} elements. Found'
+      f' {len(found)}.'
+    )
+  names = tff.structure.name_list_with_nones(type_spec)
+  given = tff.structure.name_list_with_nones(found)
+  if any(b not in (a, None) for a, b in zip(names, given, strict=True)):
+    raise TypeError(
+      f'A value of type {type_spec} must have the names {names}. Found {given}.'
+    )
+  return list(zip(found, type_spec, strict=True))
+
+
+def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
+  """Converts a number, a string or an array; only its container may change."""
+  if isinstance(value, tf.Variable):
+    value = value.read_value()
+  if isinstance(value, tf.Tensor):
+    dtype, shape = value.dtype, value.shape
+    if dtype == tf.as_dtype(type_spec.dtype.type) and tf.TensorShape(
+      type_spec.shape
+    ).is_compatible_with(shape):
+      return value
+    raise TypeError(
+      f'A value of type {type_spec} is needed. Found a tensor of type'
+      f' {dtype.name} and shape {shape}.'
+    )
+  dtype = type_spec.dtype.type
+  if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+    fits = all(array.is_compatible_dtype(x, dtype) for x in tree.flatten(value))
+    value = np.asarray(value, None if dtype is np.str_ else dtype)
+  else:
+    fits = array.is_compatible_dtype(value, dtype)
+  if not fits or not array.is_compatible_shape(value, type_spec.shape):
+    raise TypeError(f'A value of type {type_spec} is needed. Found {value!r}.')
+  return tf.constant(value, tf.as_dtype(type_spec.dtype.type))
+
+
+def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
+  if not isinstance(value, tf.data.Dataset):
+    return tensorflow_utils.make_data_set_from_elements(
+      None, list(value), type_spec.element
+    )
+  found = tff.types.tensorflow_to_type(value.element_spec)
+  if not type_spec.element.is_assignable_from(found):
+    raise TypeError(
+      f'A dataset of elements of type {type_spec.element} is needed. Found one'
+      f' of {found}.'
+    )
+  return value
+
+
+def ingest(value: Any, type_spec: tff.Type) -> Any:
+  """Turns what a caller passes into a value.
+
+  Args:
+    value: A number, a string, an array, a tensor, a dataset, a list of a
+      sequence's elements, a list of clients' values, or a structure of these.
+    type_spec: The type that it must have.
+
+  Returns:
+    The value.
+
+  Raises:
+    TypeError: If it is not of that type.
+  """
+  if isinstance(type_spec, tff.FederatedType):
+    if type_spec.placement is tff.SERVER:
+      return ingest(value, type_spec.member)
+    if type_spec.all_equal:
+      return AllEqual(ingest(value, type_spec.member))
+    return Clients(ingest(v, type_spec.member) for v in value)
+  if isinstance(type_spec, tff.StructType):
+    return _map_struct(ingest, value, type_spec)
+  if isinstance(type_spec, tff.SequenceType):
+    return _dataset(value, type_spec)
+  return _tensor(value, type_spec)
+
+
+def emit(value: Any, type_spec: tff.Type) -> Any:
+  """Turns a value into what a caller gets: NumPy's arrays and numbers.
+
+  Args:
+    value: As `ingest` or a graph gives it.
+    type_spec: Its type.
+
+  Returns:
+    Arrays, datasets, lists of clients' values, and structures
+    of these.
+  """
+  if isinstance(type_spec, tff.FederatedType):
+    if isinstance(value, Clients):
+      return [emit(v, type_spec.member) for v in value]
+    if isinstance(value, AllEqual):
+      value = value.value
+    return emit(value, type_spec.member)
+  if isinstance(type_spec, tff.StructType):
+    return _map_struct(emit, value, type_spec)
+  if isinstance(type_spec, tff.SequenceType):
+    return as_dataset(value, type_spec)
+  return value.numpy() if isinstance(value, tf.Tensor) else value
+
+
+def as_dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
+  """Returns a sequence as a dataset, whichever form it has."""
+  if isinstance(value, tf.data.Dataset):
+    return value
+  spec = type_conversions.type_to_tf_structure(type_spec.element)
+  return tf.data.experimental.from_variant(value, spec)
+
+
+def flatten(value: Any, type_spec: tff.Type) -> list[tf.Tensor]:
+  """Returns the tensors of a value, in the order of its type.
+
+  Args:
+    value: As `ingest` or a graph gives it, or a literal of TFF's compiler.
+    type_spec: Its type.
+  """
+  if isinstance(type_spec, tff.StructType):
+    parts = zip(value, type_spec, strict=True)
+    return [tensor for v, t in parts for tensor in flatten(v, t)]
+  if isinstance(value, tf.data.Dataset):
+    return [tf.data.experimental.to_variant(value)]
+  if isinstance(value, tf.Tensor):
+    return [value]
+  return [tf.constant(value, tf.as_dtype(type_spec.dtype.type))]
+
+
+def unflatten(tensors: Iterator[tf.Tensor], type_spec: tff.Type) -> Any:
+  """Builds a value of the next tensors; the inverse of `flatten`."""
+  if isinstance(type_spec, tff.StructType):
+    return tff.structure.Struct(
+      [
+        (n, unflatten(tensors, t))
+        for n, t in tff.structure.iter_elements(type_spec)
+      ]
+    )
+  return next(tensors)
