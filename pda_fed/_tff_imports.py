@@ -147,7 +147,13 @@ class _TffLoader(_Loader):
     super().exec_module(module)
 
 
-def _set_default_context() -> None:
+def _set_default_context(**options) -> None:
+  """Takes the place of `set_sync_local_cpp_execution_context`.
+
+  Args:
+    **options: Of TFF's C++ program; ignored.
+  """
+  del options
   import tensorflow_federated as tff
 
   class FirstCall(tff.framework.SyncContext):

@@ -16,6 +16,7 @@ import os
 
 from absl import flags
 from pda_fed import _signals
+from pda_fed import errors
 from pda_fed import workers
 from scripts import worker_flags
 
@@ -51,8 +52,13 @@ def main() -> None:
   workers.check_protected([_LISTEN.value], tls, insecure)
 
   # After the checks: importing TensorFlow takes seconds.
-  from pda_fed import runtime
-  import tensorflow as tf
+  try:
+    from pda_fed import runtime
+    import tensorflow as tf
+  except ModuleNotFoundError as e:
+    raise errors.PdaFedError(
+      f'A worker needs {e.name}, which is not installed.'
+    ) from e
 
   if _THREADS.value is not None:
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)

@@ -161,7 +161,7 @@ def build_local_training(
         lambda v: tf.TensorSpec(v.shape, v.dtype), trainable
       )
     )
-    # Iterators are several times as fast as Dataset.reduce .
+    # Iterators are several times as fast as Dataset.reduce.
     for batch in iter(dataset):
       state = step(model, variables, optimizer, state, batch)
     update = [

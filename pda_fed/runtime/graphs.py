@@ -128,6 +128,7 @@ class _Instance:
   def __init__(self, proto: computation_pb2.TensorFlow, feeds: Sequence[str]):
     graph_def = serialization_utils.unpack_graph_def(proto.graph_def)
     make_unique(graph_def, f'_pda_fed_{next(_instance_numbers)}')
+    self._library = [f.signature.name for f in graph_def.library.function]
     token = proto.session_token_tensor_name
 
     def import_graph():
@@ -157,13 +158,16 @@ class _Instance:
     fetched = self._run(feeds)
     return [fetched[i] for i in self._order]
 
-  def destroy_variables(self) -> None:
-    """Frees the variables, which TensorFlow keeps by their names."""
-    if self._get_handles is None:
-      return
+  def destroy(self) -> None:
+    """Frees what TensorFlow keeps by name: variables and functions."""
     with tf.init_scope():  # Eagerly, wherever the caller is.
-      for handle in self._get_handles([]):
-        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+      if self._get_handles is not None:
+        for handle in self._get_handles([]):
+          tf.raw_ops.DestroyResourceOp(
+            resource=handle, ignore_lookup_error=True
+          )
+      for name in self._library:
+        eager_context.context().remove_function(name)
 
 
 class GraphFunction:
@@ -183,6 +187,7 @@ class GraphFunction:
     parameter = type_signature.parameter
     self._feeds = [] if parameter is None else _tensor_names(proto.parameter)
     self._idle: queue.SimpleQueue[_Instance] = queue.SimpleQueue()
+    self._closed = False
 
   def __call__(self, argument: Optional[Any] = None) -> Any:
     """Runs the graph.
@@ -204,12 +209,15 @@ class GraphFunction:
       fetched = instance(feeds)
     finally:
       self._idle.put(instance)
+      if self._closed:
+        self.close()
     return values.unflatten(iter(fetched), self._type.result)
 
   def close(self) -> None:
-    """Frees the variables of all instances; call it when none is running."""
+    """Frees all instances; those that run, afterwards."""
+    self._closed = True
     while True:
       try:
-        self._idle.get_nowait().destroy_variables()
+        self._idle.get_nowait().destroy()
       except queue.Empty:
         return

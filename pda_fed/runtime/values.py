@@ -8,6 +8,7 @@ itself. Nothing is serialized.
 
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,27 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
   return tf.constant(value, tf.as_dtype(type_spec.dtype.type))
 
 
+def _element_type(spec: Any) -> tff.Type:
+  """Returns the type of a dataset's elements; a cohort has the same many times.
+
+  Args:
+    spec: The dataset's `element_spec`.
+  """
+  try:
+    return _cached_type(spec)
+  except TypeError:  # A dictionary has no hash.
+    return tff.types.tensorflow_to_type(spec)
+
+
+_cached_type = functools.lru_cache(tff.types.tensorflow_to_type)
+
+
 def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
   if not isinstance(value, tf.data.Dataset):
     return tensorflow_utils.make_data_set_from_elements(
       None, list(value), type_spec.element
     )
-  found = tff.types.tensorflow_to_type(value.element_spec)
+  found = _element_type(value.element_spec)
   if not type_spec.element.is_assignable_from(found):
     raise TypeError(
       f'A dataset of elements of type {type_spec.element} is needed. Found one'

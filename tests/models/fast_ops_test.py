@@ -30,7 +30,9 @@ def _assert_close(actual, expected):
 
 @pytest.mark.parametrize('time', [1, 2, 7])
 @pytest.mark.parametrize('batch', [1, 3])
-def test_lstm_is_keras(time, batch):
+@pytest.mark.parametrize('fused_units', [0, 5], ids=['stacked', 'fused'])
+def test_lstm_is_keras(monkeypatch, time, batch, fused_units):
+  monkeypatch.setattr(fast_ops, '_FUSED_UNITS', fused_units)
   features, units = 4, 5
   cell = tf.keras.layers.LSTMCell(units)
   cell.build([None, features])
