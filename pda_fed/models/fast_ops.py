@@ -15,8 +15,8 @@ model takes about half as long with them:
 
 import tensorflow as tf
 
-# Up to so many units TensorFlow's gradient is faster (64: 4.7 against 6.6 ms for
-# a batch of 16 sentences; 128: 15.6 against 8.9 ms; two cores).
+# Up to so many units TensorFlow's gradient is faster (64: 4.7 against 6.6 ms
+# for a batch of 16 sentences; 128: 15.6 against 8.9 ms; two cores).
 _FUSED_UNITS = 64
 
 
