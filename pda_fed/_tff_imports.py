@@ -142,6 +142,10 @@ class _TffLoader(_Loader):
 
   def exec_module(self, module):
     check_keras()
+    if importlib.util.find_spec('distutils') is None:
+      # Python 3.12 removed it. setuptools brings it when Python starts, unless
+      # setuptools itself was installed only now, by a notebook's first cell.
+      importlib.import_module('setuptools')
     native = importlib.import_module(f'{_TFF}.python.core.backends.native')
     native.set_sync_local_cpp_execution_context = _set_default_context
     super().exec_module(module)
