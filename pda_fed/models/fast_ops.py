@@ -69,6 +69,9 @@ def lstm(
       cs_grad=tf.zeros_like(cs),
       h_grad=d_hs,
     )
+    # TensorFlow leaves these unwritten where there is no row.
+    d_kernels = tf.where(batch > 0, d_kernels, tf.zeros_like(d_kernels))
+    d_bias = tf.where(batch > 0, d_bias, tf.zeros_like(d_bias))
     return d_inputs, d_kernels[:features], d_kernels[features:], d_bias
 
   def gradient(d_hs):

@@ -128,14 +128,15 @@ class InProcessContext(tff.framework.SyncContext):
       num_clients = found.get(tff.CLIENTS, 0)
       arg = values.ingest(arg, parameter)
     result = self._pool.call(lambda run: program.start(run, arg, num_clients))
+    # Not the compiled type, which may be narrower and has no containers.
     result_type = comp.type_signature.result
-    return type_conversions.type_to_py_container(
-      values.emit(interpreter.resolve(result), type_signature.result),
-      result_type,
-    )
+    found = values.emit(interpreter.resolve(result), result_type, num_clients)
+    return type_conversions.type_to_py_container(found, result_type)
 
   def close(self) -> None:
     """Ends the threads; the context is not usable afterwards."""
+    if not self._pool.is_ours:
+      return  # TensorFlow does not work in a forked process.
     self._pool.close()
     with _compile_lock:
       self._orphans.extend(program for _, program in self._programs.values())
@@ -159,7 +160,8 @@ def in_process(
   ```
 
   Results do not depend on `max_concurrent_clients`: sums are taken in the order
-  of the clients.
+  of the clients. Random operations with `seed=` keep a state of their own; in a
+  client's graph use stateless ones. A block is for the thread that enters it.
 
   Args:
     max_concurrent_clients: How many clients are simulated at a time. Default:

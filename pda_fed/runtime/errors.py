@@ -86,7 +86,8 @@ def as_computation_error(place: Place, error: BaseException) -> Exception:
     error: What it raised.
 
   Returns:
-    A `ComputationError`, or `error` if it is one of ours and says more.
+    A `ComputationError` whose cause is `error`, or `error` if it is one of ours
+    and says more.
   """
   if isinstance(error, errors.PdaFedError):
     return error
@@ -94,4 +95,6 @@ def as_computation_error(place: Place, error: BaseException) -> Exception:
   lines = [line.strip() for line in str(error).splitlines()]
   reason = ' '.join(line for line in lines if not _GRAPH_PLACE.match(line))
   reason = _NODE.sub('', reason).strip()
-  return ComputationError(place, reason or type(error).__name__)
+  found = ComputationError(place, reason or type(error).__name__)
+  found.__cause__ = error
+  return found

@@ -20,6 +20,7 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
 
 # isort: split
+from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import execute
 
@@ -109,7 +110,11 @@ class _Function:
     self._name = self._pruned.name
     self._num_outputs = len(self._pruned.outputs)
 
-  def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+  def __call__(
+    self,
+    feeds: Sequence[tf.Tensor],
+    manager: Optional[cancellation.CancellationManager] = None,
+  ) -> list[tf.Tensor]:
     context = eager_context.context()
     options = context.function_call_options.as_attrs()
     return execute.execute_with_cancellation(
@@ -118,8 +123,19 @@ class _Function:
       inputs=[*feeds, *self._pruned.captured_inputs],
       attrs=tuple(itertools.chain(*options.items())),
       ctx=context,
-      cancellation_manager=tasks.cancellation_manager(),
+      cancellation_manager=manager or tasks.cancellation_manager(),
     )
+
+
+def _handles(wrapped, feeds: Sequence[str], resources) -> Optional[_Function]:
+  """Returns a function that gives the handles of resources, if there are."""
+  names = [resource.outputs[0].name for resource in resources]
+  return _Function(wrapped, feeds, names) if names else None
+
+
+def _destroy(handles: Sequence[tf.Tensor]) -> None:
+  for handle in handles:
+    tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
 class _Instance:
@@ -144,28 +160,35 @@ class _Instance:
     self._initialize = None
     if proto.initialize_op:
       self._initialize = _Function(wrapped, feeds, [proto.initialize_op])
-    handles = [
-      op.outputs[0].name
+    resources = [
+      op
       for op in wrapped.graph.get_operations()
-      if op.type == 'VarHandleOp'
+      if 'shared_name' in op.node_def.attr
+      and op.outputs
+      and op.outputs[0].dtype == tf.resource
     ]
-    self._get_handles = _Function(wrapped, [], handles) if handles else None
+    self._kept = _handles(wrapped, [], [r for r in resources if not r.inputs])
+    # The initializer assigns variables anew; tables and queues it would not.
+    self._reset = _handles(
+      wrapped, feeds, [r for r in resources if r.type != 'VarHandleOp']
+    )
 
   def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    # TFF's variables live for one call: each starts from initial values.
+    # What a computation has lives for one call: else a client's data would
+    # reach the next one.
+    if self._reset is not None:
+      _destroy(self._reset(feeds))
     if self._initialize is not None:
       self._initialize(feeds)
     fetched = self._run(feeds)
     return [fetched[i] for i in self._order]
 
   def destroy(self) -> None:
-    """Frees what TensorFlow keeps by name: variables and functions."""
+    """Frees what TensorFlow keeps by name: resources and functions."""
     with tf.init_scope():  # Eagerly, wherever the caller is.
-      if self._get_handles is not None:
-        for handle in self._get_handles([]):
-          tf.raw_ops.DestroyResourceOp(
-            resource=handle, ignore_lookup_error=True
-          )
+      if self._kept is not None:
+        # Not that of the thread's task, which may be cancelled already.
+        _destroy(self._kept([], cancellation.CancellationManager()))
       for name in self._library:
         eager_context.context().remove_function(name)
 

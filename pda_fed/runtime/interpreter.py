@@ -115,8 +115,7 @@ class _Intrinsics:
   def map(self, argument, type_signature):
     del type_signature
     function, value = argument
-    if isinstance(value, values.AllEqual):
-      value = [value.value] * self._num_clients
+    value = self._of_clients(value)
     return values.Clients(
       # What has no input begins a client's work.
       self._start(function, v, self._place(i), _MAP if any(_tasks_in(v)) else 0)

@@ -111,7 +111,7 @@ def _answers(method):
       if e.place.client is not None:
         context.set_trailing_metadata([(CLIENT, str(e.place.client))])
       context.abort(grpc.StatusCode.ABORTED, e.reason)
-    except (TypeError, ValueError, NotImplementedError) as e:
+    except (LookupError, TypeError, ValueError, NotImplementedError) as e:
       context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
 
   return answer
@@ -205,7 +205,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     if request.value.WhichOneof('value') == 'computation':
       kept = self._programs.get(request.value.computation)
     else:
-      kept = _deserialize(request.value)
+      kept = _deserialize(request.value, executor.num_clients)
     return executor_pb2.CreateValueResponse(
       value_ref=self._keep(executor, kept)
     )
@@ -227,6 +227,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     """Takes an element of a structure that is here."""
     del context
     source = self._find(executor, request.source_ref)
+    if not isinstance(source.type_spec, tff.StructType):
+      raise ValueError(f'{source.type_spec} has no elements to select.')
     part = _Value(source.value[request.index], source.type_spec[request.index])
     return executor_pb2.CreateSelectionResponse(
       value_ref=self._keep(executor, part)
@@ -236,6 +238,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
   def CreateCall(self, executor, request, context):  # noqa: N802
     """Calls a computation; returns when the result is there."""
     function = self._find(executor, request.function_ref)
+    if not isinstance(function.value, interpreter.Program):
+      raise ValueError(f'{function.type_spec} is not a function.')
     argument = None
     if request.HasField('argument_ref'):
       argument = self._find(executor, request.argument_ref).value
@@ -257,7 +261,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     del context
     found = self._find(executor, request.value_ref)
     value, _ = value_serialization.serialize_value(
-      values.emit(found.value, found.type_spec), found.type_spec
+      values.emit(found.value, found.type_spec, executor.num_clients),
+      found.type_spec,
     )
     return executor_pb2.ComputeResponse(value=value)
 
@@ -284,18 +289,29 @@ def _struct(parts: list[tuple[Optional[str], _Value]]) -> _Value:
   )
 
 
-def _deserialize(proto: executor_pb2.Value) -> _Value:
+def _deserialize(proto: executor_pb2.Value, num_clients: int) -> _Value:
   """Reads a value; unlike TFF's function, also one of no clients."""
   kind = proto.WhichOneof('value')
   if kind == 'struct':
     return _struct(
-      [(e.name or None, _deserialize(e.value)) for e in proto.struct.element]
+      [
+        (e.name or None, _deserialize(e.value, num_clients))
+        for e in proto.struct.element
+      ]
     )
   if kind == 'federated':
     type_spec = type_serialization.deserialize_type(
       computation_pb2.Type(federated=proto.federated.type)
     )
-    members = [_deserialize(v).value for v in proto.federated.value]
+    members = [
+      _deserialize(v, num_clients).value for v in proto.federated.value
+    ]
+    one = type_spec.placement is tff.SERVER or type_spec.all_equal
+    if len(members) != (1 if one else num_clients):
+      raise ValueError(
+        f'{type_spec} must have {1 if one else num_clients} values. Found'
+        f' {len(members)}.'
+      )
     if type_spec.placement is tff.SERVER:
       return _Value(members[0], type_spec)
     if type_spec.all_equal:

@@ -3,7 +3,8 @@
 A `Run` is the work of one call: tasks that depend on each other, one for each
 client and step. No thread ever waits for a task, so any number of threads can
 finish any run. A task's result depends on its inputs alone; which thread runs
-it, and when, changes nothing.
+it, and when, changes nothing, unless TensorFlow's operations keep a state of
+their own, as random ones with `seed=` do.
 """
 
 from collections.abc import Callable, Iterable
@@ -117,8 +118,7 @@ class Run:
       self._finished.wait(_END_SECONDS)
       raise
     if self._failure is not None:
-      place, error = self._failure
-      raise errors.as_computation_error(place, error) from error
+      raise errors.as_computation_error(*self._failure)
     if self._stopped:
       raise errors.RuntimeClosedError('The TFF computation was stopped.')
 
@@ -191,13 +191,18 @@ class Pool:
     self._closed = False
     self._owner_pid = os.getpid()
 
+  @property
+  def is_ours(self) -> bool:
+    """Whether this process made the pool; a forked one did not."""
+    return os.getpid() == self._owner_pid
+
   def check_usable(self) -> None:
     """Raises unless this process may use the pool.
 
     Raises:
       RuntimeClosedError: If it is closed, or belongs to another process.
     """
-    if os.getpid() != self._owner_pid:
+    if not self.is_ours:
       raise errors.RuntimeClosedError(
         f'The TFF runtime belongs to process {self._owner_pid}: TensorFlow does'
         ' not work in a forked process. Start a new one (multiprocessing: the'
@@ -205,7 +210,8 @@ class Pool:
       )
     if self._closed:
       raise errors.RuntimeClosedError(
-        'The TFF runtime is closed: its `with` block has ended.'
+        'The TFF runtime is closed: its `with` block has ended, or'
+        ' use_in_process was called again.'
       )
 
   def call(
@@ -226,13 +232,17 @@ class Pool:
       ComputationError: If the function or a task failed.
       RuntimeClosedError: If the pool cannot be used.
     """
-    self.check_usable()
+    if threading.current_thread() in self._threads:
+      raise errors.UnsupportedComputationError(
+        'A TFF computation cannot be called from within another one.'
+      )
     run = Run(self)
-    with self.lock:
+    with self.lock:  # At once: a pool that is closed meanwhile ends the run.
+      self.check_usable()
       self._runs.add(run)
+      root = run.start(lambda: function(run))
     try:
       on_start(run)
-      root = run.start(lambda: function(run))
       run.wait()
     finally:
       with self.lock:
@@ -264,7 +274,7 @@ class Pool:
 
   def close(self) -> None:
     """Stops what runs and ends the threads. Again, it does nothing."""
-    if os.getpid() != self._owner_pid:
+    if not self.is_ours:
       return
     with self.lock:
       self._closed = True

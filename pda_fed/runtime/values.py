@@ -139,12 +139,13 @@ def ingest(value: Any, type_spec: tff.Type) -> Any:
   return _tensor(value, type_spec)
 
 
-def emit(value: Any, type_spec: tff.Type) -> Any:
+def emit(value: Any, type_spec: tff.Type, num_clients: int = 0) -> Any:
   """Turns a value into what a caller gets: NumPy's arrays and numbers.
 
   Args:
     value: As `ingest` or a graph gives it.
     type_spec: Its type.
+    num_clients: The size of the cohort.
 
   Returns:
     Arrays, datasets, lists of clients' values, and structures
@@ -154,10 +155,12 @@ def emit(value: Any, type_spec: tff.Type) -> Any:
     if isinstance(value, Clients):
       return [emit(v, type_spec.member) for v in value]
     if isinstance(value, AllEqual):
-      value = value.value
+      one = emit(value.value, type_spec.member)
+      return one if type_spec.all_equal else [one] * num_clients
     return emit(value, type_spec.member)
   if isinstance(type_spec, tff.StructType):
-    return _map_struct(emit, value, type_spec)
+    emit_part = functools.partial(emit, num_clients=num_clients)
+    return _map_struct(emit_part, value, type_spec)
   if isinstance(type_spec, tff.SequenceType):
     return as_dataset(value, type_spec)
   return value.numpy() if isinstance(value, tf.Tensor) else value

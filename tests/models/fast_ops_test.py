@@ -29,7 +29,7 @@ def _assert_close(actual, expected):
 
 
 @pytest.mark.parametrize('time', [1, 2, 7])
-@pytest.mark.parametrize('batch', [1, 3])
+@pytest.mark.parametrize('batch', [0, 1, 3])
 @pytest.mark.parametrize('fused_units', [0, 5], ids=['stacked', 'fused'])
 def test_lstm_is_keras(monkeypatch, time, batch, fused_units):
   monkeypatch.setattr(fast_ops, '_FUSED_UNITS', fused_units)

@@ -260,6 +260,50 @@ class TestValues:
     for _ in range(3):
       assert comp([5.0] * 20) == [1.0] * 20
 
+  @pytest.mark.parametrize('kind', ['mutable', 'static', 'dense', 'queue'])
+  def test_tables_and_queues_start_anew_with_each_call_and_client(self, kind):
+    @tff.tensorflow.computation(np.float32)
+    def count(x):
+      keys = tf.constant([1], tf.int64)
+      if kind == 'static':
+        table = tf.lookup.StaticHashTable(
+          tf.lookup.KeyValueTensorInitializer(keys, x[tf.newaxis]), 0.0
+        )
+        return table.lookup(keys)[0]
+      if kind == 'queue':
+        line = tf.queue.FIFOQueue(99, [tf.float32], [[]])
+        with tf.control_dependencies([line.enqueue(x)]):
+          return x + tf.cast(line.size(), tf.float32) - 1
+      if kind == 'dense':
+        table = tf.lookup.experimental.DenseHashTable(
+          tf.int64, tf.float32, 0.0, empty_key=-1, deleted_key=-2
+        )
+      else:
+        table = tf.lookup.experimental.MutableHashTable(
+          tf.int64, tf.float32, 0.0
+        )
+      total = table.lookup(keys) + x
+      with tf.control_dependencies([table.insert(keys, total)]):
+        return table.lookup(keys)[0]
+
+    @tff.federated_computation(_AT_CLIENTS)
+    def comp(values):
+      return tff.federated_map(count, values)
+
+    with runtime.in_process(max_concurrent_clients=1):
+      for _ in range(2):
+        assert comp([1.0, 2.0, 3.0]) == [1.0, 2.0, 3.0]
+
+  def test_a_value_for_all_clients_under_a_type_for_each(self):
+    same = tff.federated_computation(lambda v: v, _AT_CLIENTS)
+
+    @tff.federated_computation(_AT_CLIENTS, _AT_SERVER)
+    def comp(values, start):
+      sent = same(tff.federated_broadcast(start))
+      return sent, tff.federated_sum(values)
+
+    assert comp([1.0, 2.0, 3.0], 5.0) == ([5.0, 5.0, 5.0], 6.0)
+
 
 class TestErrors:
   def test_one_inside_a_client_names_it(self):
@@ -301,13 +345,14 @@ class TestErrors:
         _sum([1.0])
 
   def test_a_forked_process_is_refused(self):
-    with runtime.in_process():
+    with runtime.in_process() as context:
       assert _sum([1.0]) == 1.0
       pid = os.fork()
       if pid == 0:
         try:
           _sum([1.0])
         except runtime.RuntimeClosedError as e:
+          context.close()  # As at the end of the block; it must not hang.
           os._exit(7 if 'forked' in str(e) else 1)
         finally:
           os._exit(1)

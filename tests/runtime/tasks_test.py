@@ -102,6 +102,19 @@ def test_a_closed_pool_lets_go_who_waits():
     pool.call(lambda run: None)
 
 
+def test_a_pool_that_is_closed_as_a_call_begins_lets_it_go(pool):
+  assert pool.call(lambda run: 1) == 1
+  with pytest.raises(errors.RuntimeClosedError):
+    pool.call(
+      lambda run: run.start(lambda: time.sleep(0.1)), lambda run: pool.close()
+    )
+
+
+def test_a_call_within_a_call_is_refused(pool):
+  with pytest.raises(errors.UnsupportedComputationError, match='within'):
+    pool.call(lambda run: pool.call(lambda inner: 1))
+
+
 def test_no_thread_is_left(pool):
   before = threading.active_count()
   pool.call(lambda run: [run.start(time.monotonic) for _ in range(20)])
