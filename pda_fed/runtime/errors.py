@@ -58,7 +58,7 @@ class ComputationError(errors.PdaFedError, RuntimeError):
     self.reason = reason
 
 
-class UnsupportedComputationError(errors.PdaFedError, NotImplementedError):
+class UnsupportedComputationError(errors.PdaFedError, RuntimeError):
   """A TFF computation has a part that the runtime cannot run."""
 
 

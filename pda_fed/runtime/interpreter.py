@@ -289,7 +289,7 @@ class Program:
 
     Args:
       run: Runs what is done for clients and at the server.
-      argument: Of the parameter's type; None if there is none.
+      argument: The argument, or None if the computation takes none.
       num_clients: The size of the cohort.
 
     Returns:

@@ -111,7 +111,12 @@ def _answers(method):
       if e.place.client is not None:
         context.set_trailing_metadata([(CLIENT, str(e.place.client))])
       context.abort(grpc.StatusCode.ABORTED, e.reason)
-    except (LookupError, TypeError, ValueError, NotImplementedError) as e:
+    except (
+      errors.UnsupportedComputationError,
+      LookupError,
+      TypeError,
+      ValueError,
+    ) as e:
       context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
 
   return answer

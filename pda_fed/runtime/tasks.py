@@ -84,9 +84,8 @@ class Run:
       function: Called without arguments when all inputs are done.
       inputs: Tasks of this run.
       place: Where the task is said to run, for errors.
-      urgency: Of several tasks that could run, the most urgent runs first.
-        Later steps are more urgent than earlier ones: what they consume can
-        be freed.
+      urgency: The task's priority; higher runs first. Give later steps a
+        higher one, so that their inputs are freed early.
 
     Returns:
       The task.
