@@ -244,11 +244,11 @@ def _check_presets(code, output):
 
 
 def _check_users(code, output):
-  shown = re.search(r'users +number.*?test[^\n]+', _PREPARATION, re.DOTALL).group()
+  page = (pages.ROOT / 'docs/data_preparation.md').read_text()
+  shown = re.search(r'users +number.*?test[^\n]+', page, re.DOTALL).group()
   assert shown in output
 
 
-_PREPARATION = (pages.ROOT / 'docs/data_preparation.md').read_text()
 # What a page says of a block's output, by words in the block.
 _CLAIMS = {
   'learning.build_pda_dpmd': _check_library_example,
