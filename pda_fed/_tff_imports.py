@@ -1,9 +1,9 @@
 """Makes TensorFlow Federated importable on today's releases.
 
-TFF 0.87.0 is of 2024. Its code runs on the releases of the lock; what does not
-is a handful of imports for features that pda_fed does not use. `install` puts
-stand-ins in their place. `import pda_fed` calls it, so import pda_fed, or one
-of its packages, before tensorflow_federated.
+TFF 0.87.0 was released in 2024. Its code runs on the releases of the lock,
+except for a few imports that pda_fed does not need. `install` puts stand-ins in
+their place. `import pda_fed` calls it, so import pda_fed, or one of its
+packages, before tensorflow_federated.
 
 `_REPLACED` cannot be imported any more: TensorFlow dropped its estimators, and
 JAX what `tff.jax` needs. `_OPTIONAL` are replaced if they are not installed.
@@ -46,9 +46,9 @@ _START_UP_NOISE = re.compile(
 
 
 class _Missing(type):
-  """The class of names that a stand-in has; attributes of them are such, too.
+  """The type of every name in a stand-in, and of that name's attributes.
 
-  They serve as annotations and base classes. Calling one is an error.
+  Such a name serves as an annotation or a base class. Calling it is an error.
   """
 
   def __getattr__(cls, name: str):
@@ -155,7 +155,7 @@ def _set_default_context(**options) -> None:
   """Takes the place of `set_sync_local_cpp_execution_context`.
 
   Args:
-    **options: Of TFF's C++ program; ignored.
+    **options: Options of TFF's C++ program; ignored.
   """
   del options
   import tensorflow_federated as tff

@@ -98,10 +98,10 @@ class InProcessContext(tff.framework.SyncContext):
       if found is None:
         compiled = compile_native(comp)
         program = interpreter.Program(compiled.to_building_block())
-        found = self._programs[comp] = compiled.type_signature, program
-        finalize = weakref.finalize(comp, self._orphans.append, program)
-        finalize.atexit = False
-    return found
+        orphan = weakref.finalize(comp, self._orphans.append, program)
+        orphan.atexit = False
+        found = self._programs[comp] = compiled.type_signature, program, orphan
+    return found[:2]
 
   def invoke(self, comp: tff.Computation, arg: Any) -> Any:
     """Runs a computation; see the base class.
@@ -139,7 +139,8 @@ class InProcessContext(tff.framework.SyncContext):
       return  # TensorFlow does not work in a forked process.
     self._pool.close()
     with _compile_lock:
-      self._orphans.extend(program for _, program in self._programs.values())
+      for _, _, orphan in self._programs.values():
+        orphan()
       self._programs.clear()
       self._close_orphans()
 

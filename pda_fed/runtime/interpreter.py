@@ -88,32 +88,26 @@ class _Intrinsics:
       urgency=urgency,
     )
 
-  def value_at_clients(self, argument, type_signature):
-    del type_signature
+  def value_at_clients(self, argument, _):
     return values.AllEqual(argument)
 
-  def same(self, argument, type_signature):
-    del type_signature
+  def same(self, argument, _):
     return argument
 
-  def apply(self, argument, type_signature):
-    del type_signature
+  def apply(self, argument, _):
     function, value = argument
     return self._start(function, value, _SERVER, _MAP)
 
-  def eval_at_server(self, argument, type_signature):
-    del type_signature
+  def eval_at_server(self, argument, _):
     return self._start(argument, None, _SERVER, _MAP)
 
-  def eval_at_clients(self, argument, type_signature):
-    del type_signature
+  def eval_at_clients(self, argument, _):
     return values.Clients(
       self._start(argument, None, self._place(i), 0)
       for i in range(self._num_clients)
     )
 
-  def map(self, argument, type_signature):
-    del type_signature
+  def map(self, argument, _):
     function, value = argument
     value = self._of_clients(value)
     return values.Clients(
@@ -139,8 +133,7 @@ class _Intrinsics:
       for i in range(self._num_clients)
     )
 
-  def aggregate(self, argument, type_signature):
-    del type_signature
+  def aggregate(self, argument, _):
     value, total, accumulate, _, report = argument
     for i, v in enumerate(self._of_clients(value)):
       total = self._start(
@@ -282,7 +275,7 @@ class Program:
     """
     check_supported(block)
     self._block = block
-    self._graphs: dict[str, graphs.GraphFunction] = {}
+    self._graphs: dict[int, graphs.GraphFunction] = {}
 
   def start(self, run: tasks.Run, argument: Any, num_clients: int) -> Any:
     """Calls the computation.
@@ -304,14 +297,12 @@ class Program:
       graph.close()
 
   def _graph(self, block: blocks.CompiledComputation) -> graphs.GraphFunction:
-    proto = block.proto.tensorflow
-    # The compiler gives equal graphs equal ids, within a computation.
-    key = str(proto.cache_key.id or id(block))
-    if key not in self._graphs:
-      self._graphs.setdefault(
-        key, graphs.GraphFunction(proto, block.type_signature)
-      )
-    return self._graphs[key]
+    # By identity: the tree lives as long as the program.
+    found = self._graphs.get(id(block))
+    if found is None:
+      new = graphs.GraphFunction(block.proto.tensorflow, block.type_signature)
+      found = self._graphs.setdefault(id(block), new)
+    return found
 
   def _evaluate(self, block, names: Mapping[str, Any], run: _Intrinsics) -> Any:
     """Returns a block's value; functions are Python's."""

@@ -32,7 +32,7 @@ CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
 )
-# Of the calls between coordinator and worker; raised when these change.
+# Version of the calls between coordinator and worker. Raise it with a change.
 _PROTOCOL = 2
 # A coordinator has few calls under way; those of one that hung up end.
 _MAX_CALLS = 64

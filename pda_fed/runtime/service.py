@@ -32,7 +32,7 @@ from tensorflow_federated.python.core.impl.compiler import building_blocks
 from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import type_serialization
 
-# Metadata: of calls, to which coordinator they belong; of errors, which client.
+# Metadata keys: the coordinator that calls, and the client that failed.
 SESSION = 'pda-fed-session'
 CLIENT = 'pda-fed-client'
 # A coordinator sends a computation with each call: the graphs are kept.

@@ -142,15 +142,15 @@ class Run:
 
   def _fail(self, task: Task, error: BaseException) -> None:
     """Keeps the error to tell of; tasks that have not begun are dropped."""
-    # A graph that fails cancels all that have the same manager: those are not
-    # what went wrong.
-    follows = isinstance(error, tf.errors.CancelledError)
     with self._pool.lock:
-      if self._failure is None and not self._stopped:
+      # A graph that fails cancels all graphs of its run. Their errors may come
+      # first, but are not what went wrong.
+      is_cause = not isinstance(error, tf.errors.CancelledError)
+      has_cause = self._failure is not None and not isinstance(
+        self._failure[1], tf.errors.CancelledError
+      )
+      if not self._stopped and (self._failure is None or is_cause > has_cause):
         self._failure = task.place, error
-      elif self._failure is not None and not follows:
-        if isinstance(self._failure[1], tf.errors.CancelledError):
-          self._failure = task.place, error
       self._cancelled = True
 
   def _finish(self, task: Task, result: Any) -> None:
@@ -221,8 +221,9 @@ class Pool:
     """Calls a function on a thread, and waits for all tasks that it starts.
 
     Args:
-      function: Is given the run to which it may add tasks.
-      on_start: Is given the run, by which another thread can cancel it.
+      function: Called with the run, to which it may add tasks.
+      on_start: Called with the run before it starts, so that another thread
+        can cancel it.
 
     Returns:
       What the function returns; tasks in it are done.
@@ -236,12 +237,12 @@ class Pool:
         'A TFF computation cannot be called from within another one.'
       )
     run = Run(self)
+    on_start(run)
     with self.lock:  # At once: a pool that is closed meanwhile ends the run.
       self.check_usable()
       self._runs.add(run)
       root = run.start(lambda: function(run))
     try:
-      on_start(run)
       run.wait()
     finally:
       with self.lock:

@@ -148,8 +148,7 @@ def emit(value: Any, type_spec: tff.Type, num_clients: int = 0) -> Any:
     num_clients: The size of the cohort.
 
   Returns:
-    Arrays, datasets, lists of clients' values, and structures
-    of these.
+    Arrays, datasets, lists of clients' values, and structures of these.
   """
   if isinstance(type_spec, tff.FederatedType):
     if isinstance(value, Clients):
