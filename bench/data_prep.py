@@ -24,7 +24,7 @@ import data_prep
 from data_prep import sources
 from data_prep import sqlite_writer
 import numpy as np
-from pda_fed import tables
+from pda_fed.common import tables
 
 _SENTENCES = flags.DEFINE_list(
   'sentences', ['1000000'], 'About how many sentences the databases hold.'

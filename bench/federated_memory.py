@@ -6,7 +6,7 @@ Cohorts are drawn by the plan, so that their size varies from round to round,
 which is what makes caches keyed by size grow.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import os
@@ -18,7 +18,7 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import schedules
-from pda_fed import tables
+from pda_fed.common import tables
 import tensorflow_federated as tff
 import tqdm
 

@@ -9,7 +9,7 @@ trains in an environment of its own, without metrics. What counts are the ratios
 of the medians.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runtime
 from pda_fed import schedules
-from pda_fed import tables
+from pda_fed.common import tables
 import tensorflow as tf
 import tensorflow_federated as tff
 

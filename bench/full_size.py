@@ -8,14 +8,14 @@ from the formats; times from measurements that are flags, with ours as defaults.
 docs/benchmarks.md says where each was measured.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import dataclasses
 
 from absl import flags
 from pda_fed import models
-from pda_fed import tables
+from pda_fed.common import tables
 
 _GPU_ROUND = flags.DEFINE_float(
   'gpu_round_seconds',

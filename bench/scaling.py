@@ -10,7 +10,7 @@ turn, so that a busy machine is busy for all. Leaves a table, scaling.csv,
 scaling.png and scaling.svg.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +33,8 @@ import numpy as np
 from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed import tables
-from pda_fed.experiments import stores
+from pda_fed.common import tables
+from pda_fed.experiments.engines import stores
 import tqdm
 
 from bench import synthetic_store
@@ -186,12 +186,12 @@ def _tff_runtime(engine: str) -> Iterator[None]:
 def _build_engine(config: experiments.FederatedConfig) -> experiments.Engine:
   seeds = privacy.SeedStreams(config.seed)
   if config.engine == 'tff':
-    from pda_fed.experiments import tff_engine
+    from pda_fed.experiments.engines import tff_federated
 
-    return tff_engine.TffEngine(config, seeds)
-  from pda_fed.experiments import jax_engine
+    return tff_federated.TffEngine(config, seeds)
+  from pda_fed.experiments.engines import jax_federated
 
-  return jax_engine.JaxEngine(config, seeds)
+  return jax_federated.JaxEngine(config, seeds)
 
 
 def measure_cohorts(engine: str) -> list[Point]:

@@ -11,7 +11,7 @@ part of the clients. With --pfl, rounds of pfl-research on the same sizes are
 measured in turn with ours.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import contextlib
@@ -26,10 +26,10 @@ import data_prep
 import numpy as np
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed import tables
+from pda_fed.common import tables
 from pda_fed.models import jax_recurrent
-from pda_fed.vectorized import chunks
 from pda_fed.vectorized import devices as devices_lib
+from pda_fed.vectorized.federated import chunks
 
 from bench import pfl_peer
 
@@ -78,9 +78,9 @@ _BATCH = 16
 
 
 def _settings(spec: models.RecurrentSpec, clients: int, dtype: str):
-  from pda_fed.vectorized import federated
+  from pda_fed.vectorized.federated import training
 
-  return federated.FederatedSettings(
+  return training.FederatedSettings(
     spec=spec,
     plan=privacy.PrivacyPlan(
       population=100 * clients,
@@ -163,7 +163,7 @@ def _measure(
     the peer's median.
   """
   import jax
-  from pda_fed.vectorized import federated
+  from pda_fed.vectorized.federated import training
 
   used = devices_lib.choose_devices()
   sizes = (
@@ -176,11 +176,11 @@ def _measure(
   )
   per_chunk = min(per_chunk, clients)
   settings = _settings(work.spec, clients, dtype)
-  run = federated.build_rounds(settings, used)
-  state = federated.initial_state(
+  run = training.build_rounds(settings, used)
+  state = training.initial_state(
     settings, jax_recurrent.initial_params(work.spec)
   )
-  key = federated.noise_key(0)
+  key = training.noise_key(0)
   room = _ROUNDS_PER_DISPATCH.value
 
   def make(seed):
@@ -190,11 +190,11 @@ def _measure(
       if store is None
       else _real_round(store, clients, seed, *args)
     )
-    return federated.RoundInputs(round_num=np.int32(seed), private=private)
+    return training.RoundInputs(round_num=np.int32(seed), private=private)
 
   seconds, peers = [], []
   for i in range(_ROUNDS.value + 1):
-    inputs = federated.stack_rounds(
+    inputs = training.stack_rounds(
       [make(i * room + j) for j in range(room)], room
     )
     started = time.perf_counter()

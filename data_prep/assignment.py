@@ -13,7 +13,7 @@ import hashlib
 from data_prep import partition
 from data_prep.sources import base
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 PRIVATE = 'private'
 PUBLIC = 'public'
@@ -43,7 +43,7 @@ class HoldoutConfig:
   test_fraction: float = 0.05
 
   def __post_init__(self):
-    _validate.in_range(
+    validate.in_range(
       0,
       1,
       validation_fraction=self.validation_fraction,

@@ -28,7 +28,7 @@ from data_prep import store_writer
 from data_prep import vocabulary as words_lib
 from data_prep.sources import base
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 # Sentences of a batch: a few megabytes of text.
 _BATCH_SENTENCES = 8192
@@ -60,7 +60,7 @@ class PrepareConfig:
   num_processes: int = 0
 
   def __post_init__(self):
-    _validate.integers(0, num_processes=self.num_processes)
+    validate.integers(0, num_processes=self.num_processes)
 
   def processes_for(self, num_sentences: int) -> int:
     """Returns how many processes are worth their start."""

@@ -7,7 +7,7 @@ from typing import Optional
 from data_prep import encoding
 from data_prep import store
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,16 +72,16 @@ def load_cohort(
     ValueError: If a user, or the cohort, does not fit.
     IndexError: If a user is not in the group.
   """
-  _validate.one_of(data.groups, group=group)
-  _validate.integers(1, batch_size=batch_size)
+  validate.one_of(data.groups, group=group)
+  validate.integers(1, batch_size=batch_size)
   if steps is None:
     quantiles = data.manifest['groups'][group]['sentences_per_user']
     most = quantiles.get('1', 1)
     steps = -(-most // batch_size)
   places = _check_places(users)
   num_clients = len(users) if num_clients is None else num_clients
-  _validate.integers(1, steps=steps)
-  _validate.integers(len(users), num_clients=num_clients)
+  validate.integers(1, steps=steps)
+  validate.integers(len(users), num_clients=num_clients)
   offsets = data.row_offsets(group)
   if places.size and not 0 <= places.min() <= places.max() < offsets.size - 1:
     raise IndexError(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import itertools
 
 import numpy as np
-from pda_fed import _validate
 from pda_fed import models
+from pda_fed.common import validate
 
 # Tokens of a sentence after bos, as in TFF's baseline and the paper.
 SENTENCE_LENGTH = 20
@@ -30,7 +30,7 @@ class Encoder:
       ValueError: If there are none, or too many for 16 bits.
     """
     limit = np.iinfo(TOKEN_DTYPE).max + 1 - models.NUM_SPECIAL_TOKENS
-    _validate.in_range(1, limit, vocabulary_size=len(words))
+    validate.in_range(1, limit, vocabulary_size=len(words))
     self.spec = models.RecurrentSpec(num_words=len(words))
     self._ids = {word: i for i, word in enumerate(words, start=1)}
 

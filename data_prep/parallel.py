@@ -12,7 +12,7 @@ import threading
 from typing import Any, TypeVar
 
 from data_prep import errors
-from pda_fed import _validate
+from pda_fed.common import validate
 
 _Item = TypeVar('_Item')
 _Result = TypeVar('_Result')
@@ -60,7 +60,7 @@ def ordered_map(
     ValueError: If `num_processes` is less than 1.
     SourceError: If a process was killed.
   """
-  _validate.integers(1, num_processes=num_processes)
+  validate.integers(1, num_processes=num_processes)
   if num_processes == 1:
     yield from map(task, items)
     return

@@ -24,7 +24,7 @@ from typing import Optional
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,9 @@ class PartitionConfig:
   keep_overflow_users: bool = False
 
   def __post_init__(self):
-    _validate.integers(0, seed=self.seed)
-    _validate.integers(1, max_sentences=self.max_sentences)
-    _validate.integers(0, num_public_users=self.num_public_users)
+    validate.integers(0, seed=self.seed)
+    validate.integers(1, max_sentences=self.max_sentences)
+    validate.integers(0, num_public_users=self.num_public_users)
     # A truthy string, such as 'False', must not halve the guarantee.
     if not isinstance(self.keep_overflow_users, bool):
       raise TypeError(

@@ -31,9 +31,9 @@ from data_prep import assignment
 from data_prep import encoding
 from data_prep import errors
 import numpy as np
-from pda_fed import _seal
-from pda_fed import _validate
 from pda_fed import models
+from pda_fed.common import seal
+from pda_fed.common import validate
 
 FORMAT = 'pda_fed token store'
 VERSION = 2
@@ -225,7 +225,7 @@ class TokenStore:
     return self._tokens
 
   def _range(self, group: str) -> range:
-    _validate.one_of(self.groups, group=group)
+    validate.one_of(self.groups, group=group)
     entry = self.manifest['groups'][group]
     return range(entry['first_user'], entry['first_user'] + entry['users'])
 
@@ -344,7 +344,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     )
   try:
     _check_manifest(manifest)
-    return _seal.unseal(manifest, required=version >= _FIRST_SEALED_VERSION)
+    return seal.unseal(manifest, required=version >= _FIRST_SEALED_VERSION)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     raise errors.StoreError(
       f'{path / MANIFEST} is damaged: {e!r}. Prepare the data again.'
@@ -356,17 +356,17 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
   # Each of the errors that Python has for a value of the wrong kind will do.
   models.RecurrentSpec(num_words=manifest['vocabulary']['size'])
   for name in DATA_FILES:
-    _validate.integers(0, bytes=manifest['files'][name]['bytes'])
+    validate.integers(0, bytes=manifest['files'][name]['bytes'])
     str.encode(manifest['files'][name]['sha256'])
-  _validate.integers(0, users=manifest['users'])
-  _validate.one_of((assignment.GROUPS,), groups=tuple(manifest['groups']))
+  validate.integers(0, users=manifest['users'])
+  validate.one_of((assignment.GROUPS,), groups=tuple(manifest['groups']))
   end = 0
   for name, group in manifest['groups'].items():
-    _validate.integers(0, **{f'users of {name}': group['users']})
-    _validate.one_of((end,), **{f'first_user of {name}': group['first_user']})
-    _validate.integers(0, **group['sentences_per_user'])
+    validate.integers(0, **{f'users of {name}': group['users']})
+    validate.one_of((end,), **{f'first_user of {name}': group['first_user']})
+    validate.integers(0, **group['sentences_per_user'])
     end += group['users']
-  _validate.one_of((end,), users=manifest['users'])
+  validate.one_of((end,), users=manifest['users'])
 
 
 def open_store(path: os.PathLike) -> TokenStore:

@@ -11,7 +11,7 @@ from data_prep import assignment
 from data_prep import encoding
 from data_prep import store
 import numpy as np
-from pda_fed import _seal
+from pda_fed.common import seal
 
 _HEADER_SIZE = 128  # Of tokens.npy: room for any number of rows.
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
@@ -113,7 +113,7 @@ class StoreWriter:
       },
     }
     # Last: without it the folder is no store.
-    text = json.dumps(_seal.seal(manifest), indent=2, ensure_ascii=False)
+    text = json.dumps(seal.seal(manifest), indent=2, ensure_ascii=False)
     (self._folder / store.MANIFEST).write_text(f'{text}\n', encoding='utf-8')
     return manifest
 

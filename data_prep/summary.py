@@ -6,7 +6,7 @@ from typing import Any
 
 from data_prep import assignment
 import numpy as np
-from pda_fed import tables
+from pda_fed.common import tables
 
 FIGURE = 'sentences_per_user.png'
 

@@ -17,7 +17,7 @@ import tempfile
 from typing import Optional
 
 from data_prep import errors
-from pda_fed import _validate
+from pda_fed.common import validate
 
 # Different words that are held in memory, a few hundred megabytes.
 _MAX_WORDS_IN_MEMORY = 2_000_000
@@ -89,11 +89,11 @@ class VocabularyConfig:
   path: Optional[os.PathLike] = None
 
   def __post_init__(self):
-    _validate.instances(Origin, origin=self.origin)
+    validate.instances(Origin, origin=self.origin)
     if self.size is not None:
-      _validate.integers(1, vocabulary_size=self.size)
+      validate.integers(1, vocabulary_size=self.size)
       # Ids are 16 bits wide, and four of them are special.
-      _validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
+      validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
     if self.origin is Origin.GENERATOR:
       raise ValueError(
         "vocabulary must be 'source' for a generator's own words. Found"

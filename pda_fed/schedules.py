@@ -20,7 +20,7 @@ import abc
 import dataclasses
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 class Schedule(abc.ABC):
@@ -46,7 +46,7 @@ class Schedule(abc.ABC):
     Raises:
       ValueError: If `T` is negative.
     """
-    _validate.integers(0, T=T)
+    validate.integers(0, T=T)
     return np.clip(self._alpha(np.arange(T, dtype=np.float64)), 0.0, 1.0)
 
   def __call__(self, t: float) -> float:
@@ -58,7 +58,7 @@ class Schedule(abc.ABC):
     Raises:
       ValueError: If `t` is negative.
     """
-    _validate.non_negative(t=t)
+    validate.non_negative(t=t)
     return float(np.clip(self._alpha(np.asarray(t, np.float64)), 0.0, 1.0))
 
 
@@ -67,7 +67,7 @@ class _Cosine(Schedule):
   K: float
 
   def __post_init__(self):
-    _validate.positive(K=self.K)
+    validate.positive(K=self.K)
 
   def _alpha(self, t: np.ndarray) -> np.ndarray:
     # The cosine itself would rise again after 3K; alpha stays at 0 from K on.
@@ -81,7 +81,7 @@ class _Linear(Schedule):
   K: float
 
   def __post_init__(self):
-    _validate.positive(K=self.K)
+    validate.positive(K=self.K)
 
   def _alpha(self, t: np.ndarray) -> np.ndarray:
     return 1.0 - t / self.K
@@ -92,7 +92,7 @@ class _Constant(Schedule):
   alpha: float
 
   def __post_init__(self):
-    _validate.in_range(0.0, 1.0, alpha=self.alpha)
+    validate.in_range(0.0, 1.0, alpha=self.alpha)
 
   def _alpha(self, t: np.ndarray) -> np.ndarray:
     return np.full_like(t, self.alpha)
@@ -130,8 +130,8 @@ def for_stackoverflow(i: float, T: int) -> Schedule:
   Raises:
     ValueError: If `i` is not positive and finite, or `T` is less than 1.
   """
-  _validate.positive(i=i)
-  _validate.integers(1, T=T)
+  validate.positive(i=i)
+  validate.integers(1, T=T)
   return _Cosine(i * T / 2)
 
 

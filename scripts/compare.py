@@ -20,7 +20,7 @@ one page that needs no other file. --combine puts finished comparisons into one
 table and one figure, as the paper's Table 2.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import pathlib
@@ -28,16 +28,16 @@ import sys
 import warnings
 
 from absl import flags
-from pda_fed import _files
 from pda_fed import experiments
-from pda_fed.experiments import cells
-from pda_fed.experiments import comparison as comparison_lib
-from pda_fed.experiments import figures
-from pda_fed.experiments import jobs
-from pda_fed.experiments import report
-from scripts import grid_search
-from scripts import job_flags
-from scripts import tuning
+from pda_fed.analysis import cells
+from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.analysis import figures
+from pda_fed.analysis import jobs
+from pda_fed.analysis import report
+from pda_fed.common import files
+from scripts.lib import grid_search
+from scripts.lib import job_flags
+from scripts.lib import tuning
 
 _METHODS = flags.DEFINE_list('methods', 'cold,warm,pda', 'What is compared.')
 _SEEDS = flags.DEFINE_integer(
@@ -162,7 +162,7 @@ def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
     'table.tex': comparison_lib.as_latex(comparison),
     'index.html': page,
   }.items():
-    _files.write_atomically(folder / name, text.encode())
+    files.write_atomically(folder / name, text.encode())
 
 
 def _check_combine(arguments: list[str], folder: pathlib.Path) -> None:
@@ -188,10 +188,8 @@ def _combine(arguments: list[str]) -> None:
   _check_combine(arguments, folder)
   found = cells.load_cells(_COMBINE.value, _METRICS.value)
   folder.mkdir(parents=True, exist_ok=True)
-  _files.write_atomically(
-    folder / 'table.md', cells.as_markdown(found).encode()
-  )
-  _files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
+  files.write_atomically(folder / 'table.md', cells.as_markdown(found).encode())
+  files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
   print(cells.as_text(found))
   try:
     figures.draw_cells(found, folder)

@@ -2,18 +2,18 @@
 
     python -m scripts.pack_images --data_dir=data --output_dir=packed/cifar-10
 
-writes 100 MB instead of 184, in files of 4 MB each; `train_central` reads them
-with --data_dir=packed.
+writes 100 MB instead of 184, in files of 4 MB each; `train_sample_level` reads
+them with --data_dir=packed.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import pathlib
 
 from absl import flags
-from data_prep import central
-from data_prep.central import packing
+from data_prep import sample_level
+from data_prep.sample_level import packing
 
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where CIFAR-10 is, as it is published.'
@@ -28,7 +28,7 @@ def main() -> None:
   for flag in (_DATA_DIR, _OUTPUT_DIR):
     if flag.value is None:
       raise ValueError(f'--{flag.name} must be given.')
-  data = central.load_cifar10(_DATA_DIR.value)
+  data = sample_level.load_cifar10(_DATA_DIR.value)
   for name, part in (('train', data.train), ('test', data.test)):
     paths = packing.write_packed(part, pathlib.Path(_OUTPUT_DIR.value) / name)
     size = sum(path.stat().st_size for path in paths)

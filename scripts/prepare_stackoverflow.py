@@ -26,7 +26,7 @@ from data_prep import store
 from data_prep import summary
 from data_prep import user_lists
 from data_prep import vocabulary
-from scripts import cli
+from scripts.lib import cli
 import tqdm
 
 _SOURCE = flags.DEFINE_string(

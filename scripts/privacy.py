@@ -12,7 +12,7 @@ the noise is solved for, or with --solve_rounds the number of rounds. --fill
 adds epsilon to the outputs of runs on machines without dp_accounting.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import dataclasses

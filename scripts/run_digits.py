@@ -7,7 +7,7 @@ The digits come with scikit-learn; nothing is downloaded. All methods of a
 budget take the same number of gradients of single samples, public and private.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import csv
@@ -16,7 +16,7 @@ import pathlib
 
 from absl import flags
 from pda_fed import linear_regression
-from pda_fed import tables
+from pda_fed.common import tables
 import tqdm
 
 _DEFAULTS = linear_regression.DigitsConfig()

@@ -10,7 +10,7 @@ it stopped, and more --trials or --dimensions extend what is there; --report
 shows what there is so far.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ import threading
 from absl import flags
 import numpy as np
 from pda_fed import linear_regression
-from pda_fed import tables
+from pda_fed.common import tables
 import tqdm
 
 _DEFAULTS = linear_regression.SimulationConfig()

@@ -7,14 +7,14 @@ The bounds of the linear-regression theorem for the two examples of the text:
 how they grow with p, and what they are for one p.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import math
 
 from absl import flags
 from pda_fed import linear_regression
-from pda_fed import tables
+from pda_fed.common import tables
 from pda_fed.linear_regression import bounds
 
 _DIMENSION = flags.DEFINE_integer(

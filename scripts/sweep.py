@@ -13,7 +13,7 @@ and no cell is tested: the test is for the settings that were chosen. With
 heat_map.png. Epsilon does not cover the search.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import shlex
@@ -21,10 +21,10 @@ import sys
 import warnings
 
 from absl import flags
-from pda_fed import _files
-from pda_fed.experiments import sweeping
-from scripts import grid_search
-from scripts import job_flags
+from pda_fed.analysis import sweeping
+from pda_fed.common import files
+from scripts.lib import grid_search
+from scripts.lib import job_flags
 
 _GRID = flags.DEFINE_multi_string(
   'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid. May be repeated.'
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> None:
   if not any(f.is_finished for f in found):
     sys.exit(1)
   best = sweeping.rank(found, _METRIC.value)[0]
-  _files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
+  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
   written = [folder / 'sweep.csv']
   try:
     sweeping.draw(found, search.grid, _METRIC.value, folder / 'heat_map.png')

@@ -12,7 +12,7 @@ goes on when the same command is given again. What it writes: config.json,
 metrics.csv, result.json, checkpoints/ and tensorboard/ in --output_dir.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import dataclasses
@@ -22,10 +22,10 @@ from absl import flags
 import data_prep
 from pda_fed import experiments
 from pda_fed import schedules
-from pda_fed import workers
-from pda_fed.experiments import stores
-from scripts import run_flags
-from scripts import worker_flags
+from pda_fed.common import workers
+from pda_fed.experiments.engines import stores
+from scripts.lib import run_flags
+from scripts.lib import worker_flags
 
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'The token store, as prepare_stackoverflow writes it.'

@@ -9,16 +9,16 @@ SSH tunnel; see docs/distributed.md. When the worker is ready, one line says
 where and of which version. It runs until Ctrl-C or SIGTERM.
 """
 
-from scripts import cli  # First: it silences TensorFlow.
+from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import os
 
 from absl import flags
-from pda_fed import _signals
 from pda_fed import errors
-from pda_fed import workers
-from scripts import worker_flags
+from pda_fed.common import signals
+from pda_fed.common import workers
+from scripts.lib import worker_flags
 
 _LISTEN = flags.DEFINE_string(
   'listen',
@@ -63,7 +63,7 @@ def main() -> None:
   if _THREADS.value is not None:
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
     tf.config.threading.set_inter_op_parallelism_threads(_THREADS.value)
-  with _signals.StopSignals() as stop:
+  with signals.StopSignals() as stop:
     server = runtime.WorkerServer(
       _LISTEN.value,
       tls=tls,

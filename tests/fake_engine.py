@@ -6,7 +6,7 @@ import numpy as np
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed import schedules
-from pda_fed.experiments import engine as engine_lib
+from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.privacy import seeds as seeds_lib
 
 

@@ -28,7 +28,7 @@ PACKAGES = (
   'pda_fed.errors',
   'data_prep',
   'data_prep.sources',
-  'data_prep.central',
+  'data_prep.sample_level',
 )
 _INTRODUCTION = """\
 # Public names

@@ -18,7 +18,7 @@ from data_prep import errors
 from data_prep import example_proto
 from data_prep.sources import base
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 _COLUMNS = {
   'examples': {'client_id', 'split_name', 'serialized_example_proto'},
@@ -137,7 +137,7 @@ class _Database:
       ) from e
 
   def users(self, split: str) -> base.UserCounts:
-    _validate.one_of(tuple(self.split_names), split=split)
+    validate.one_of(tuple(self.split_names), split=split)
     with self.errors():
       rows = self.query(
         'SELECT client_id, num_examples FROM client_metadata'

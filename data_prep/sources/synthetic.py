@@ -17,7 +17,7 @@ import functools
 
 from data_prep.sources import base
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 # Rows: the class of a word; columns: that of the next, in cumulated per mille.
 # Classes: 0 article, 1 adjective, 2 noun, 3 verb, 4 preposition, 5 conjunction.
@@ -75,13 +75,13 @@ class SyntheticConfig:
   max_sentences: int = 2000
 
   def __post_init__(self):
-    _validate.integers(1, num_users=self.num_users)
-    _validate.integers(0, seed=self.seed)
-    _validate.integers(1000, num_words=self.num_words)
-    _validate.integers(1, num_topics=self.num_topics)
-    _validate.in_range(1, 100, num_topics=self.num_topics)
-    _validate.integers(1, min_sentences=self.min_sentences)
-    _validate.integers(self.min_sentences, max_sentences=self.max_sentences)
+    validate.integers(1, num_users=self.num_users)
+    validate.integers(0, seed=self.seed)
+    validate.integers(1000, num_words=self.num_words)
+    validate.integers(1, num_topics=self.num_topics)
+    validate.in_range(1, 100, num_topics=self.num_topics)
+    validate.integers(1, min_sentences=self.min_sentences)
+    validate.integers(self.min_sentences, max_sentences=self.max_sentences)
 
 
 class _Uniform:
@@ -214,14 +214,14 @@ class SyntheticSource(base.Source):
     return [make_word(rank) for rank in range(size)]
 
   def users(self, split: str) -> base.UserCounts:
-    _validate.one_of(self.splits, split=split)
+    validate.one_of(self.splits, split=split)
     ids = tuple(f'user_{i:09}' for i in range(self._config.num_users))
     return base.UserCounts(ids=ids, num_sentences=self._counts[: len(ids)])
 
   def sentences(
     self, user: str, split: str, start: int, stop: int
   ) -> list[str]:
-    _validate.one_of(self.splits, split=split)
+    validate.one_of(self.splits, split=split)
     index = int(user.removeprefix('user_'))
     block, place = divmod(index, _USERS_PER_BLOCK)
     text = self._text(block)

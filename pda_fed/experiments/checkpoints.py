@@ -21,8 +21,8 @@ import warnings
 import zipfile
 
 import numpy as np
-from pda_fed import _files
-from pda_fed import _validate
+from pda_fed.common import files
+from pda_fed.common import validate
 from pda_fed.experiments import errors
 
 _MAGIC = b'pda_fed arrays 1'
@@ -53,7 +53,7 @@ def write_arrays(
   digest = hashlib.sha256(content).hexdigest()
   header = b'%s %d %s\n' % (_MAGIC, len(content), digest.encode())
   try:
-    _files.write_atomically(path, header + content, mode=0o600)
+    files.write_atomically(path, header + content, mode=0o600)
   except OSError as e:
     what = 'The disk is full' if e.errno == errno.ENOSPC else f'{e.strerror}'
     raise errors.CheckpointError(
@@ -121,7 +121,7 @@ class Checkpoints:
     Raises:
       ValueError: If `kept` is less than 1.
     """
-    _validate.integers(1, checkpoints_kept=kept)
+    validate.integers(1, checkpoints_kept=kept)
     self._folder = pathlib.Path(folder)
     self._kept = kept
 
@@ -152,7 +152,7 @@ class Checkpoints:
       CheckpointError: If it cannot be written; the others stay.
     """
     self._folder.mkdir(parents=True, exist_ok=True)
-    _files.remove_temporaries(self._folder)
+    files.remove_temporaries(self._folder)
     path = self._folder / f'round_{round_num:08d}.ckpt'
     write_arrays(path, arrays, {**record, _ROUND: round_num})
     # Those after this one are of a run that went on from a damaged one.

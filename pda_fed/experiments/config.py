@@ -8,12 +8,12 @@ data too: whether it starts warm, and whether it has an alpha.
 import dataclasses
 from typing import Any, ClassVar, Literal, Optional
 
-from pda_fed import _validate
 from pda_fed import models
-from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import schedules
-from pda_fed import workers
+from pda_fed.common import validate
+from pda_fed.common import workers
+from pda_fed.models import convergence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,20 +115,20 @@ class Pretraining:
   seed: Optional[int] = None
 
   def __post_init__(self):
-    _validate.positive(pretraining_learning_rate=self.learning_rate)
-    _validate.integers(
+    validate.positive(pretraining_learning_rate=self.learning_rate)
+    validate.integers(
       1,
       pretraining_batch_size=self.batch_size,
       pretraining_patience=self.patience,
       pretraining_max_epochs=self.max_epochs,
     )
-    _validate.between(0, 1, pretraining_held_out=self.held_out)
+    validate.between(0, 1, pretraining_held_out=self.held_out)
     if self.seed is not None:
-      _validate.integers(0, pretraining_seed=self.seed)
+      validate.integers(0, pretraining_seed=self.seed)
 
-  def convergence(self, seed: int) -> pretraining.PretrainingConfig:
+  def convergence(self, seed: int) -> convergence.PretrainingConfig:
     """Returns what decides when it stops, with the seed of its order."""
-    return pretraining.PretrainingConfig(
+    return convergence.PretrainingConfig(
       batch_size=self.batch_size,
       held_out=self.held_out,
       patience=self.patience,
@@ -187,22 +187,22 @@ class RunConfig:
   rounds_per_dispatch: int = no_setting(default=1)
 
   def __post_init__(self):
-    _validate.one_of(tuple(METHODS), method=self.method)
-    _validate.texts(
+    validate.one_of(tuple(METHODS), method=self.method)
+    validate.texts(
       dataset=self.dataset, data_hash=self.data_hash, engine=self.engine
     )
-    _validate.instances(privacy.PrivacyPlan, plan=self.plan)
-    _validate.instances(Pretraining, pretraining=self.pretraining)
+    validate.instances(privacy.PrivacyPlan, plan=self.plan)
+    validate.instances(Pretraining, pretraining=self.pretraining)
     if self.alpha is not None:
-      _validate.instances(schedules.Schedule, alpha=self.alpha)
+      validate.instances(schedules.Schedule, alpha=self.alpha)
     if METHODS[self.method].mirror != (self.alpha is not None):
       raise ValueError(
         'alpha must be given exactly for methods with a mirror step. Found'
         f' method={self.method!r}, alpha={self.alpha!r}.'
       )
     if self.seed is not None:
-      _validate.integers(0, seed=self.seed)
-    _validate.integers(
+      validate.integers(0, seed=self.seed)
+    validate.integers(
       1,
       rounds_per_evaluation=self.rounds_per_evaluation,
       checkpoints_kept=self.checkpoints_kept,
@@ -214,7 +214,7 @@ class RunConfig:
       'rounds_per_checkpoint',
     ):
       if getattr(self, name) is not None:
-        _validate.integers(1, **{name: getattr(self, name)})
+        validate.integers(1, **{name: getattr(self, name)})
 
   @property
   def warm_start(self) -> bool:
@@ -308,36 +308,36 @@ class FederatedConfig(RunConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    _validate.instances(models.RecurrentSpec, spec=self.spec)
-    _validate.positive(
+    validate.instances(models.RecurrentSpec, spec=self.spec)
+    validate.positive(
       client_learning_rate=self.client_learning_rate,
       server_learning_rate=self.server_learning_rate,
     )
-    _validate.non_negative(server_momentum=self.server_momentum)
+    validate.non_negative(server_momentum=self.server_momentum)
     if self.server_momentum >= 1:
       raise ValueError(
         f'server_momentum must be in [0, 1). Found {self.server_momentum}.'
       )
-    _validate.integers(
+    validate.integers(
       1,
       batch_size=self.batch_size,
       public_users_per_round=self.public_users_per_round,
     )
-    _validate.one_of(
+    validate.one_of(
       ('local_training', 'gradient'), public_update=self.public_update
     )
-    _validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
-    _validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
+    validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
+    validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
     if self.remote_workers is not None and self.engine != 'tff':
       raise ValueError(
         f'remote workers must be used with engine tff. Found {self.engine!r}.'
       )
     for name in ('public_clip_norm', 'mean_clip_norm'):
       if getattr(self, name) is not None:
-        _validate.positive(**{name: getattr(self, name)})
+        validate.positive(**{name: getattr(self, name)})
     for name in ('clients_per_chunk', 'max_concurrent_clients'):
       if getattr(self, name) is not None:
-        _validate.integers(1, **{name: getattr(self, name)})
+        validate.integers(1, **{name: getattr(self, name)})
 
   def pretraining_settings(self) -> dict[str, Any]:
     """See the base class."""

@@ -18,18 +18,18 @@ import time
 from typing import Any, Optional
 
 import numpy as np
-from pda_fed import _signals
 from pda_fed import errors as base_errors
 from pda_fed import privacy
+from pda_fed.common import signals
 from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 from pda_fed.experiments import progress as progress_lib
 from pda_fed.experiments import tensorboard
 from pda_fed.experiments import warm_start
+from pda_fed.experiments.engines import base as engine_lib
 
 OpenEngine = Callable[
   [Any, privacy.SeedStreams],
@@ -83,7 +83,7 @@ class _Run:
     config: config_lib.RunConfig,
     folder: outputs.RunFolder,
     engine: engine_lib.Engine,
-    stop: _signals.StopSignals,
+    stop: signals.StopSignals,
     progress: progress_lib.Progress,
   ):
     self._config = config
@@ -367,7 +367,7 @@ def train(
     outputs.RunFolder.open(
       output_dir, config, about or {}, change_engine=change_engine
     ) as folder,
-    _signals.StopSignals() as stop,
+    signals.StopSignals() as stop,
   ):
     if _is_finished(folder.read_result(), config):
       folder.forget_seeds()  # Killed just before it, a run has kept them.

@@ -26,15 +26,15 @@ import sys
 from typing import Any, Optional
 
 import pda_fed
-from pda_fed import _files
-from pda_fed import _seal
 from pda_fed import errors as base_errors
 from pda_fed import privacy
+from pda_fed.common import files
+from pda_fed.common import seal
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import errors
 from pda_fed.experiments import records
+from pda_fed.experiments.engines import base as engine_lib
 
 _FORMAT = 'pda_fed run'
 CONFIG = 'config.json'
@@ -125,7 +125,7 @@ class RunFolder:
     path.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
       try:
-        stack.enter_context(_files.locked(path / _LOCK))
+        stack.enter_context(files.locked(path / _LOCK))
       except BlockingIOError as e:
         raise base_errors.BusyError(
           f'Another process is running the experiment in {path}.'
@@ -133,9 +133,9 @@ class RunFolder:
       folder = cls(path)
       folder._check(config, change_engine)
       # Not before: in a folder of others they are not ours.
-      _files.remove_temporaries(path)
+      files.remove_temporaries(path)
       if folder.is_new():
-        _files.remove(path / _SEEDS)
+        files.remove(path / _SEEDS)
         folder._write_config(config, about)
       yield folder
 
@@ -215,7 +215,7 @@ class RunFolder:
     engines = content.get('engines', [{'engine': old, 'first_round': 0}])
     engines.append({'engine': config.engine, 'first_round': done})
     content |= {'settings': config.settings(), 'engines': engines}
-    _files.write_json(self.path / CONFIG, content)
+    files.write_json(self.path / CONFIG, content)
 
   def first_round_of_engine(self) -> int:
     """Returns the round from which on the run has the engine that it has."""
@@ -229,11 +229,11 @@ class RunFolder:
 
   def mark_stopped(self, round_num: int) -> None:
     """Notes that no round was run after this one, which is saved."""
-    _files.write_json(self.path / _STOPPED, {'round': round_num})
+    files.write_json(self.path / _STOPPED, {'round': round_num})
 
   def mark_running(self) -> None:
     """Notes that rounds are run; call it before the first."""
-    _files.remove(self.path / _STOPPED)
+    files.remove(self.path / _STOPPED)
 
   def _write_config(
     self, config: config_lib.RunConfig, about: dict[str, Any]
@@ -255,7 +255,7 @@ class RunFolder:
     }
     if config.seed is None:  # It may be meant for publication.
       content['caveats'] = [*content.get('caveats', []), _WITHOUT_NOISE]
-    _files.write_json(self.path / CONFIG, content)
+    files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:
     """Returns config.json.
@@ -263,7 +263,7 @@ class RunFolder:
     Raises:
       OutputError: If it cannot be read, or is not a run's.
     """
-    config = _files.read_json(self.path / CONFIG)
+    config = files.read_json(self.path / CONFIG)
     if not isinstance(config, dict) or config.get('format') != _FORMAT:
       raise errors.OutputError(
         f'{self.path / CONFIG} is not of a run: it belongs to something else.'
@@ -272,7 +272,7 @@ class RunFolder:
 
   def _read(self, name: str, check: Callable[[Any], None]) -> Any:
     """Returns the content of a JSON file, if it is as it should be."""
-    found = _files.read_json(self.path / name)
+    found = files.read_json(self.path / name)
     with self._naming(name):
       check(found)
     return found
@@ -308,10 +308,10 @@ class RunFolder:
       )
     path = self.path / _SEEDS
     if path.exists():
-      found = _files.read_json(path)
+      found = files.read_json(path)
       with self._naming(_SEEDS):
         if isinstance(found, dict):
-          found = _seal.unseal(found)
+          found = seal.unseal(found)
         return privacy.SeedStreams.from_dict(found)
     if not self.is_new():
       raise errors.OutputError(
@@ -320,7 +320,7 @@ class RunFolder:
       )
     streams = privacy.SeedStreams(None)
     # Sealed: a changed seed is other noise for rounds that were seen.
-    _files.write_json(path, _seal.seal(streams.as_dict()), mode=0o600)
+    files.write_json(path, seal.seal(streams.as_dict()), mode=0o600)
     return streams
 
   def forget_seeds(self) -> None:
@@ -328,12 +328,12 @@ class RunFolder:
     if self.read_config()['settings']['seed'] is None:
       saved = checkpoints.Checkpoints(self.checkpoints_path)
       saved.drop(f'{engine_lib.SECRET}/')
-    _files.remove(self.path / _SEEDS)
+    files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
     """Writes metrics.csv anew."""
     content = records.format_csv(rows).encode()
-    _files.write_atomically(self.path / _METRICS, content)
+    files.write_atomically(self.path / _METRICS, content)
 
   def read_metrics(self) -> list[dict[str, Optional[float]]]:
     """Returns the rows of metrics.csv, none if there is no such file.
@@ -347,7 +347,7 @@ class RunFolder:
 
   def write_result(self, result: dict[str, Any]) -> None:
     """Writes result.json: the run has ended."""
-    _files.write_json(self.path / _RESULT, result)
+    files.write_json(self.path / _RESULT, result)
 
   def read_result(self) -> Optional[dict[str, Any]]:
     """Returns result.json; None while the run has not ended.

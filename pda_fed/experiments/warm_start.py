@@ -9,10 +9,10 @@ from typing import Any, Optional
 import warnings
 
 import numpy as np
-from pda_fed import _files
+from pda_fed.common import files
 from pda_fed.experiments import checkpoints
-from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import errors
+from pda_fed.experiments.engines import base as engine_lib
 
 
 def cache_key(settings: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def load_or_pretrain(
   folder.mkdir(parents=True, exist_ok=True)
   key = cache_key(settings)
   path = folder / f'{key}.ckpt'
-  with _files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
+  with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
     if path.exists():
       try:
         return _load(path, settings)

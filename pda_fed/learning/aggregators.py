@@ -11,8 +11,8 @@ import collections
 from typing import Optional
 
 import dp_accounting
-from pda_fed import _validate
 from pda_fed import privacy
+from pda_fed.common import validate
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
@@ -279,10 +279,10 @@ def build_dp_aggregator(
       is not positive.
   """
   if mean_clip_norm is not None:
-    _validate.positive(mean_clip_norm=mean_clip_norm)
+    validate.positive(mean_clip_norm=mean_clip_norm)
   if noise_seed is not None:
-    _validate.integers(0, noise_seed=noise_seed)
-    _validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
+    validate.integers(0, noise_seed=noise_seed)
+    validate.in_range(0, 2**64 - 1, noise_seed=noise_seed)
   if plan.mechanism == 'tree':
     return _TreeFactory(plan, noise_seed, mean_clip_norm)
   return _mean_factory(PlannedSumQuery(plan, noise_seed), plan, mean_clip_norm)

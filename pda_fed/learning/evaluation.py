@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 import itertools
 
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.learning import local_training
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -36,7 +36,7 @@ class FederatedEvaluator:
     Raises:
       ValueError: If `clients_per_call` is less than 1.
     """
-    _validate.integers(1, clients_per_call=clients_per_call)
+    validate.integers(1, clients_per_call=clients_per_call)
     self._clients_per_call = clients_per_call
     self._process = tff.learning.algorithms.build_fed_eval(
       model_fn,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.learning import public_update as public_update_lib
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -119,8 +119,8 @@ def build_mirror_finalizer(
       'alpha must be a list of numbers, or a schedule where one is taken,'
       f' schedules.constant(0.5) for example. Found {alpha!r}.'
     )
-  _validate.in_range(0, 1, alpha=float(alphas.min()))
-  _validate.in_range(0, 1, alpha=float(alphas.max()))
+  validate.in_range(0, 1, alpha=float(alphas.min()))
+  validate.in_range(0, 1, alpha=float(alphas.max()))
   _, weights_type, update_type = inner_finalizer.next.type_signature.parameter
 
   @tff.tensorflow.computation(np.int32)

@@ -1,14 +1,14 @@
-"""Warm start of TFF models; `pda_fed.pretraining` says when it ends."""
+"""Warm start of TFF models; `pda_fed.models.convergence` says when it ends."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
-from pda_fed import pretraining
 from pda_fed.learning import local_training
 from pda_fed.learning import public_update
-from pda_fed.pretraining import Pretrained
-from pda_fed.pretraining import PretrainingConfig
+from pda_fed.models import convergence
+from pda_fed.models.convergence import Pretrained
+from pda_fed.models.convergence import PretrainingConfig
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -16,7 +16,7 @@ _EVALUATION_BATCH = 256
 
 
 class _Trainer:
-  """A model in this process; see `pretraining.Trainer`."""
+  """A model in this process; see `convergence.Trainer`."""
 
   def __init__(
     self,
@@ -105,6 +105,6 @@ def pretrain(
   trainer = _Trainer(
     model_fn, public_data.examples, optimizer, config.batch_size
   )
-  return pretraining.train_to_convergence(
+  return convergence.train_to_convergence(
     trainer, public_data.num_examples, config, on_epoch
   )

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.learning import local_training
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -150,13 +150,13 @@ class PublicUpdate:
   seed: int = 0
 
   def __post_init__(self):
-    _validate.integers(
+    validate.integers(
       1, batch_size=self.batch_size, users_per_round=self.users_per_round
     )
-    _validate.one_of(('local_training', 'gradient'), public_update=self.mode)
-    _validate.integers(0, seed=self.seed)
+    validate.one_of(('local_training', 'gradient'), public_update=self.mode)
+    validate.integers(0, seed=self.seed)
     if self.clip_norm is not None:
-      _validate.positive(public_clip_norm=self.clip_norm)
+      validate.positive(public_clip_norm=self.clip_norm)
     if self.users_per_round > self.data.num_users:
       raise ValueError(
         f'public_users_per_round must be at most {self.data.num_users}, the'

@@ -9,8 +9,8 @@ import collections
 import dataclasses
 
 import numpy as np
-from pda_fed import _validate
 from pda_fed import models
+from pda_fed.common import validate
 import tensorflow_federated as tff
 
 _LENGTH = 20  # Tokens of a sentence after bos, as in the paper.
@@ -71,10 +71,10 @@ def load_synthetic_stackoverflow(
   Raises:
     ValueError: If a number is less than 1, or the seed negative.
   """
-  _validate.integers(
+  validate.integers(
     1, num_users=num_users, sentences_per_user=sentences_per_user
   )
-  _validate.integers(0, seed=seed)
+  validate.integers(0, seed=seed)
   sentences = _tokenized_sentences()
   counts = collections.Counter(w for words in sentences for w in words)
   vocabulary = tuple(sorted(counts, key=lambda w: (-counts[w], w)))

@@ -19,7 +19,7 @@ import dataclasses
 from typing import Optional, Union
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
 from pda_fed.linear_regression import least_squares
 from pda_fed.linear_regression import mirror_maps
@@ -48,10 +48,10 @@ class Setting:
 
   def __post_init__(self):
     if not callable(self.learning_rate):
-      _validate.positive(learning_rate=self.learning_rate)
-    _validate.positive(clip_norm=self.clip_norm)
-    _validate.integers(1, num_steps=self.num_steps)
-    _validate.non_negative(noise_stddev=self.noise_stddev)
+      validate.positive(learning_rate=self.learning_rate)
+    validate.positive(clip_norm=self.clip_norm)
+    validate.integers(1, num_steps=self.num_steps)
+    validate.non_negative(noise_stddev=self.noise_stddev)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -180,5 +180,5 @@ def _rate(learning_rate: LearningRate, t: int) -> float:
   if not callable(learning_rate):
     return learning_rate
   rate = learning_rate(t)
-  _validate.positive(**{f'learning_rate({t})': rate})
+  validate.positive(**{f'learning_rate({t})': rate})
   return rate

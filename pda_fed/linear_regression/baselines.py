@@ -3,8 +3,8 @@
 from typing import Literal, Optional, Union
 
 import numpy as np
-from pda_fed import _validate
 from pda_fed import privacy
+from pda_fed.common import validate
 from pda_fed.linear_regression import least_squares
 from scipy import linalg
 from scipy import sparse
@@ -23,9 +23,9 @@ def check_target(noise: Noise, epsilon: float, delta: float) -> None:
   Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.one_of(('algorithm_1', 'tight'), noise=noise)
-  _validate.positive(epsilon=epsilon)
-  _validate.between(0, 1, delta=delta)
+  validate.one_of(('algorithm_1', 'tight'), noise=noise)
+  validate.positive(epsilon=epsilon)
+  validate.between(0, 1, delta=delta)
   if noise == 'algorithm_1':  # The accountant has noise for any epsilon.
     privacy.algorithm_1_noise_stddev(
       lipschitz=1.0, rounds=1, epsilon=epsilon, delta=delta, population=1
@@ -67,7 +67,7 @@ def noise_stddev(
   Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.one_of(('algorithm_1', 'tight'), noise=noise)
+  validate.one_of(('algorithm_1', 'tight'), noise=noise)
   function = (
     privacy.algorithm_1_noise_stddev
     if noise == 'algorithm_1'
@@ -132,7 +132,7 @@ def dp_sufficient_statistics(
     ValueError: If a number is out of its range or not finite, or if shapes do
       not match.
   """
-  _validate.positive(feature_norm=feature_norm, response_bound=response_bound)
+  validate.positive(feature_norm=feature_norm, response_bound=response_bound)
   features, responses = least_squares.check_samples(features, responses)
   p = features.shape[1]
   center = np.zeros(p) if center is None else np.asarray(center, np.float64)

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ def chi(eigenvalues: npt.ArrayLike, num_public: float, delta: float) -> float:
     ValueError: If an argument is out of its range.
   """
   eigenvalues = _check_eigenvalues(eigenvalues)
-  _validate.positive(num_public=num_public)
-  _validate.between(0, 1, delta=delta)
+  validate.positive(num_public=num_public)
+  validate.between(0, 1, delta=delta)
   convexity = max(1 / eigenvalues.min(), eigenvalues.max() * num_public)
   axes = math.log(1 / delta) / (eigenvalues**2 * num_public)
   return float(convexity * np.minimum(1.0, axes).sum())
@@ -116,7 +116,7 @@ def dp_sgd_bound(
 
 def isotropic(p: int) -> np.ndarray:
   """The text's first example: all eigenvalues are 1/p."""
-  _validate.integers(1, p=p)
+  validate.integers(1, p=p)
   return np.full(p, 1 / p)
 
 
@@ -147,8 +147,8 @@ def _bound(
   epsilon: float,
   delta: float,
 ) -> Bound:
-  _validate.positive(num_private=num_private, epsilon=epsilon)
-  _validate.between(0, 1, delta=delta)
+  validate.positive(num_private=num_private, epsilon=epsilon)
+  validate.between(0, 1, delta=delta)
   return Bound(
     privacy=size * math.log(1 / delta) / (epsilon * num_private) ** 2,
     sampling=float(1 / (np.min(eigenvalues) * num_private)),

@@ -21,7 +21,7 @@ import math
 from typing import Optional
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from scipy import optimize
 
 # Bounds hold to this relative error.
@@ -55,7 +55,7 @@ class ConstraintSet:
       )
     for name in ('radius', 'public_gradient_norm'):
       if getattr(self, name) is not None:
-        _validate.positive(**{name: getattr(self, name)})
+        validate.positive(**{name: getattr(self, name)})
 
 
 def theorem_constraint(
@@ -81,9 +81,9 @@ def theorem_constraint(
   Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.positive(radius=radius, constant=constant)
-  _validate.between(0, 1, delta=delta)
-  _validate.integers(1, num_public=num_public)
+  validate.positive(radius=radius, constant=constant)
+  validate.between(0, 1, delta=delta)
+  validate.integers(1, num_public=num_public)
   bound = constant * math.sqrt(math.log(1 / delta) / num_public)
   return ConstraintSet(radius=radius, public_gradient_norm=bound)
 

@@ -18,9 +18,9 @@ import itertools
 import math
 
 import numpy as np
-from pda_fed import _validate
 from pda_fed import errors
 from pda_fed import schedules
+from pda_fed.common import validate
 from pda_fed.linear_regression import algorithm_1
 from pda_fed.linear_regression import baselines
 from pda_fed.linear_regression import logistic
@@ -83,7 +83,7 @@ class DigitsConfig:
   seed: int = 0
 
   def __post_init__(self):
-    _validate.integers(
+    validate.integers(
       1,
       num_trials=self.num_trials,
       num_public=self.num_public,
@@ -94,7 +94,7 @@ class DigitsConfig:
         f'num_public + num_test must be less than {_NUM_DIGITS}. Found'
         f' {self.num_public} + {self.num_test}.'
       )
-    _validate.positive(
+    validate.positive(
       start_ridge=self.start_ridge, inner_tolerance=self.inner_tolerance
     )
     baselines.check_target(self.noise, self.epsilon, self.delta)
@@ -104,9 +104,9 @@ class DigitsConfig:
         raise ValueError(
           f'{field.name} must have values, none of them twice. Found {value!r}.'
         )
-    _validate.integers(0, seed=self.seed)
+    validate.integers(0, seed=self.seed)
     for steps in self.exact_steps:
-      _validate.integers(1, exact_steps=steps)
+      validate.integers(1, exact_steps=steps)
     for name in (
       'learning_rates',
       'clip_norms',
@@ -114,7 +114,7 @@ class DigitsConfig:
       'schedule_factors',
     ):
       for value in getattr(self, name):
-        _validate.positive(**{name: value})
+        validate.positive(**{name: value})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,7 +333,7 @@ def run_digits_trial(config: DigitsConfig, trial: int) -> list[DigitsOutcome]:
   Raises:
     MissingDataError: If scikit-learn is not installed.
   """
-  _validate.integers(0, trial=trial)
+  validate.integers(0, trial=trial)
   split = _Split(config, trial)
   outcomes = []
   for budget in config.exact_steps:

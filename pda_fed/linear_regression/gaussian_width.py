@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 from scipy import integrate
 from scipy import special
 
@@ -118,8 +118,8 @@ def monte_carlo(
   Raises:
     ValueError: If a number is out of range.
   """
-  _validate.integers(1, p=p)
-  _validate.integers(2, num_samples=num_samples)
+  validate.integers(1, p=p)
+  validate.integers(2, num_samples=num_samples)
   chunk = max(1, 4_000_000 // p)  # At most 32 MB at a time.
   values = np.concatenate(
     [
@@ -133,8 +133,8 @@ def monte_carlo(
 
 
 def _check_ball(p: int, radius: float) -> None:
-  _validate.integers(1, p=p)
-  _validate.positive(radius=radius)
+  validate.integers(1, p=p)
+  validate.positive(radius=radius)
 
 
 def _check_radii(radii: npt.ArrayLike) -> np.ndarray:

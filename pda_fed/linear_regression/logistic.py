@@ -11,7 +11,7 @@ needs no gradients of single samples.
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.linear_regression import least_squares
 from pda_fed.linear_regression import mirror_maps
 from scipy import special
@@ -44,7 +44,7 @@ class LogisticRegression:
     Raises:
       ValueError: If shapes do not match or a number is out of range.
     """
-    _validate.integers(2, num_classes=num_classes)
+    validate.integers(2, num_classes=num_classes)
     self._features = np.array(features, np.float64)
     self._labels = np.array(labels)
     shape = self._features.shape
@@ -127,7 +127,7 @@ class LogisticRegression:
     Raises:
       ValueError: If `regularization` is not positive.
     """
-    _validate.positive(regularization=regularization)
+    validate.positive(regularization=regularization)
     return mirror_maps.SmoothMirrorMap(
       lambda theta: self.loss(theta) + regularization * (theta @ theta) / 2,
       lambda theta: self.gradient(theta) + regularization * theta,

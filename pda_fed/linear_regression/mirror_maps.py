@@ -16,8 +16,8 @@ from typing import Optional, Protocol
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
 from pda_fed import schedules
+from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
 from scipy import optimize
 
@@ -175,9 +175,9 @@ class SmoothMirrorMap:
     Raises:
       ValueError: If a number is out of range.
     """
-    _validate.integers(1, num_coefficients=num_coefficients)
-    _validate.integers(1, max_iterations=max_iterations)
-    _validate.positive(tolerance=tolerance)
+    validate.integers(1, num_coefficients=num_coefficients)
+    validate.integers(1, max_iterations=max_iterations)
+    validate.positive(tolerance=tolerance)
     self._value = value
     self._gradient = gradient
     self._bregman_step = bregman_step
@@ -221,7 +221,7 @@ class SmoothMirrorMap:
       columns = zip(theta.T, noisy_gradient.T, rates, strict=True)
       return np.stack([self.step(*c, constraint) for c in columns], axis=1)
     learning_rate = float(learning_rate)
-    _validate.positive(learning_rate=learning_rate)
+    validate.positive(learning_rate=learning_rate)
     if self._debug:
       check_gradient(self.value, self.gradient, theta)
     if self._bregman_step is not None and constraint is None:

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.linear_regression import mirror_maps
 
 
@@ -36,8 +36,8 @@ def expected_displacement(
   Raises:
     ValueError: If a number is out of range.
   """
-  _validate.positive(learning_rate=learning_rate)
-  _validate.non_negative(noise_stddev=noise_stddev)
+  validate.positive(learning_rate=learning_rate)
+  validate.non_negative(noise_stddev=noise_stddev)
   eigenvalues = np.asarray(eigenvalues, np.float64)
   if not (eigenvalues > 0).all():
     raise ValueError(
@@ -73,7 +73,7 @@ def simulated_displacement(
   Returns:
     The mean of |<noisy - clean, v>| for each direction.
   """
-  _validate.integers(1, num_samples=num_samples)
+  validate.integers(1, num_samples=num_samples)
   theta = np.asarray(theta, np.float64)
   gradient = np.asarray(gradient, np.float64)
   clean = mirror_map.step(theta, gradient, learning_rate)

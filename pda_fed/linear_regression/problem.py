@@ -19,7 +19,7 @@ identity matrix" of the paper is needed, not only prudent.
 import dataclasses
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from scipy import sparse
 
 _NUM_IN_FIRST_FIFTH = 40
@@ -79,9 +79,9 @@ def simulate(
     ValueError: If an argument is out of range.
   """
   # The first fifth is the tighter of the two: 40 of p/5 against 80 of 4p/5.
-  _validate.integers(5 * _NUM_IN_FIRST_FIFTH, p=p)
-  _validate.integers(1, num_private=num_private, num_public=num_public)
-  _validate.integers(0, seed=seed)
+  validate.integers(5 * _NUM_IN_FIRST_FIFTH, p=p)
+  validate.integers(1, num_private=num_private, num_public=num_public)
+  validate.integers(0, seed=seed)
 
   theta_rng, private_rng, public_rng = (
     np.random.default_rng(child)

@@ -23,7 +23,7 @@ from typing import Optional, Union
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
 from scipy import linalg
 from scipy import sparse
@@ -82,7 +82,7 @@ class QuadraticMirrorMap:
       ValueError: If the shapes do not match, if a number is not finite, if
         `regularization` is negative, or if the Hessian is singular.
     """
-    _validate.non_negative(regularization=regularization)
+    validate.non_negative(regularization=regularization)
     self._features = _check_features(features)
     num_samples, self.num_coefficients = self._features.shape
     self._responses = _check_vector('responses', responses, num_samples).copy()
@@ -199,7 +199,7 @@ class QuadraticMirrorMap:
     """
     del t
     for rate in np.ravel(learning_rate).tolist():
-      _validate.positive(learning_rate=rate)
+      validate.positive(learning_rate=rate)
     theta = self._check('theta', theta)
     noisy_gradient = self._check('noisy_gradient', noisy_gradient)
     if theta.shape != noisy_gradient.shape:

@@ -19,7 +19,7 @@ import time
 from typing import Literal, Optional
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.linear_regression import algorithm_1
 from pda_fed.linear_regression import baselines
 from pda_fed.linear_regression import least_squares
@@ -85,7 +85,7 @@ class SimulationConfig:
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       if isinstance(field.default, tuple):
-        _validate.instances(tuple, **{field.name: value})
+        validate.instances(tuple, **{field.name: value})
       if isinstance(value, tuple) and not value:
         raise ValueError(f'{field.name} must not be empty. Found ().')
       # The same setting or trial twice would count as two.
@@ -94,10 +94,10 @@ class SimulationConfig:
           f'{field.name} must not repeat a value. Found {value!r}.'
         )
     for p in self.dimensions:
-      _validate.integers(200, dimensions=p)
-    _validate.integers(2, num_trials=self.num_trials)
-    _validate.integers(1, num_private=self.num_private)
-    _validate.positive(public_factor=self.public_factor)
+      validate.integers(200, dimensions=p)
+    validate.integers(2, num_trials=self.num_trials)
+    validate.integers(1, num_private=self.num_private)
+    validate.positive(public_factor=self.public_factor)
     baselines.check_target(self.noise, self.epsilon, self.delta)
     for name in (
       'learning_rates',
@@ -106,13 +106,13 @@ class SimulationConfig:
       'regularizations',
     ):
       for value in getattr(self, name):
-        _validate.positive(**{name: value})
+        validate.positive(**{name: value})
     for value in self.epochs:
-      _validate.integers(1, epochs=value)
-    _validate.non_negative(cold_stddev=self.cold_stddev)
+      validate.integers(1, epochs=value)
+    validate.non_negative(cold_stddev=self.cold_stddev)
     for value in self.methods:
-      _validate.one_of(METHODS, methods=value)
-    _validate.integers(
+      validate.one_of(METHODS, methods=value)
+    validate.integers(
       0, num_condition_numbers=self.num_condition_numbers, seed=self.seed
     )
 
@@ -207,7 +207,7 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     ValueError: If `p` is less than 200, or `trial` negative.
   """
   started = time.monotonic()
-  _validate.integers(0, trial=trial)
+  validate.integers(0, trial=trial)
   runner = _Runner(config, p, trial)
   # Those of a regularisation run side by side, the cold start with the first.
   groups = [runner.cold()] if 'cold' in config.methods else []

@@ -8,10 +8,10 @@ import os
 import pathlib
 from typing import Optional
 
-from pda_fed import _files
-from pda_fed import _seal
-from pda_fed import _validate
 from pda_fed import errors
+from pda_fed.common import files
+from pda_fed.common import seal
+from pda_fed.common import validate
 from pda_fed.linear_regression import simulation
 from pda_fed.linear_regression import summary as summary_lib
 
@@ -89,7 +89,7 @@ class TrialStore:
           f' ({"; ".join(different)}). Use another output folder.'
         )
     text = json.dumps(settings, indent=2)
-    _files.write_atomically(path, f'{text}\n'.encode())
+    files.write_atomically(path, f'{text}\n'.encode())
 
   def load(self, p: int, trial: int) -> Optional[simulation.Trial]:
     """Returns a finished trial, or None.
@@ -106,9 +106,9 @@ class TrialStore:
       return None
     fields = _read(path)
     try:
-      found = _parse_trial(_seal.unseal(fields))
-      _validate.one_of((p,), p=found.p)
-      _validate.one_of((trial,), trial=found.trial)
+      found = _parse_trial(seal.unseal(fields))
+      validate.one_of((p,), p=found.p)
+      validate.one_of((trial,), trial=found.trial)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       raise TrialFileError(
         f'{path} is damaged: {e!r}. Remove it, and the trial is run again.'
@@ -119,9 +119,9 @@ class TrialStore:
     """Writes a trial; a run that is killed meanwhile leaves none."""
     fields = _to_json(dataclasses.asdict(trial))
     fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
-    text = json.dumps(_seal.seal(fields))
+    text = json.dumps(seal.seal(fields))
     path = self._path(trial.p, trial.trial)
-    _files.write_atomically(path, f'{text}\n'.encode())
+    files.write_atomically(path, f'{text}\n'.encode())
 
   def write_tables(self, summaries: list[summary_lib.Summary]) -> None:
     """Writes summary.csv: the best setting of each method and p."""
@@ -160,9 +160,9 @@ def _parse_trial(fields: dict) -> simulation.Trial:
   outcomes = []
   for values in fields.pop('outcomes'):
     outcome = simulation.Outcome(**_from_json(values))
-    _validate.integers(1, p=outcome.p)
-    _validate.integers(0, trial=outcome.trial, epochs=outcome.epochs)
-    _validate.one_of(simulation.METHODS, method=outcome.method)
+    validate.integers(1, p=outcome.p)
+    validate.integers(0, trial=outcome.trial, epochs=outcome.epochs)
+    validate.one_of(simulation.METHODS, method=outcome.method)
     _check_floats(outcome)
     outcomes.append(outcome)
   trial = simulation.Trial(outcomes=tuple(outcomes), **fields)

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from typing import Literal, Optional
 
-from pda_fed import _validate
+from pda_fed.common import validate
 
 Activation = Literal['tanh', 'relu']
 ACTIVATIONS = ('tanh', 'relu')
@@ -41,16 +41,16 @@ class Convolution:
   pool_stride: int = 1
 
   def __post_init__(self):
-    _validate.integers(
+    validate.integers(
       1,
       filters=self.filters,
       size=self.size,
       stride=self.stride,
       pool_stride=self.pool_stride,
     )
-    _validate.one_of(_PADDINGS, padding=self.padding)
+    validate.one_of(_PADDINGS, padding=self.padding)
     if self.pool_size is not None:
-      _validate.integers(1, pool_size=self.pool_size)
+      validate.integers(1, pool_size=self.pool_size)
 
   def output_size(self, size: int) -> int:
     """Returns the height, or width, of what comes out."""
@@ -80,8 +80,8 @@ class ConvolutionalSpec:
   activation: Activation = 'tanh'
 
   def __post_init__(self):
-    _validate.one_of(ACTIVATIONS, activation=self.activation)
-    _validate.instances(
+    validate.one_of(ACTIVATIONS, activation=self.activation)
+    validate.instances(
       tuple,
       image_shape=self.image_shape,
       convolutions=self.convolutions,
@@ -93,11 +93,11 @@ class ConvolutionalSpec:
         f' {self.image_shape!r}.'
       )
     for layer in self.convolutions:
-      _validate.instances(Convolution, convolutions=layer)
+      validate.instances(Convolution, convolutions=layer)
     for name in ('image_shape', 'dense_sizes'):
       for size in getattr(self, name):
-        _validate.integers(1, **{name: size})
-    _validate.integers(1, num_classes=self.num_classes)
+        validate.integers(1, **{name: size})
+    validate.integers(1, num_classes=self.num_classes)
     if min(self._flat_shape) < 1:
       raise ValueError(
         'convolutions must leave at least one pixel of images of the shape'

@@ -8,7 +8,7 @@ of 120, and a dense layer back to the 8,000 words.
 import dataclasses
 import math
 
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class LanguageSpec:
   loss_per_sequence: str = 'sum'
 
   def __post_init__(self):
-    _validate.integers(
+    validate.integers(
       1,
       vocabulary_size=self.vocabulary_size,
       embedding_size=self.embedding_size,
       lstm_size=self.lstm_size,
       num_layers=self.num_layers,
     )
-    _validate.one_of(('sum', 'mean'), loss_per_sequence=self.loss_per_sequence)
+    validate.one_of(('sum', 'mean'), loss_per_sequence=self.loss_per_sequence)
 
   @property
   def parameter_shapes(self) -> list[tuple[int, ...]]:

@@ -9,7 +9,7 @@ Keras model from it.
 
 import dataclasses
 
-from pda_fed import _validate
+from pda_fed.common import validate
 
 # Pad, out of vocabulary, beginning and end of a sentence, as in TFF's baseline.
 NUM_SPECIAL_TOKENS = 4
@@ -39,7 +39,7 @@ class RecurrentSpec:
   lstm_size: int = 670
 
   def __post_init__(self):
-    _validate.integers(
+    validate.integers(
       1,
       num_words=self.num_words,
       embedding_size=self.embedding_size,

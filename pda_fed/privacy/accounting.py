@@ -11,7 +11,7 @@ from typing import Literal, Optional
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.privacy import plan as plan_lib
 
 Accountant = Literal['pld', 'rdp']
@@ -60,7 +60,7 @@ def dp_event(
     ValueError: If `rounds` is negative.
   """
   rounds = plan.rounds if rounds is None else rounds
-  _validate.integers(0, rounds=rounds)
+  validate.integers(0, rounds=rounds)
   if rounds == 0:
     return dp_accounting.NoOpDpEvent()
   if plan.noise_multiplier == 0:
@@ -225,8 +225,8 @@ def check_accountant(
   Raises:
     ValueError: If it cannot, or `delta` is outside (0, 1).
   """
-  _validate.one_of(_ACCOUNTANTS, accountant=accountant)
-  _validate.between(0, 1, delta=delta)
+  validate.one_of(_ACCOUNTANTS, accountant=accountant)
+  validate.between(0, 1, delta=delta)
   if accountant == 'pld' and plan.sampling in _NO_PLD:
     raise ValueError(
       f"accountant must be 'rdp' for sampling={plan.sampling!r}: its privacy"
@@ -267,7 +267,7 @@ def epsilon(
   """
   rounds = plan.rounds if rounds is None else rounds
   delta = plan.delta if delta is None else delta
-  _validate.integers(0, rounds=rounds)
+  validate.integers(0, rounds=rounds)
   check_accountant(plan, accountant, delta)
   if rounds == 0:
     return 0.0

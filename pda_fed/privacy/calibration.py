@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.privacy import accounting
 from pda_fed.privacy import plan as plan_lib
 
@@ -44,7 +44,7 @@ def calibrate(
     ValueError: If the target is not positive, or no noise multiplier between
       1e-3 and 1e6 meets it.
   """
-  _validate.positive(target_epsilon=target_epsilon)
+  validate.positive(target_epsilon=target_epsilon)
   accounting.check_accountant(plan, accountant, plan.delta)
   if plan.adaptive_clipping is not None:
     # It costs the same with a fixed clip, which allows any noise on the way.
@@ -137,7 +137,7 @@ def max_rounds(
   Raises:
     ValueError: If the target is not positive, or 2^40 rounds do not spend it.
   """
-  _validate.positive(target_epsilon=target_epsilon)
+  validate.positive(target_epsilon=target_epsilon)
   accounting.check_accountant(plan, accountant, plan.delta)
   if plan.noise_multiplier == 0:
     return 0
@@ -196,7 +196,7 @@ def tight_noise_stddev(
   Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.positive(lipschitz=lipschitz)
+  validate.positive(lipschitz=lipschitz)
   plan = plan_lib.PrivacyPlan(
     population=population,
     expected_cohort=population,

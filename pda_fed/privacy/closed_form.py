@@ -2,7 +2,7 @@
 
 import math
 
-from pda_fed import _validate
+from pda_fed.common import validate
 
 
 def algorithm_1_noise_stddev(
@@ -45,10 +45,10 @@ def algorithm_1_noise_stddev(
   Raises:
     ValueError: If an argument is out of its range.
   """
-  _validate.positive(lipschitz=lipschitz, epsilon=epsilon)
-  _validate.integers(1, rounds=rounds, population=population)
-  _validate.between(0, 1, delta=delta)
+  validate.positive(lipschitz=lipschitz, epsilon=epsilon)
+  validate.integers(1, rounds=rounds, population=population)
+  validate.between(0, 1, delta=delta)
   # Above it the formula gives too little noise.
-  _validate.in_range(0, 8 * math.log(1 / delta), epsilon=epsilon)
+  validate.in_range(0, 8 * math.log(1 / delta), epsilon=epsilon)
   variance = 8 * lipschitz**2 * rounds * math.log(1 / delta)
   return math.sqrt(variance) / (epsilon * population)

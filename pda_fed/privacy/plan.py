@@ -13,7 +13,7 @@ from typing import Literal, Optional
 import warnings
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.privacy import seeds
 
 
@@ -90,10 +90,10 @@ class AdaptiveClipping:
   count_stddev: Optional[float] = None
 
   def __post_init__(self):
-    _validate.in_range(0, 1, target_quantile=self.target_quantile)
-    _validate.positive(learning_rate=self.learning_rate)
+    validate.in_range(0, 1, target_quantile=self.target_quantile)
+    validate.positive(learning_rate=self.learning_rate)
     if self.count_stddev is not None:
-      _validate.positive(count_stddev=self.count_stddev)
+      validate.positive(count_stddev=self.count_stddev)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,18 +150,18 @@ class PrivacyPlan:
   unit: str = 'user'
 
   def __post_init__(self):
-    _validate.integers(1, population=self.population, rounds=self.rounds)
-    _validate.positive(expected_cohort=self.expected_cohort)
-    _validate.in_range(0, self.population, expected_cohort=self.expected_cohort)
-    _validate.between(0, 1, delta=self.delta)
-    _validate.non_negative(noise_multiplier=self.noise_multiplier)
-    _validate.positive(clip_norm=self.clip_norm)
-    _validate.in_range(*_CLIP_NORMS, clip_norm=self.clip_norm)
-    _validate.one_of(_SAMPLINGS, sampling=self.sampling)
-    _validate.one_of(_MECHANISMS, mechanism=self.mechanism)
-    _validate.texts(unit=self.unit)
+    validate.integers(1, population=self.population, rounds=self.rounds)
+    validate.positive(expected_cohort=self.expected_cohort)
+    validate.in_range(0, self.population, expected_cohort=self.expected_cohort)
+    validate.between(0, 1, delta=self.delta)
+    validate.non_negative(noise_multiplier=self.noise_multiplier)
+    validate.positive(clip_norm=self.clip_norm)
+    validate.in_range(*_CLIP_NORMS, clip_norm=self.clip_norm)
+    validate.one_of(_SAMPLINGS, sampling=self.sampling)
+    validate.one_of(_MECHANISMS, mechanism=self.mechanism)
+    validate.texts(unit=self.unit)
     if self.adaptive_clipping is not None:
-      _validate.instances(
+      validate.instances(
         AdaptiveClipping, adaptive_clipping=self.adaptive_clipping
       )
     self._check_pairs()
@@ -257,7 +257,7 @@ class PrivacyPlan:
     Raises:
       ValueError: If `round_num` or `seed` is negative.
     """
-    _validate.integers(0, round_num=round_num, seed=seed)
+    validate.integers(0, round_num=round_num, seed=seed)
     size = int(self.expected_cohort)
     if self.sampling == 'epochs':
       epoch, place = divmod(round_num, self.rounds_per_epoch)

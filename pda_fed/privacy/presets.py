@@ -10,7 +10,7 @@ StackOverflow; see docs/sharp_edges.md.
 import dataclasses
 import types
 
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.privacy import plan as plan_lib
 
 
@@ -126,5 +126,5 @@ def get_preset(name: str) -> Preset:
   Raises:
     ValueError: If there is none of that name; the message lists them.
   """
-  _validate.one_of(tuple(PRESETS), preset=name)
+  validate.one_of(tuple(PRESETS), preset=name)
   return PRESETS[name]

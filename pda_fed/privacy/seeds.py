@@ -15,7 +15,7 @@ import secrets
 from typing import Literal, Optional
 
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 Stream = Literal['sampling', 'initialization', 'shuffling', 'noise', 'public']
 # Numbers of streams must never change: they are part of what a seed means.
@@ -39,7 +39,7 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
   Raises:
     ValueError: If there is no such stream.
   """
-  _validate.one_of(tuple(_STREAMS), stream=stream)
+  validate.one_of(tuple(_STREAMS), stream=stream)
   # A spawn key, not one list of numbers: a large seed would run into the step.
   return np.random.default_rng(
     np.random.SeedSequence(seed, spawn_key=(_STREAMS[stream], step))
@@ -75,7 +75,7 @@ class SeedStreams:
       ValueError: If `seed` is negative.
     """
     if seed is not None:
-      _validate.integers(0, seed=seed)
+      validate.integers(0, seed=seed)
     self.reproducible = seed is not None
     for name, number in _STREAMS.items():
       if seed is None:
@@ -112,9 +112,9 @@ class SeedStreams:
         f'seeds must have the streams {", ".join(_STREAMS)}. Found'
         f' {", ".join(sorted(seeds))}.'
       )
-    _validate.integers(0, **seeds)
+    validate.integers(0, **seeds)
     # As `SeedStreams` draws them: they must fit into TensorFlow's int64.
-    _validate.in_range(0, 2**63 - 1, **seeds)
+    validate.in_range(0, 2**63 - 1, **seeds)
     for name, value in seeds.items():
       setattr(streams, name, value)
     return streams

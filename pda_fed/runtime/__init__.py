@@ -12,6 +12,7 @@ the clients between workers of other machines, each a `WorkerServer` that asks
 for a certificate.
 """
 
+from pda_fed.common.workers import TlsFiles
 from pda_fed.runtime.context import in_process
 from pda_fed.runtime.context import InProcessContext
 from pda_fed.runtime.context import use_in_process
@@ -25,7 +26,6 @@ from pda_fed.runtime.errors import WorkerVersionError
 from pda_fed.runtime.remote import remote_workers
 from pda_fed.runtime.server import versions
 from pda_fed.runtime.server import WorkerServer
-from pda_fed.workers import TlsFiles
 
 __all__ = [
   'ComputationError',

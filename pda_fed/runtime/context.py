@@ -14,7 +14,7 @@ import threading
 from typing import Any, Optional
 import weakref
 
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.runtime import interpreter
 from pda_fed.runtime import tasks
 from pda_fed.runtime import values
@@ -63,7 +63,7 @@ def make_pool(max_concurrent_clients: Optional[int]) -> tasks.Pool:
   """
   if max_concurrent_clients is None:
     max_concurrent_clients = available_cores()
-  _validate.integers(1, max_concurrent_clients=max_concurrent_clients)
+  validate.integers(1, max_concurrent_clients=max_concurrent_clients)
   return tasks.Pool(max_concurrent_clients)
 
 

@@ -13,7 +13,7 @@ import uuid
 import warnings
 
 import grpc
-from pda_fed import workers as workers_lib
+from pda_fed.common import workers as workers_lib
 from pda_fed.runtime import errors
 from pda_fed.runtime import executors
 from pda_fed.runtime import server

@@ -20,7 +20,7 @@ import warnings
 
 import grpc
 import pda_fed
-from pda_fed import workers as workers_lib
+from pda_fed.common import workers as workers_lib
 from pda_fed.runtime import errors
 from pda_fed.runtime import service
 import tensorflow as tf

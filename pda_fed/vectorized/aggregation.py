@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 from pda_fed.vectorized import clipping
 
 
@@ -144,7 +144,7 @@ def noised_mean(
   clipping.check_clip_norm(clip_norm)
   noise = clipping.known_number(noise_multiplier)
   if noise is not None:
-    _validate.non_negative(noise_multiplier=noise)
+    validate.non_negative(noise_multiplier=noise)
     if noise > 0 and clipping.known_number(clip_norm) == math.inf:
       raise ValueError(
         'clip_norm must be finite where noise_multiplier is positive. Found '
@@ -152,7 +152,7 @@ def noised_mean(
       )
   cohort = clipping.known_number(expected_cohort)
   if cohort is not None:
-    _validate.positive(expected_cohort=cohort)
+    validate.positive(expected_cohort=cohort)
   return _noised_mean(
     total,
     clip_norm,

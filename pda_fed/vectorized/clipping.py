@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional, Union
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import _validate
+from pda_fed.common import validate
 
 Scalar = Union[float, jax.Array]
 
@@ -232,4 +232,4 @@ def check_clip_norm(clip_norm: Scalar) -> None:
   """Raises unless S is positive, where it is known."""
   number = known_number(clip_norm)
   if number is not None and number != math.inf:
-    _validate.positive(clip_norm=number)
+    validate.positive(clip_norm=number)

@@ -8,7 +8,7 @@ import sys
 from data_prep import errors
 from data_prep import store
 import numpy as np
-from pda_fed import _seal
+from pda_fed.common import seal
 import pytest
 
 
@@ -184,7 +184,7 @@ def _replace(path, content):
   path.write_bytes(content)
   manifest = json.loads((path.parent / store.MANIFEST).read_text())
   manifest['files'][path.name]['bytes'] = len(content)
-  manifest = _seal.seal(_without_checksum(manifest))
+  manifest = seal.seal(_without_checksum(manifest))
   (path.parent / store.MANIFEST).write_text(json.dumps(manifest))
 
 

@@ -106,7 +106,7 @@ def test_commands_are_found():
   found = _by_module()
   assert ('--quick',) in found['scripts.run_linear_regression']
   # What stands after -- is a run's.
-  assert any('--test_curve' in c for c in found['scripts.train_central'])
+  assert any('--test_curve' in c for c in found['scripts.train_sample_level'])
   assert not any('--test_curve' in c for c in found['scripts.compare'])
 
 

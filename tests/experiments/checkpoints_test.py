@@ -4,7 +4,7 @@ import errno
 import os
 
 import numpy as np
-from pda_fed import _files
+from pda_fed.common import files
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import errors
 import pytest
@@ -95,8 +95,8 @@ def test_bad_number_kept(tmp_path):
 
 def test_a_lock_is_for_one(tmp_path):
   path = tmp_path / 'lock'
-  with _files.locked(path):
-    with pytest.raises(BlockingIOError), _files.locked(path):
+  with files.locked(path):
+    with pytest.raises(BlockingIOError), files.locked(path):
       pass
 
     def give_up():
@@ -104,8 +104,8 @@ def test_a_lock_is_for_one(tmp_path):
 
     with (
       pytest.raises(TimeoutError),
-      _files.locked(path, while_waiting=give_up),
+      files.locked(path, while_waiting=give_up),
     ):
       pass
-  with _files.locked(path):
+  with files.locked(path):
     pass

@@ -41,7 +41,7 @@ else:
   fake_engine.FakeEngine.run_rounds = killing(
     fake_engine.FakeEngine.run_rounds)
 config = fake_engine.make_config(rounds_per_checkpoint=2)
-from scripts import cli
+from scripts.lib import cli
 cli.run(lambda: experiments.train(config, fake_engine.Opener(), {folder!r}))
 """
 

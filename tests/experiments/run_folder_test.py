@@ -11,8 +11,8 @@ from pda_fed import errors as base_errors
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
-from pda_fed.experiments import engine as engine_lib
 from pda_fed.experiments import records
+from pda_fed.experiments.engines import base as engine_lib
 import pytest
 
 from tests import fake_engine

@@ -8,7 +8,7 @@ from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
-from pda_fed.experiments import stores
+from pda_fed.experiments.engines import stores
 
 
 def prepare(path: pathlib.Path) -> pathlib.Path:

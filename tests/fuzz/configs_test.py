@@ -6,8 +6,8 @@ import re
 import string
 import warnings
 
-from data_prep import central
 from data_prep import partition
+from data_prep import sample_level
 from data_prep import sources
 from data_prep import vocabulary
 import hypothesis
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pda_fed import experiments
 from pda_fed import linear_regression
 from pda_fed import models
-from pda_fed import pretraining
 from pda_fed import privacy
 from pda_fed import schedules
-from pda_fed.experiments import central_config
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import outputs
 from pda_fed.experiments import records
+from pda_fed.experiments import sample_level_config
+from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
 import pytest
@@ -46,8 +46,8 @@ _CONFIGS = {
   'convolution': convolutional.Convolution(filters=4, size=3),
   'convolutional': convolutional.DIGITS,
   'pretraining': experiments.Pretraining(),
-  'convergence': pretraining.PretrainingConfig(),
-  'central_pretraining': central_config.CentralPretraining(),
+  'convergence': convergence.PretrainingConfig(),
+  'sample_level_pretraining': sample_level_config.SampleLevelPretraining(),
   'run': fake_engine.make_config(),
   'federated': experiments.FederatedConfig(
     method='cold',
@@ -57,18 +57,18 @@ _CONFIGS = {
     data_dir='d',
     plan=_PLAN,
   ),
-  'central': central_config.CentralConfig(
+  'sample_level': sample_level_config.SampleLevelConfig(
     method='pda',
     dataset='digits',
     data_hash='0',
     engine='jax',
     plan=_PLAN,
     alpha=schedules.cosine(5),
-    split=central.SplitConfig(public_share=0.1),
+    split=sample_level.SplitConfig(public_share=0.1),
     spec=convolutional.DIGITS,
     learning_rate=0.5,
   ),
-  'split': central.SplitConfig(public_share=0.04),
+  'split': sample_level.SplitConfig(public_share=0.04),
   'partition': partition.PartitionConfig(seed=0),
   'vocabulary': vocabulary.VocabularyConfig(),
   'synthetic': sources.SyntheticConfig(),
@@ -169,7 +169,7 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'name', ['run', 'federated', 'central', 'pretraining', 'plan', 'split']
+  'name', ['run', 'federated', 'sample_level', 'pretraining', 'plan', 'split']
 )
 def test_settings_are_json(name):
   """What config.json says is what is compared when a run goes on."""

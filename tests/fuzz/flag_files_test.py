@@ -4,7 +4,7 @@ import pathlib
 
 from absl import flags
 import pytest
-from scripts import cli
+from scripts.lib import cli
 
 from tests.fuzz import harness
 

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 from pda_fed import experiments
+from pda_fed.analysis import comparison
+from pda_fed.analysis import report
+from pda_fed.analysis import sweeping
 from pda_fed.experiments import checkpoints
-from pda_fed.experiments import comparison
 from pda_fed.experiments import outputs
-from pda_fed.experiments import report
-from pda_fed.experiments import sweeping
 from pda_fed.experiments import warm_start
 import pytest
 

@@ -8,7 +8,7 @@ from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import jax_layers
 from pda_fed.models import language
-from pda_fed.vectorized import per_example
+from pda_fed.vectorized.sample_level import per_example
 import pytest
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
-from pda_fed import workers as workers_lib
+from pda_fed.common import workers as workers_lib
 from pda_fed.runtime import executors
 from pda_fed.runtime import server as server_lib
 import pytest

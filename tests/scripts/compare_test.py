@@ -133,7 +133,11 @@ def test_bad_comparisons(tmp_path, arguments, words):
 
 
 def test_runs_without_curves_have_no_empty_figures(tmp_path):
-  arguments = ('--binary=train_central', '--methods=cold', '--metrics=loss')
+  arguments = (
+    '--binary=train_sample_level',
+    '--methods=cold',
+    '--metrics=loss',
+  )
   done = programs.run(
     'compare',
     *arguments,
@@ -165,7 +169,7 @@ def test_guarantees_are_said_of_their_methods(tmp_path):
 
 def test_unknown_metric_and_failed_runs(tmp_path):
   common = (programs.FAKE, f'--output_dir={tmp_path}', '--methods=cold')
-  ours = ('--binary=train_central', *common[1:])
+  ours = ('--binary=train_sample_level', *common[1:])
   done = programs.run('compare', *ours, '--metrics=bleu')
   assert done.returncode == 2
   assert 'metrics must be among accuracy, accuracy_with' in done.stderr

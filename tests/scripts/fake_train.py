@@ -1,6 +1,6 @@
 """A training binary with an engine of a few numpy lines."""
 
-from scripts import cli
+from scripts.lib import cli
 
 # isort: split
 import math
@@ -9,7 +9,7 @@ import sys
 from absl import flags
 from pda_fed import errors
 from pda_fed import schedules
-from scripts import run_flags
+from scripts.lib import run_flags
 
 from tests import fake_engine
 

@@ -4,18 +4,18 @@ import pathlib
 import subprocess
 import sys
 
-from data_prep import central
+from data_prep import sample_level
 import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
 # CIFAR-10 itself has 10,000 images in a file.
 _PROGRAM = """
 import functools
-from data_prep import central
-from scripts import cli, pack_images
+from data_prep import sample_level
+from scripts.lib import cli, pack_images
 
-central.load_cifar10 = functools.partial(
-  central.load_cifar10, images_per_batch=20
+sample_level.load_cifar10 = functools.partial(
+  sample_level.load_cifar10, images_per_batch=20
 )
 cli.run(pack_images.main)
 """
@@ -43,8 +43,10 @@ def test_packs_without_loss(tmp_path):
   assert done.returncode == 0, done.stderr
   assert 'train: 100 images' in done.stdout
   assert 'test: 20 images' in done.stdout
-  original = central.load_cifar10(tmp_path / 'data', images_per_batch=20)
-  assert central.load_cifar10(tmp_path / 'packed').sha256 == original.sha256
+  original = sample_level.load_cifar10(tmp_path / 'data', images_per_batch=20)
+  assert (
+    sample_level.load_cifar10(tmp_path / 'packed').sha256 == original.sha256
+  )
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -66,7 +66,11 @@ class TestSweep:
     assert result.returncode == 2
     assert "Found 'bleu'" in result.stderr
     for value in ('bleu', 'train_loss'):
-      ours = ('--binary=train_central', f'--metric={value}', '--grid=epochs=1')
+      ours = (
+        '--binary=train_sample_level',
+        f'--metric={value}',
+        '--grid=epochs=1',
+      )
       result = programs.run('sweep', *ours, f'--output_dir={tmp_path}')
       assert result.returncode == 2
       assert f'perplexity. Found {value!r}' in result.stderr

@@ -7,8 +7,8 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.models import jax_recurrent
-from pda_fed.vectorized import federated
-from pda_fed.vectorized import public_update
+from pda_fed.vectorized import public_draws
+from pda_fed.vectorized.federated import training
 import pytest
 import tensorflow_federated as tff
 
@@ -94,16 +94,16 @@ def _public_chunks(public, round_num):
     return None
   if public == 'gradient':
     sentences = np.concatenate(_PUBLIC)
-    rows = public_update.draw_rows(
+    rows = public_draws.draw_rows(
       _PUBLIC_SEED, round_num, len(sentences), 2 * _BATCH
     )
     return small_users.chunk([sentences[rows]], 2 * _BATCH)
-  users = public_update.draw_users(_PUBLIC_SEED, round_num, len(_PUBLIC), 2)
+  users = public_draws.draw_users(_PUBLIC_SEED, round_num, len(_PUBLIC), 2)
   return small_users.chunk([_PUBLIC[i] for i in users], _BATCH, min_chunks=2)
 
 
 def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
-  settings = federated.FederatedSettings(
+  settings = training.FederatedSettings(
     spec=_SPEC,
     plan=plan,
     client_learning_rate=_RATES['client'],
@@ -113,7 +113,7 @@ def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
     mean_clip_norm=mean_clip_norm,
   )
   rounds = [
-    federated.RoundInputs(
+    training.RoundInputs(
       round_num=np.int32(t),
       private=small_users.chunk(
         [_USERS[i] for i in cohort], _BATCH, clients_per_chunk=2, min_chunks=2
@@ -123,11 +123,11 @@ def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
     )
     for t, cohort in enumerate(_COHORTS)
   ]
-  run = federated.build_rounds(settings, jax.devices()[:1])
-  key = federated.noise_key(0)
-  state = federated.initial_state(settings, weights)
+  run = training.build_rounds(settings, jax.devices()[:1])
+  key = training.noise_key(0)
+  state = training.initial_state(settings, weights)
   for inputs in rounds:
-    state, _ = run(state, federated.stack_rounds([inputs], 1), 1, key)
+    state, _ = run(state, training.stack_rounds([inputs], 1), 1, key)
     yield list(state.params)
 
 

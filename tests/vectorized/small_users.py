@@ -1,7 +1,7 @@
 """Users with few sentences, and their arrays."""
 
 import numpy as np
-from pda_fed.vectorized import chunks
+from pda_fed.vectorized.federated import chunks
 
 _LENGTH = 6
 

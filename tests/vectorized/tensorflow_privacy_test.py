@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed.models import convolutional
 from pda_fed.models import jax_convolutional
-from pda_fed.vectorized import layer_sums
-from pda_fed.vectorized import per_example
+from pda_fed.vectorized.sample_level import layer_sums
+from pda_fed.vectorized.sample_level import per_example
 import pytest
 import tensorflow as tf
 from tensorflow_privacy.privacy.optimizers import dp_optimizer_keras

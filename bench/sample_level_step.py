@@ -1,0 +1,253 @@
+r"""A step of sample-level DP-SGD: ours, and tensorflow-privacy's.
+
+    python -m bench.sample_level_step --work=emnist,cifar10 --batch_size=64
+    python -m bench.sample_level_step --work=cifar10,emnist,wikitext2 \
+        --peer=none --mirror=false,true --compute_dtype=bfloat16 --steps=200
+
+Batches are random numbers of the data's shape. Our steps run in one compiled
+program, as in training, Poisson batches and their padding included. The peer is
+`VectorizedDPKerasSGDOptimizer` in a tf.function, on batches of the fixed size.
+Both take turns, so that load of the machine is on both.
+"""
+
+from scripts.lib import cli  # First: it silences TensorFlow.
+
+# isort: split
+from collections.abc import Callable
+import statistics
+import time
+
+from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import privacy
+from pda_fed import vectorized
+from pda_fed.common import tables
+from pda_fed.experiments import sample_level_config
+from pda_fed.experiments.engines import jax_sample_level
+from pda_fed.vectorized.sample_level import augmentation
+from pda_fed.vectorized.sample_level import batches as batches_lib
+from pda_fed.vectorized.sample_level import training
+
+_WORK = flags.DEFINE_list('work', ['emnist'], 'cifar10, emnist, wikitext2.')
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', 0, "Expected examples of a step; 0 takes the paper's."
+)
+_STEPS = flags.DEFINE_integer('steps', 5, 'In a measured call.', lower_bound=1)
+_CALLS = flags.DEFINE_integer('calls', 3, 'Measured calls.', lower_bound=1)
+_MIRROR = flags.DEFINE_list('mirror', ['false'], 'With public batches or not.')
+_COMPUTE_DTYPE = flags.DEFINE_list(
+  'compute_dtype', ['float32'], 'float32, bfloat16 or both.'
+)
+_SIDE_BY_SIDE = flags.DEFINE_list('side_by_side', ['1'], 'Runs at once.')
+_PEER = flags.DEFINE_enum(
+  'peer', 'tensorflow_privacy', ['tensorflow_privacy', 'none'], 'Compared with.'
+)
+_EXAMPLES = 2000
+
+
+def _examples(
+  task: sample_level_config.TaskDefaults,
+) -> batches_lib.ExampleArrays:
+  rng = np.random.default_rng(0)
+  if isinstance(task.spec, sample_level_config.language.LanguageSpec):
+    tokens = rng.integers(0, task.spec.vocabulary_size, (_EXAMPLES, 36))
+    tokens = tokens.astype(np.uint16)
+    return batches_lib.ExampleArrays(
+      jnp.asarray(tokens[:, :-1]), jnp.asarray(tokens[:, 1:])
+    )
+  images = rng.integers(0, 256, (_EXAMPLES, *task.spec.image_shape))
+  labels = rng.integers(0, task.spec.num_classes, _EXAMPLES)
+  return batches_lib.ExampleArrays(
+    jnp.asarray(images.astype(np.uint8)), jnp.asarray(labels.astype(np.int32))
+  )
+
+
+def _inputs(task, batch: int, mirror: bool, seed: int):
+  plan = privacy.PrivacyPlan(
+    population=_EXAMPLES,
+    expected_cohort=batch,
+    rounds=_STEPS.value,
+    delta=1e-4,
+    noise_multiplier=1.0,
+    clip_norm=1.0,
+  )
+  rounds = range(_STEPS.value)
+  rows, present = vectorized.draw_batches(plan, rounds, seed)
+  public = None
+  if mirror:
+    rng = np.random.default_rng(seed)
+    public = rng.integers(0, _EXAMPLES, (len(rounds), task.public_batch_size))
+  return vectorized.StepInputs(
+    round_num=np.arange(len(rounds), dtype=np.int32),
+    rows=rows,
+    present=present,
+    learning_rate=np.full(len(rounds), 0.1, np.float32),
+    public_rows=public,
+    alpha=np.full(len(rounds), 0.9, np.float32) if mirror else None,
+  )
+
+
+def _ours(
+  task, batch: int, mirror: bool, dtype: str, runs: int
+) -> Callable[[], float]:
+  """Returns what measures seconds of a step of one run."""
+  model = jax_sample_level.create_model(task.spec)
+  settings = vectorized.SampleLevelSettings(
+    clip_norm=1.0,
+    expected_batch=batch,
+    mean_clip_norm=1.0 if task.clips_mean else None,
+    compute_dtype=dtype,
+  )
+  examples = _examples(task)
+  standardization = None
+  if examples.inputs.ndim == 4:
+    standardization = augmentation.Standardization.of(
+      np.asarray(examples.inputs[:100])
+    )
+  trainer = vectorized.SampleTrainer(model, settings, standardization)
+  state = training.initial_state(settings, model, model.initial_params(0))
+  data = vectorized.TrainingArrays(examples, examples if mirror else None)
+  # One shape for all runs: the same batches.
+  inputs = _inputs(task, batch, mirror, seed=0)
+  key = vectorized.noise_key(1)
+  if runs > 1:
+    state, inputs = (
+      jax.tree_util.tree_map(lambda a: jnp.stack([a] * runs), tree)
+      for tree in (state, inputs)
+    )
+    noise, key = np.ones(runs, np.float32), np.stack([key] * runs)
+    run = trainer.run_side_by_side
+  else:
+    noise, run = 1.0, trainer.run
+
+  def measure() -> float:
+    started = time.perf_counter()
+    result, _ = run(state, data, inputs, _STEPS.value, noise, key)
+    jax.block_until_ready(result.params)
+    return (time.perf_counter() - started) / _STEPS.value / runs
+
+  return measure
+
+
+def _keras_model(spec):
+  import tensorflow as tf
+
+  layers = tf.keras.layers
+  if isinstance(spec, sample_level_config.language.LanguageSpec):
+    return tf.keras.Sequential(
+      [
+        layers.Input((35,), dtype=tf.int32),
+        layers.Embedding(spec.vocabulary_size, spec.embedding_size),
+        # pfor, of which the peer is made, has no rolled LSTM.
+        *(
+          layers.LSTM(spec.lstm_size, return_sequences=True, unroll=True)
+          for _ in range(spec.num_layers)
+        ),
+        layers.Dense(spec.vocabulary_size),
+      ]
+    )
+  stack = [layers.Input(spec.image_shape)]
+  for c in spec.convolutions:
+    stack.append(
+      layers.Conv2D(
+        c.filters, c.size, c.stride, c.padding, activation=spec.activation
+      )
+    )
+    if c.pool_size is not None:
+      stack.append(layers.MaxPool2D(c.pool_size, c.pool_stride))
+  stack.append(layers.Flatten())
+  stack += [layers.Dense(size, spec.activation) for size in spec.dense_sizes]
+  return tf.keras.Sequential([*stack, layers.Dense(spec.num_classes)])
+
+
+def _tensorflow_privacy(task, batch: int) -> Callable[[], float]:
+  """Returns what measures seconds of a step."""
+  import tensorflow as tf
+  from tensorflow_privacy.privacy.optimizers import (
+    dp_optimizer_keras_vectorized as peer,
+  )
+
+  model = _keras_model(task.spec)
+  optimizer = peer.VectorizedDPKerasSGDOptimizer(
+    l2_norm_clip=1.0,
+    noise_multiplier=1.0,
+    num_microbatches=batch,
+    learning_rate=0.1,
+  )
+  examples = _examples(task)
+  inputs = np.asarray(examples.inputs[:batch])
+  if inputs.ndim == 4:
+    inputs = inputs.astype(np.float32) / 255
+  targets = np.asarray(examples.targets[:batch]).astype(np.int32)
+
+  @tf.function
+  def step(inputs, targets):
+    with tf.GradientTape() as tape:
+      losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        targets, model(inputs)
+      )
+      if losses.shape.rank > 1:
+        losses = tf.reduce_sum(losses, axis=1)
+    optimizer.minimize(losses, model.trainable_variables, tape=tape)
+    return tf.reduce_mean(losses)
+
+  def measure() -> float:
+    started = time.perf_counter()
+    for _ in range(_STEPS.value):
+      loss = step(inputs, targets)
+    loss.numpy()
+    return (time.perf_counter() - started) / _STEPS.value
+
+  return measure
+
+
+def _measure_work(name: str) -> list[list[str]]:
+  task = sample_level_config.TASKS[name]
+  batch = _BATCH_SIZE.value or task.batch_size
+  measures = {}
+  for dtype in _COMPUTE_DTYPE.value:
+    for mirror in _MIRROR.value:
+      for runs in map(int, _SIDE_BY_SIDE.value):
+        title = f'ours, {dtype}'
+        title += ', mirror step' if mirror == 'true' else ''
+        title += f', {runs} side by side' if runs > 1 else ''
+        measures[title] = _ours(task, batch, mirror == 'true', dtype, runs)
+  if _PEER.value != 'none':
+    measures['tensorflow-privacy'] = _tensorflow_privacy(task, batch)
+  for measure in measures.values():
+    measure()  # Compiles.
+  seconds = {title: [] for title in measures}
+  for _ in range(_CALLS.value):
+    for title, measure in measures.items():
+      seconds[title].append(measure())
+  medians = {title: statistics.median(s) for title, s in seconds.items()}
+  first = next(iter(medians.values()))
+  return [
+    [name, batch, title, f'{1000 * s:.2f}', f'{s / first:.2f}']
+    for title, s in medians.items()
+  ]
+
+
+def main() -> None:
+  """Measures and prints a table."""
+  for name in _WORK.value:
+    if name not in sample_level_config.TASKS:
+      raise ValueError(
+        f'work must be among {", ".join(sample_level_config.TASKS)}. Found'
+        f' {name!r}.'
+      )
+  print(f'{jax.devices()[0].device_kind}, JAX {jax.__version__}')
+  rows = []
+  for name in _WORK.value:
+    for row in _measure_work(name):
+      # At once: what was measured is there if the program is cut short.
+      print(*row, flush=True)
+      rows.append(row)
+  header = ['work', 'batch', 'what', 'ms a step and run', 'times the first']
+  print(tables.format_table(header, rows))
+
+
+if __name__ == '__main__':
+  cli.run(main)

@@ -1,0 +1,90 @@
+"""Data sets of sample-level training: images and text, in numpy.
+
+    data = sample_level.load_data('cifar10', 'data')
+    config = sample_level.SplitConfig(public_share=0.04)
+    split = sample_level.split_examples(data, config)
+    split.private, split.public, split.validation, split.test
+
+The formats are those in which the authors publish them.
+"""
+
+import os
+from typing import Optional
+
+from data_prep.sample_level.base import Examples
+from data_prep.sample_level.base import SampleLevelData
+from data_prep.sample_level.cifar10 import load_cifar10
+from data_prep.sample_level.digits import load_digits
+from data_prep.sample_level.emnist import load_emnist
+from data_prep.sample_level.images import load_images
+from data_prep.sample_level.splits import data_hash
+from data_prep.sample_level.splits import Split
+from data_prep.sample_level.splits import split_examples
+from data_prep.sample_level.splits import SplitConfig
+from data_prep.sample_level.wikitext import load_public_text
+from data_prep.sample_level.wikitext import load_wikitext
+from pda_fed.common import validate
+
+__all__ = [
+  'DATASETS',
+  'SampleLevelData',
+  'Examples',
+  'Split',
+  'SplitConfig',
+  'data_hash',
+  'load_cifar10',
+  'load_data',
+  'load_digits',
+  'load_emnist',
+  'load_images',
+  'load_public_text',
+  'load_wikitext',
+  'split_examples',
+]
+
+_LOADERS = {
+  'cifar10': load_cifar10,
+  'emnist': load_emnist,
+  'wikitext2': load_wikitext,
+  'images': load_images,
+}
+DATASETS = ('digits', *_LOADERS)
+
+
+def load_data(
+  name: str, data_dir: Optional[os.PathLike] = None, **options
+) -> SampleLevelData:
+  """Loads a data set by name.
+
+  Example:
+
+    >>> len(load_data('digits').test)
+    360
+
+  Args:
+    name: One of `DATASETS`.
+    data_dir: Where its files are; the digits need none.
+    **options: Of its loader.
+
+  Returns:
+    The data, before any split into private and public examples.
+
+  Raises:
+    SourceError: If the files are not there, or not whole.
+    ValueError: If there is no such data set, or no `data_dir` for it, or one
+      for the digits.
+  """
+  validate.one_of(DATASETS, dataset=name)
+  if name == 'digits':
+    if data_dir is not None:
+      raise ValueError(
+        'data_dir must not be given for the digits, which come with'
+        f' scikit-learn. Found {os.fspath(data_dir)!r}: dataset must be given,'
+        ' too.'
+      )
+    return load_digits()
+  if data_dir is None:
+    raise ValueError(
+      f'data_dir must be given for the data set {name!r}: where its files are.'
+    )
+  return _LOADERS[name](data_dir, **options)

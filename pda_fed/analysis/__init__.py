@@ -1,0 +1,1 @@
+"""From finished runs to answers: comparisons, sweeps, figures, the page."""

@@ -1,0 +1,178 @@
+"""Several comparisons in one table, as Table 2 of the paper has them.
+
+A cell is a comparison of methods on one data set at one level of privacy, made
+by `scripts/compare`; the table has a row for each of its metrics.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+from typing import Optional
+import warnings
+
+from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.common import tables
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import errors
+from pda_fed.experiments import outputs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+  """A comparison among others.
+
+  Attributes:
+    name: What a table calls it.
+    comparison: Its methods.
+  """
+
+  name: str
+  comparison: comparison_lib.Comparison
+
+  @property
+  def epsilon(self) -> str:
+    """The largest epsilon of its runs, as a table shows it."""
+    return comparison_lib.format_epsilon(self.comparison.epsilon)
+
+
+def load_cell(
+  folder: os.PathLike, metrics: Optional[Sequence[str]] = None
+) -> Cell:
+  """Reads what `scripts/compare` has made.
+
+  Args:
+    folder: Its --output_dir; runs that are not finished are left out, with a
+      warning.
+    metrics: See `comparison.compare`.
+
+  Raises:
+    OutputError: If it has no finished run, or one is damaged.
+    ValueError: If a metric is not known.
+  """
+  folder = pathlib.Path(folder)
+  if not folder.is_dir():
+    raise errors.OutputError(
+      f'{folder} must be the folder of a comparison. Found none there.'
+    )
+  paths = sorted(p.parent for p in folder.glob(f'runs/*/{outputs.CONFIG}'))
+  runs = [
+    comparison_lib.load_run(path)
+    for path in paths
+    if outputs.RunFolder(path).read_result() is not None
+  ]
+  if not runs:
+    raise errors.OutputError(
+      f'{folder} must hold the finished runs of a comparison. Found none.'
+    )
+  if len(runs) < len(paths):
+    warnings.warn(
+      f'{folder}: {len(paths) - len(runs)} of {len(paths)} runs are not'
+      ' finished, and left out.',
+      stacklevel=2,
+    )
+  try:
+    compared = comparison_lib.compare(runs, metrics)
+  except ValueError as e:
+    raise ValueError(f'{folder}: {e}') from e
+  return Cell(folder.resolve().name, compared)
+
+
+def load_cells(
+  folders: Sequence[os.PathLike], metrics: Optional[Sequence[str]] = None
+) -> list[Cell]:
+  """Reads several comparisons.
+
+  Args:
+    folders: See `load_cell`; a cell has the name of its folder, or the whole
+      path where two folders have one name.
+    metrics: See `comparison.compare`.
+
+  Raises:
+    OutputError: See `load_cell`.
+    ValueError: If there is none, one is named twice, or a metric is not known.
+  """
+  if not all(map(os.fspath, folders)) or not folders:
+    raise ValueError(
+      'combine must be folders of comparisons, with a comma between them. Found'
+      f' {",".join(map(os.fspath, folders))!r}.'
+    )
+  places = [pathlib.Path(folder).resolve() for folder in folders]
+  for place in places:
+    if places.count(place) > 1:
+      raise ValueError(
+        f'combine must name each folder once. Found {place} more than once.'
+      )
+  cells = [load_cell(folder, metrics) for folder in folders]
+  names = [cell.name for cell in cells]
+  return [
+    cell
+    if names.count(cell.name) == 1
+    else dataclasses.replace(cell, name=str(folder))
+    for cell, folder in zip(cells, folders, strict=True)
+  ]
+
+
+def methods_of(cells: Sequence[Cell]) -> list[str]:
+  """Returns the methods that some cell has, in the usual order."""
+  return [
+    method
+    for method in config_lib.METHODS
+    if any(method in cell.comparison.runs for cell in cells)
+  ]
+
+
+def header(cells: Sequence[Cell]) -> list[str]:
+  """Returns the names of the table's columns."""
+  titles = [config_lib.METHODS[method].title for method in methods_of(cells)]
+  return ['cell', 'epsilon', 'metric', *titles]
+
+
+def rows(
+  cells: Sequence[Cell], plus_minus: str = '±', best: str = '{}', escape=str
+) -> list[list[str]]:
+  """Returns the table's rows.
+
+  Args:
+    cells: The cells.
+    plus_minus: Between mean and standard deviation.
+    best: A pattern for the best mean of a row.
+    escape: Applied to the names of cells and metrics.
+  """
+  table = []
+  for cell in cells:
+    scores = cell.comparison.scores
+    for metric in cell.comparison.metrics:
+      title = comparison_lib.title_of(metric)
+      row = [escape(cell.name), cell.epsilon, escape(title)]
+      for method in methods_of(cells):
+        if method not in scores:
+          row.append('')
+          continue
+        score = scores[method][metric]
+        text = comparison_lib.format_score(metric, score, plus_minus)
+        row.append(best.format(text) if score.best else text)
+      table.append(row)
+  return table
+
+
+def _alignment(cells: Sequence[Cell]) -> str:
+  return 'lrl' + 'r' * len(methods_of(cells))
+
+
+def as_text(cells: Sequence[Cell]) -> str:
+  """Returns the table for a terminal."""
+  return tables.format_table(header(cells), rows(cells))
+
+
+def as_markdown(cells: Sequence[Cell]) -> str:
+  """Returns the table in Markdown, the best means in bold."""
+  bold = rows(cells, best='**{}**')
+  return tables.format_markdown(header(cells), bold, _alignment(cells))
+
+
+def as_latex(cells: Sequence[Cell]) -> str:
+  """Returns the table for LaTeX with the package booktabs."""
+  bold = rows(cells, r'$\pm$', r'\textbf{{{}}}', tables.escape_latex)
+  names = [tables.escape_latex(name) for name in header(cells)]
+  return tables.format_latex(names, bold, _alignment(cells))

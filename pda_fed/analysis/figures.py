@@ -1,0 +1,272 @@
+"""Figures: metrics against rounds, and heat maps. Needs matplotlib."""
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+from typing import Any, Optional
+
+import numpy as np
+from pda_fed.analysis import cells as cells_lib
+from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.experiments import config as config_lib
+
+# Colours that are told apart by everybody, on white and on black.
+_COLOURS = {'cold': '#5b8def', 'warm': '#e08e2b', 'pda': '#2fa37c'}
+_STYLES = {'cold': (0, (4, 2)), 'warm': (0, (6, 1.5)), 'pda': 'solid'}
+# Stands for the colour of text, whatever the page gives it.
+_INK = '#010203'
+
+
+@contextlib.contextmanager
+def _style(ink: str) -> Iterator[Any]:
+  import matplotlib
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot as plt
+
+  settings = {
+    'axes.edgecolor': ink,
+    'axes.labelcolor': ink,
+    'axes.spines.right': False,
+    'axes.spines.top': False,
+    'figure.constrained_layout.use': True,
+    'font.size': 10,
+    'legend.frameon': False,
+    'svg.fonttype': 'none',
+    'svg.hashsalt': 'pda_fed',
+    'text.color': ink,
+    'xtick.color': ink,
+    'ytick.color': ink,
+  }
+  with plt.rc_context(settings):
+    yield plt
+
+
+def _save(figure, plt, path: pathlib.Path) -> None:
+  transparent = path.suffix == '.svg'
+  metadata = {'Date': None} if transparent else None  # The same bytes again.
+  figure.savefig(path, dpi=160, transparent=transparent, metadata=metadata)
+  plt.close(figure)
+
+
+def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
+  """Returns which methods share a figure: each with the next, as in the paper.
+
+  Args:
+    methods: In the order of a table.
+  """
+  if len(methods) == 1:
+    return [tuple(methods)]
+  return list(itertools.pairwise(methods))
+
+
+def _curves(
+  runs: Sequence[comparison_lib.Run], column: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """The rounds that all runs have evaluated, and a row of values a run."""
+  rounds = comparison_lib.shared_rounds(runs, column)
+  tables = [{row['round']: row.get(column) for row in r.rows} for r in runs]
+  values = np.array([[table[r] for r in rounds] for table in tables], float)
+  return np.array(rounds), values.reshape(len(tables), len(rounds))
+
+
+def _plot(
+  axes, plt, comparison, methods: Sequence[str], metric: str, focus=False
+) -> None:
+  """Draws a metric of methods against rounds.
+
+  Args:
+    axes: Where.
+    plt: Matplotlib's.
+    comparison: Has the curves.
+    methods: Some of its methods.
+    metric: One of its metrics.
+    focus: Whether to leave out the first rounds, far from all others.
+  """
+  scale = 100 if metric.startswith('accuracy') else 1
+  part = comparison.curve_part(metric)
+  later = []
+  for method in methods:
+    column = f'test_{metric}' if part == 'test' else metric
+    rounds, values = _curves(comparison.runs[method], column)
+    mean = scale * values.mean(0)
+    std = np.zeros_like(mean)
+    style = {'color': _COLOURS[method], 'linestyle': _STYLES[method]}
+    title = config_lib.METHODS[method].title
+    axes.plot(rounds, mean, linewidth=2, label=title, **style)
+    if len(values) > 1:
+      std = scale * values.std(0, ddof=1)
+      band = mean - std, mean + std
+      axes.fill_between(rounds, *band, color=style['color'], alpha=0.2, lw=0)
+    first = len(rounds) // 10 + 1
+    later += [(mean - std)[first:], (mean + std)[first:]]
+  if focus:
+    _focus(axes, np.concatenate(later))
+  axes.set_xlabel('round')
+  axes.set_ylabel(f'{part} {comparison_lib.title_of(metric)}')
+  if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
+    axes.set_yscale('log')
+    axes.yaxis.set_major_locator(plt.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter('{x:g}')
+    axes.yaxis.set_minor_formatter('')
+  axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _focus(axes, values: np.ndarray) -> None:
+  """Shows the range of some values; those of a run that diverged are none."""
+  values = values[np.isfinite(values)]
+  if values.size:
+    low, high = values.min(), values.max()
+    margin = 0.08 * (high - low) or 1e-9
+    # What is positive stays so: its axis may become logarithmic.
+    bottom = low / 2 if low - margin <= 0 < low else low - margin
+    axes.set_ylim(bottom, high + margin)
+
+
+def _draw(plt, comparison, methods: Sequence[str]):
+  metrics = comparison.metrics
+  figure, panels = plt.subplots(
+    1, len(metrics), figsize=(4.4 * len(metrics), 3.1), squeeze=False
+  )
+  for axes, metric in zip(panels[0], metrics, strict=True):
+    _plot(axes, plt, comparison, methods, metric)
+  panels[0][0].legend()
+  return figure
+
+
+def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
+  """Draws the curves of several comparisons: a column each, a row a metric.
+
+  Args:
+    cells: At least one.
+    folder: Where `cells.png` and `cells.svg` are written.
+  """
+  height = max(len(cell.comparison.metrics) for cell in cells)
+  size = 3.3 * len(cells), 2.6 * height
+  with _style('#222222') as plt:
+    figure, panels = plt.subplots(
+      height, len(cells), figsize=size, squeeze=False
+    )
+    titles = {}
+    for cell, column in zip(cells, panels.T, strict=True):
+      comparison = cell.comparison
+      column[0].set_title(
+        f'{cell.name}\nepsilon {cell.epsilon}',
+        fontsize='medium',
+        parse_math=False,
+      )
+      for axes, metric in zip(column, comparison.metrics, strict=False):
+        _plot(axes, plt, comparison, list(comparison.runs), metric, focus=True)
+        titles |= {line.get_label(): line for line in axes.lines}
+      for axes in column[len(comparison.metrics) :]:
+        axes.set_axis_off()
+    panels[0][0].legend(titles.values(), titles.keys())
+    for suffix in ('png', 'svg'):
+      _save(figure, plt, pathlib.Path(folder) / f'cells.{suffix}')
+
+
+def _spans_decades(limits: tuple[float, float]) -> bool:
+  low, high = limits
+  # Perplexities are at least 1: an axis that ends there shows nothing.
+  return high > 1 and (low <= 0 or high / low > 8)
+
+
+def draw_comparison(
+  comparison: comparison_lib.Comparison, folder: os.PathLike
+) -> dict[tuple[str, ...], str]:
+  """Draws metrics against rounds, each method with the next.
+
+  Of the test where runs have its curve, else of validation data.
+
+  Args:
+    comparison: Of runs with rows.
+    folder: Where `curves_cold_warm.png`, `.svg` and so on are written.
+
+  Returns:
+    The figures as SVG for a page, by methods: text and axes have the colour of
+    the text around them.
+  """
+  folder = pathlib.Path(folder)
+  drawn = {}
+  for methods in pairs(list(comparison.runs)):
+    stem = '_'.join(['curves', *methods])
+    with _style('black') as plt:
+      _save(_draw(plt, comparison, methods), plt, folder / f'{stem}.png')
+    with _style(_INK) as plt:
+      path = folder / f'{stem}.svg'
+      _save(_draw(plt, comparison, methods), plt, path)
+    drawn[methods] = for_page(path.read_text(), stem)
+    path.write_text(path.read_text().replace(_INK, '#222222'))
+  return drawn
+
+
+def for_page(svg: str, name: str) -> str:
+  """Returns an SVG that can stand in an HTML page.
+
+  Args:
+    svg: A file of matplotlib.
+    name: Makes the ids in it different from those of other figures.
+  """
+  svg = svg[svg.index('<svg') :]
+  svg = svg.replace(_INK, 'currentColor')
+  svg = re.sub(r'\bid="', f'id="{name}-', svg)
+  svg = re.sub(r'url\(#', f'url(#{name}-', svg)
+  svg = re.sub(r'xlink:href="#', f'xlink:href="#{name}-', svg)
+  # The page decides about the size; the view box keeps the proportions.
+  return re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1', svg, count=1).replace(
+    ' height="', ' data-height="', 1
+  )
+
+
+def draw_heat_map(
+  values: np.ndarray,
+  *,
+  rows: Sequence[str],
+  columns: Sequence[str],
+  row_title: Optional[str],
+  column_title: str,
+  title: str,
+  path: os.PathLike,
+  smaller_is_better: bool = False,
+) -> None:
+  """Draws a grid of numbers; darker is better, and what is missing is blank.
+
+  Args:
+    values: [rows, columns]; NaN where there is none.
+    rows: Labels.
+    columns: Labels.
+    row_title: What rows are; None without.
+    column_title: What columns are.
+    title: Of the figure.
+    path: A PNG or SVG file.
+    smaller_is_better: Whether low values are the good ones.
+  """
+  with _style('black') as plt:
+    size = (1.8 + 0.95 * len(columns), 1.5 + 0.55 * len(rows))
+    figure, axes = plt.subplots(figsize=size)
+    colours = 'YlGnBu_r' if smaller_is_better else 'YlGnBu'
+    image = axes.imshow(values, cmap=colours, aspect='auto')
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(column_title)
+    if row_title is not None:
+      axes.set_ylabel(row_title)
+    axes.set_title(title, fontsize=10)
+    for spine in axes.spines.values():
+      spine.set_visible(False)
+    for (i, j), value in np.ndenumerate(values):
+      if np.isfinite(value):
+        red, green, blue, _ = image.cmap(image.norm(value))
+        light = 0.3 * red + 0.6 * green + 0.1 * blue > 0.55
+        axes.text(
+          j,
+          i,
+          f'{value:.4g}',
+          ha='center',
+          va='center',
+          color='black' if light else 'white',
+        )
+    _save(figure, plt, pathlib.Path(path))

@@ -1,0 +1,318 @@
+"""The JAX engine of federated runs: clients side by side, CPU or GPU.
+
+Needs no TensorFlow. Cohorts and public users are those of the TFF engine; the
+noise is drawn by another generator, so that a run that changes engine goes on
+with other noise of the same distribution.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import math
+from typing import Any, Optional
+import warnings
+
+import data_prep
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import privacy
+from pda_fed import vectorized
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.experiments.engines import stores
+from pda_fed.models import jax_recurrent
+from pda_fed.vectorized import devices as devices_lib
+
+# Metrics of a round that are shown where a method has them.
+_SHOWN = (
+  'train_loss',
+  'clients',
+  'non_finite_clients',
+  'clipped_fraction',
+  'clip_norm',
+  'alpha',
+  'public_loss',
+  'private_norm',
+  'public_norm',
+  'mixed_norm',
+  'cosine',
+)
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+) -> Iterator['JaxEngine']:
+  """Opens the engine.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  devices_lib.use_all_cores()
+  yield JaxEngine(config, seeds)
+
+
+class JaxEngine:
+  """Computes on JAX's devices; see `engine.Engine`."""
+
+  name = 'jax'
+
+  def __init__(
+    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  ):
+    """Opens the data and chooses devices.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+
+    Raises:
+      DeviceError: If a device that was asked for is not there.
+      StoreError: If there is no whole store.
+      ValueError: If settings and data do not fit.
+    """
+    if config.plan.mechanism != 'gaussian':
+      raise ValueError(
+        "mechanism must be 'gaussian' with --engine=jax; --engine=tff has"
+        f' others. Found {config.plan.mechanism!r}.'
+      )
+    self._config = config
+    self._seeds = seeds
+    self._store = stores.open_checked(config)
+    self._devices = devices_lib.choose_devices(config.platform)
+    self._settings = vectorized.FederatedSettings(
+      spec=config.spec,
+      plan=config.plan,
+      client_learning_rate=config.client_learning_rate,
+      server_learning_rate=config.server_learning_rate,
+      server_momentum=config.server_momentum,
+      public_clip_norm=config.public_clip_norm,
+      mean_clip_norm=config.mean_clip_norm,
+      compute_dtype=config.compute_dtype,
+    )
+    self._run = vectorized.build_rounds(self._settings, self._devices)
+    self._noise_key = vectorized.noise_key(seeds.noise)
+    self._clients_per_chunk = (
+      config.clients_per_chunk or self._choose_clients_per_chunk()
+    )
+
+  def _choose_clients_per_chunk(self) -> int:
+    batch = self._config.batch_size
+    return devices_lib.choose_clients_per_chunk(
+      self._config.spec,
+      self._devices[0],
+      -(-self._store.num_sentences('private') // batch),
+      math.ceil(self._config.plan.expected_cohort / len(self._devices)),
+    )
+
+  def initialize(self) -> vectorized.ServerState:
+    """See `engine.Engine`."""
+    return vectorized.initial_state(
+      self._settings,
+      jax_recurrent.initial_params(
+        self._config.spec, self._seeds.initialization
+      ),
+    )
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    metrics = []
+    room = self._config.rounds_per_dispatch
+    end = first_round + num_rounds
+    for first in range(first_round, end, room):
+      rounds = range(first, min(first + room, end))
+      state, found = self._dispatch(state, rounds, room)
+      metrics += [
+        self._shown(round_num, {n: v[i] for n, v in found.items()})
+        for i, round_num in enumerate(rounds)
+      ]
+    return state, metrics
+
+  def _dispatch(self, state, rounds: range, room: int):
+    """Runs rounds in one call, with smaller chunks if memory is short."""
+    while True:
+      try:
+        # Not yet `state`: on a GPU memory may turn out to be short only when
+        # metrics are read, and then what was returned cannot be gone on with.
+        new_state, metrics = self._run(
+          state, self._inputs(rounds, room), len(rounds), self._noise_key
+        )
+        return new_state, {n: np.asarray(v) for n, v in metrics.items()}
+      except RuntimeError as e:
+        if 'RESOURCE_EXHAUSTED' not in str(e) or self._clients_per_chunk == 1:
+          raise
+        self._clients_per_chunk //= 2
+        warnings.warn(
+          'The memory of the device does not hold as many clients:'
+          f' clients_per_chunk={self._clients_per_chunk} from here on.',
+          stacklevel=2,
+        )
+
+  def _inputs(self, rounds: range, room: int) -> vectorized.RoundInputs:
+    """The data of rounds, all of one shape."""
+    plan = self._config.plan
+    cohorts = [plan.cohort(t, self._seeds.sampling) for t in rounds]
+    # Most Poisson cohorts need no more.
+    usual = plan.expected_cohort + 4 * math.sqrt(plan.expected_cohort)
+    largest = max(usual, *map(len, cohorts))
+    per_device = math.ceil(largest / len(self._devices))
+    private = vectorized.chunk_rounds(
+      [self._store.num_sentences('private')[c] for c in cohorts],
+      [functools.partial(self._load, 'private', c) for c in cohorts],
+      batch_size=self._config.batch_size,
+      clients_per_chunk=self._clients_per_chunk,
+      num_devices=len(self._devices),
+      min_chunks=math.ceil(per_device / self._clients_per_chunk),
+    )
+    public = alphas = [None] * len(rounds)
+    if self._config.alpha is not None:
+      public = self._public(rounds)
+      alphas = [np.float32(self._config.alpha(t)) for t in rounds]
+    inputs = [
+      vectorized.RoundInputs(np.int32(t), *of_round)
+      for t, *of_round in zip(rounds, private, public, alphas, strict=True)
+    ]
+    return vectorized.stack_rounds(inputs, room)
+
+  def _load(self, group: str, users: np.ndarray, places, num_clients: int):
+    cohort = data_prep.load_cohort(
+      self._store,
+      group,
+      users[places],
+      batch_size=self._config.batch_size,
+      num_clients=num_clients,
+    )
+    return cohort.tokens, cohort.weights
+
+  def _public(self, rounds: range) -> list[vectorized.ClientChunks]:
+    """What the public updates of rounds are computed from."""
+    config, seed = self._config, self._seeds.public
+    sizes = self._store.num_sentences('public')
+    if config.public_update == 'gradient':
+      count = config.public_users_per_round * config.batch_size
+      total = int(sizes.sum())
+      return [
+        vectorized.one_batch(
+          self._public_sentences[vectorized.draw_rows(seed, t, total, count)],
+          len(self._devices),
+        )
+        for t in rounds
+      ]
+    users = [
+      vectorized.draw_users(seed, t, len(sizes), config.public_users_per_round)
+      for t in rounds
+    ]
+    side_by_side = min(self._clients_per_chunk, config.public_users_per_round)
+    return vectorized.chunk_rounds(
+      [sizes[u] for u in users],
+      [functools.partial(self._load, 'public', u) for u in users],
+      batch_size=config.batch_size,
+      clients_per_chunk=side_by_side,
+      num_devices=len(self._devices),
+    )
+
+  @functools.cached_property
+  def _public_sentences(self) -> np.ndarray:
+    return self._sentences('public')
+
+  def _sentences(self, group: str, max_users: Optional[int] = None):
+    """The sentences of a group's first users, which lie side by side."""
+    offsets = self._store.row_offsets(group)[: _stop(max_users)]
+    return self._store.tokens[offsets[0] : offsets[-1]]
+
+  def _too_high(self) -> str:
+    return (
+      'Most likely a learning rate is too high:'
+      f' client_learning_rate={self._config.client_learning_rate:g},'
+      f' server_learning_rate={self._config.server_learning_rate:g}.'
+    )
+
+  def _shown(self, round_num: int, found: dict[str, Any]) -> dict[str, float]:
+    """Metrics of a round, or an error if it led nowhere."""
+    # By the weights alone, which noise covers: whether clients were dropped,
+    # as not finite, must not end a run.
+    if not np.isfinite(found['weights_norm']):
+      raise vectorized.DivergenceError(
+        f'Round {round_num}: the model is no longer finite (training loss'
+        f' {found["train_loss"]:g}). {self._too_high()} The newest checkpoint'
+        ' is of a round before it.'
+      )
+    if 0 < found['clients'] == found['non_finite_clients']:
+      warnings.warn(
+        'There are rounds in which no client had a finite update, and only the'
+        f' noise was added. {self._too_high()}',
+        stacklevel=2,
+      )
+    shown = {n: float(found[n]) for n in _SHOWN if n in found}
+    if not np.isfinite(found['train_loss']):
+      del shown['train_loss']
+    if self._config.plan.adaptive_clipping is None:
+      del shown['clip_norm']
+    return shown
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`."""
+    return vectorized.evaluate(
+      self._config.spec, weights, self._sentences(group, max_users)
+    )
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    settings = self._config.pretraining
+    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    done = vectorized.pretrain(
+      jax_recurrent.initial_params(self._config.spec, seeds.initialization),
+      self._public_sentences,
+      settings.learning_rate,
+      settings.convergence(seeds.shuffling),
+      compute_dtype=self._config.compute_dtype,
+      on_epoch=on_epoch,
+    )
+    return done.weights, done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`."""
+    return [np.asarray(w) for w in state.params]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    fresh = vectorized.initial_state(self._settings, weights)
+    return state._replace(params=fresh.params)
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`."""
+    return {
+      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
+    }
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    del round_num  # Rounds get their number from the loop.
+    expected = self.to_arrays(self.initialize())
+    engine_lib.check_fit(expected, arrays, self.name)
+    state = vectorized.initial_state(
+      self._settings, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    )
+    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
+    if momentum:
+      momentum = jax_recurrent.RecurrentParams(*map(jnp.asarray, momentum))
+    return state._replace(
+      momentum=momentum or (),
+      clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
+    )
+
+
+def _stop(max_users: Optional[int]) -> Optional[int]:
+  """Offsets are one more than users."""
+  return None if max_users is None else max_users + 1

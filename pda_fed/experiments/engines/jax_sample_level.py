@@ -1,0 +1,391 @@
+"""The engine of sample-level runs: DP-SGD and PDA-DPMD in JAX.
+
+A round of the loop is a step. Runs in one process share the data on the device
+and the compiled program.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+import contextlib
+import functools
+from typing import Any, Optional
+
+from data_prep import sample_level
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import privacy
+from pda_fed import vectorized
+from pda_fed.experiments import sample_level_config
+from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.models import jax_convolutional
+from pda_fed.models import jax_language
+from pda_fed.models import metrics as metrics_lib
+from pda_fed.vectorized.sample_level import augmentation
+from pda_fed.vectorized.sample_level import batches as batches_lib
+from pda_fed.vectorized.sample_level import pretraining
+from pda_fed.vectorized.sample_level import training
+
+# Batches are drawn by the host, in numpy: for small models, as slow as a step.
+_DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
+
+# What only this engine has: averaged weights.
+_AVERAGE = 'jax/average'
+_SHOWN = (
+  'train_loss',
+  'clients',
+  'non_finite_clients',
+  'clipped_fraction',
+  'example_norm',
+  'alpha',
+  'public_loss',
+  'private_norm',
+  'public_norm',
+  'mixed_norm',
+  'cosine',
+)
+
+
+# The split's seed and sizes, the text's options: few in a process.
+@functools.lru_cache(maxsize=2)
+def load_data(
+  dataset: str, data_dir: Optional[str], vocabulary_size: Optional[int] = None
+) -> sample_level.SampleLevelData:
+  """Loads a data set, once in a process.
+
+  Args:
+    dataset: A name of `sample_level.DATASETS`.
+    data_dir: Where its files are.
+    vocabulary_size: Of text; None for images.
+  """
+  options = {}
+  if vocabulary_size is not None:
+    options['vocabulary_size'] = vocabulary_size
+  return sample_level.load_data(dataset, data_dir, **options)
+
+
+@functools.lru_cache(maxsize=4)
+def load_split(
+  data: sample_level.SampleLevelData,
+  config: sample_level.SplitConfig,
+  public_dataset: Optional[str] = None,
+) -> sample_level.Split:
+  """Splits a data set, once in a process.
+
+  Args:
+    data: The data set.
+    config: The split.
+    public_dataset: A text of another source as public data: as many sequences
+      as the data set has.
+  """
+  public = None
+  if public_dataset is not None:
+    public = sample_level.load_public_text(
+      public_dataset, data, len(data.train), config.seed
+    )
+  return sample_level.split_examples(data, config, public)
+
+
+def create_model(spec: sample_level_config.Spec):
+  """Returns the JAX model of a specification."""
+  if isinstance(spec, sample_level_config.language.LanguageSpec):
+    return jax_language.LanguageModel(spec)
+  return jax_convolutional.ConvolutionalModel(spec)
+
+
+def _on_device(examples: sample_level.Examples) -> batches_lib.ExampleArrays:
+  return batches_lib.ExampleArrays(
+    jnp.asarray(examples.inputs), jnp.asarray(examples.targets)
+  )
+
+
+@functools.lru_cache(maxsize=4)
+def _arrays(split: sample_level.Split) -> dict[str, batches_lib.ExampleArrays]:
+  parts = {n: getattr(split, n) for n in ('private', 'public', 'validation')}
+  parts['test'] = split.test
+  return {n: _on_device(p) for n, p in parts.items() if p is not None}
+
+
+@functools.lru_cache(maxsize=8)
+def _trainer(
+  spec: sample_level_config.Spec,
+  settings: vectorized.SampleLevelSettings,
+  split: sample_level.Split,
+) -> tuple[Any, vectorized.SampleTrainer]:
+  """Model and compiled steps; what depends on no number of a run."""
+  model = create_model(spec)
+  standardization = None
+  if split.public.inputs.ndim == 4:
+    # Of public images, so that epsilon covers it.
+    standardization = augmentation.Standardization.of(split.public.inputs)
+  return model, vectorized.SampleTrainer(model, settings, standardization)
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: sample_level_config.SampleLevelConfig, seeds: privacy.SeedStreams
+) -> Iterator['SampleLevelEngine']:
+  """Opens the engine.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  yield SampleLevelEngine(config, seeds)
+
+
+class SampleLevelEngine:
+  """Computes on JAX's first device; see `engine.Engine`."""
+
+  name = 'jax'
+
+  def __init__(
+    self,
+    config: sample_level_config.SampleLevelConfig,
+    seeds: privacy.SeedStreams,
+  ):
+    """Loads the data and prepares the steps.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+
+    Raises:
+      SourceError: If the data are not there, or not whole.
+      ValueError: If settings and data do not fit.
+    """
+    self.config = config
+    self._seeds = seeds
+    size = getattr(config.spec, 'vocabulary_size', None)
+    data = load_data(config.dataset, config.data_dir, size)
+    split = load_split(data, config.split, config.public_dataset)
+    self._check(data, split)
+    self._arrays = _arrays(split)
+    self.settings = vectorized.SampleLevelSettings(
+      clip_norm=config.plan.clip_norm,
+      expected_batch=config.plan.expected_cohort,
+      momentum=config.momentum,
+      mean_clip_norm=config.mean_clip_norm,
+      public_update=config.public_update,
+      public_clip_norm=config.public_clip_norm,
+      augmentation=config.augmentation,
+      averaging=config.averaging,
+      compute_dtype=config.compute_dtype,
+      microbatch_size=config.microbatch_size,
+    )
+    self._model, self.trainer = _trainer(config.spec, self.settings, split)
+    self.noise_key = vectorized.noise_key(seeds.noise)
+    self._ahead = {}
+
+  def _check(
+    self, data: sample_level.SampleLevelData, split: sample_level.Split
+  ) -> None:
+    """Raises unless the data are those that the settings speak of."""
+    config = self.config
+    sample_level_config.config_for(config.spec, data)
+    found = sample_level.data_hash(data, split)
+    if found != config.data_hash:
+      raise ValueError(
+        f'The data in {config.data_dir} must be those that the settings name.'
+        f' Found the sha256 {found}, not {config.data_hash}.'
+      )
+    is_cpu = jax.default_backend() == 'cpu'
+    if is_cpu and not data.is_text and config.compute_dtype == 'bfloat16':
+      # jaxlib 0.4.30's ends the process, or raises an internal error.
+      raise ValueError(
+        "compute_dtype must be 'float32' for images on a CPU, whose compiler"
+        " breaks on convolutions in the other. Found 'bfloat16'."
+      )
+    if config.plan.population != len(split.private):
+      raise ValueError(
+        f'population must be {len(split.private)}, the private examples. Found'
+        f' {config.plan.population}.'
+      )
+
+  @property
+  def data(self) -> vectorized.TrainingArrays:
+    """What steps read."""
+    public = self._arrays['public'] if self.config.alpha is not None else None
+    return vectorized.TrainingArrays(self._arrays['private'], public)
+
+  def initialize(self) -> vectorized.SampleState:
+    """See `engine.Engine`."""
+    return training.initial_state(
+      self.settings,
+      self._model,
+      self._model.initial_params(self._seeds.initialization),
+    )
+
+  def step_inputs(self, rounds: range) -> vectorized.StepInputs:
+    """Returns the batches of rounds; they depend on seeds and rounds alone."""
+    config = self.config
+    rows, present = vectorized.draw_batches(
+      config.plan, rounds, self._seeds.sampling, config.microbatch_size
+    )
+    public_rows = alphas = None
+    if config.alpha is not None:
+      count = len(self._arrays['public'].targets)
+      public_rows = np.stack(
+        [
+          vectorized.draw_rows(
+            self._seeds.public, t, count, config.public_batch_size
+          )
+          for t in rounds
+        ]
+      )
+      alphas = config.alphas(rounds)
+    return vectorized.StepInputs(
+      round_num=np.asarray(rounds, np.int32),
+      rows=rows,
+      present=present,
+      learning_rate=config.learning_rates(rounds),
+      public_rows=public_rows,
+      alpha=alphas,
+    )
+
+  def take_inputs(self, rounds: range) -> vectorized.StepInputs:
+    """Returns `step_inputs`, drawn while the device was busy if it can be."""
+    ahead = self._ahead.pop(rounds, None)
+    inputs = self.step_inputs(rounds) if ahead is None else ahead.result()
+    end = min(rounds.stop + len(rounds), self.config.plan.rounds)
+    following = range(rounds.stop, end)
+    # Only what was asked for last is kept, so that a resume finds nothing old.
+    self._ahead.clear()
+    if following:
+      self._ahead[following] = _DRAWING.submit(self.step_inputs, following)
+    return inputs
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    metrics = []
+    room = self.config.rounds_per_dispatch
+    end = first_round + num_rounds
+    for first in range(first_round, end, room):
+      rounds = range(first, min(first + room, end))
+      state, found = self.trainer.run(
+        state,
+        self.data,
+        pad_rounds(self.take_inputs(rounds), room),
+        len(rounds),
+        self.config.plan.noise_multiplier,
+        self.noise_key,
+      )
+      metrics += self.shown(rounds, found)
+    return state, metrics
+
+  def shown(
+    self, rounds: range, found: Mapping[str, jax.Array]
+  ) -> list[dict[str, float]]:
+    """Returns the metrics of rounds, or raises if they led nowhere."""
+    found = {name: np.asarray(values) for name, values in found.items()}
+    shown = []
+    for i, t in enumerate(rounds):
+      if not np.isfinite(found['weights_norm'][i]):
+        raise vectorized.DivergenceError(
+          f'Round {t}: the model is no longer finite. Most likely'
+          f' learning_rate={self.config.learning_rate:g} is too high. The'
+          ' newest checkpoint is of a round before it.'
+        )
+      row = {n: float(found[n][i]) for n in _SHOWN if n in found}
+      if not row['clients']:
+        del row['train_loss']
+      shown.append(row)
+    return shown
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`; without validation data there is nothing to show."""
+    metrics = self._evaluate(weights, group, max_users)
+    if group == 'validation' and self.config.test_curve:
+      of_test = self._evaluate(weights, 'test', None)
+      metrics |= {f'test_{name}': value for name, value in of_test.items()}
+    return metrics
+
+  def _evaluate(self, weights, group: str, max_examples: Optional[int]):
+    if group not in self._arrays:
+      return {}
+    examples = self._arrays[group]
+    if max_examples is not None:
+      examples = batches_lib.ExampleArrays(
+        *(array[:max_examples] for array in examples)
+      )
+    metrics = self.trainer.evaluate(weights, examples)
+    if examples.targets.ndim > 1:
+      loss = metrics['loss']
+      metrics['perplexity'] = metrics_lib.perplexity(loss)
+    return metrics
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    options = self.config.pretraining
+    seeds = privacy.SeedStreams(self.config.pretraining_seed)
+    done = pretraining.pretrain(
+      self._model,
+      self.trainer,
+      self._arrays['public'],
+      options,
+      options.convergence(seeds.shuffling),
+      initialization_seed=seeds.initialization,
+      candidates=options.candidates,
+      on_epoch=on_epoch,
+    )
+    return done.weights, done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`; averaged ones, if there are."""
+    return [np.asarray(w) for w in state.average or state.params]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    fresh = training.initial_state(self.settings, self._model, weights)
+    return state._replace(params=fresh.params, average=fresh.average)
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`."""
+    return {
+      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(_AVERAGE, list(state.average)),
+    }
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    del round_num  # Rounds get their number from the loop.
+    engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
+    parts = [
+      tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
+      for prefix in (engine_lib.WEIGHTS, engine_lib.MOMENTUM, _AVERAGE)
+    ]
+    return vectorized.SampleState(*parts)
+
+
+def pad_rounds(
+  inputs: vectorized.StepInputs, room: int, rows: int = 0
+) -> vectorized.StepInputs:
+  """Pads batches of rounds to one shape.
+
+  Args:
+    inputs: Of some rounds.
+    room: At least as many rounds; those that are added are not run.
+    rows: At least so many rows of a batch.
+  """
+  rows = max(rows, inputs.rows.shape[1])
+  inputs = inputs._replace(
+    **{
+      name: np.pad(
+        getattr(inputs, name), ((0, 0), (0, rows - inputs.rows.shape[1]))
+      )
+      for name in ('rows', 'present')
+    }
+  )
+  missing = room - len(inputs.round_num)
+  return jax.tree_util.tree_map(
+    lambda a: np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]), inputs
+  )

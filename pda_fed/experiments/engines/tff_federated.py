@@ -1,0 +1,271 @@
+"""The TFF engine of federated runs: DP-FedAvg and PDA-DPMD by `learning`."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+from typing import Any, Optional
+
+import numpy as np
+from pda_fed import learning
+from pda_fed import privacy
+from pda_fed import runtime
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.experiments.engines import stores
+from pda_fed.models import metrics as metrics_lib
+import tensorflow as tf
+import tensorflow_federated as tff
+
+# Metrics are sums over sentences, so this changes speed alone.
+_EVALUATION_BATCH = 64
+_AGGREGATOR = engine_lib.SECRET
+_MIRROR_METRICS = {
+  'alpha': 'alpha',
+  'public_loss': 'public_loss',
+  'private_update_norm': 'private_norm',
+  'public_update_norm': 'public_norm',
+  'mixed_update_norm': 'mixed_norm',
+  'cosine': 'cosine',
+}
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+) -> Iterator['TffEngine']:
+  """Opens the engine in this process, or on remote workers.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  engine = TffEngine(config, seeds)  # First: bad data need no worker.
+  with _runtime(config):
+    yield engine
+
+
+def _runtime(config: config_lib.FederatedConfig):
+  remote = config.remote_workers
+  if remote is None:
+    return runtime.in_process(
+      max_concurrent_clients=config.max_concurrent_clients
+    )
+  return runtime.remote_workers(
+    remote.addresses,
+    tls=remote.tls,
+    insecure=remote.insecure,
+    timeout_s=remote.timeout_s,
+  )
+
+
+class TffEngine:
+  """Computes in the current TFF context; see `engine.Engine`."""
+
+  name = 'tff'
+
+  def __init__(
+    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  ):
+    """Opens the data and builds the process.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+
+    Raises:
+      StoreError: If there is no whole store.
+      ValueError: If settings and data do not fit.
+    """
+    self._config = config
+    self._seeds = seeds
+    self._store = stores.open_checked(config)
+    self._model_fn = learning.build_model_fn(config.spec, seeds.initialization)
+    self._process = self._build_process()
+    self._evaluator = learning.FederatedEvaluator(self._model_fn)
+
+  def _build_process(self) -> tff.learning.templates.LearningProcess:
+    config = self._config
+    sgd = tff.learning.optimizers.build_sgdm
+    arguments = dict(
+      model_fn=self._model_fn,
+      plan=config.plan,
+      client_optimizer=sgd(config.client_learning_rate),
+      # A momentum of 0 would keep a copy of the model for nothing.
+      server_optimizer=sgd(
+        config.server_learning_rate, config.server_momentum or None
+      ),
+      noise_seed=self._seeds.noise,
+      mean_clip_norm=config.mean_clip_norm,
+    )
+    if config.alpha is None:
+      return learning.build_dp_fedavg(**arguments)
+    return learning.build_pda_dpmd(
+      **arguments,
+      public_data=self._public_data,
+      alpha=config.alpha,
+      public_update=config.public_update,
+      public_users_per_round=config.public_users_per_round,
+      public_batch_size=config.batch_size,
+      public_clip_norm=config.public_clip_norm,
+      public_seed=self._seeds.public,
+    )
+
+  @functools.cached_property
+  def _public_data(self) -> learning.PublicData:
+    users = []
+    for i in range(len(self._store.users('public'))):
+      rows = self._store.sentences(('public', i)).astype(np.int64)
+      users.append((rows[:, :-1], rows[:, 1:]))
+    return learning.PublicData.from_users(users)
+
+  def _dataset(self, group: str, user: int, batch: int) -> tf.data.Dataset:
+    return learning.make_dataset(self._store.sentences((group, user)), batch)
+
+  def initialize(self):
+    """See `engine.Engine`."""
+    return self._process.initialize()
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    rounds = range(first_round, first_round + num_rounds)
+    metrics = []
+    for round_num in rounds:
+      state, of_round = self._run_round(state, round_num)
+      metrics.append(of_round)
+    return state, metrics
+
+  def _run_round(self, state, round_num: int):
+    cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
+    output = self._process.next(
+      state,
+      [self._dataset('private', i, self._config.batch_size) for i in cohort],
+    )
+    clients = output.metrics['client_work']
+    found = {'clients': len(cohort), 'non_finite_clients': 0.0}
+    if len(cohort):
+      found['train_loss'] = float(clients['train']['token_loss'])
+      found['non_finite_clients'] = float(clients['num_non_finite'])
+    if self._config.plan.adaptive_clipping is not None:
+      clip = output.metrics['aggregator']['dp_query_metrics']['clip_norm']
+      found['clip_norm'] = float(clip)
+    if self._config.alpha is not None:
+      mirror = output.metrics['finalizer']['mirror']
+      for name, shown in _MIRROR_METRICS.items():
+        found[shown] = float(mirror[name])
+    return output.state, found
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`."""
+    users = range(len(self._store.users(group)))[:max_users]
+    found = self._evaluator.evaluate(
+      tff.learning.models.ModelWeights(list(weights), []),
+      (self._dataset(group, i, _EVALUATION_BATCH) for i in users),
+    )
+    loss = found['token_loss']
+    return {
+      'loss': loss,
+      'accuracy': found['accuracy'],
+      'accuracy_with_oov': found['accuracy_with_oov'],
+      'perplexity': metrics_lib.perplexity(loss),
+    }
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    settings = self._config.pretraining
+    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    done = learning.pretrain(
+      learning.build_model_fn(self._config.spec, seeds.initialization),
+      self._public_data,
+      tff.learning.optimizers.build_adam(settings.learning_rate),
+      settings.convergence(seeds.shuffling),
+      on_epoch=on_epoch,
+    )
+    return [np.asarray(w) for w in done.weights.trainable], done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`."""
+    # Not process.get_model_weights, which asks a remote worker: what was
+    # computed can be saved when none is left.
+    weights = state.global_model_weights.trainable
+    return [np.asarray(w, np.float32) for w in weights]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    return self._process.set_model_weights(
+      state, tff.learning.models.ModelWeights(list(weights), [])
+    )
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`; the tree's state is for this engine alone."""
+    arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
+    momentum = self._optimizer_state(state).get('accumulator', [])
+    arrays |= engine_lib.numbered(engine_lib.MOMENTUM, momentum)
+    if self._config.plan.mechanism == 'tree':
+      leaves = _numbers(tf.nest.flatten(state.aggregator))
+      return arrays | engine_lib.numbered(_AGGREGATOR, leaves)
+    query = state.aggregator.query_state.numerator_state
+    arrays[engine_lib.CLIP_NORM] = np.asarray(query.clip_norm)
+    return arrays
+
+  def _optimizer_state(self, state) -> Mapping[str, Any]:
+    is_mirror = self._config.alpha is not None
+    return state.finalizer['inner'] if is_mirror else state.finalizer
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    state = self.initialize()
+    engine_lib.check_fit(
+      self.to_arrays(state), arrays, self.name, any_shape=_AGGREGATOR
+    )
+    state = self.set_weights(
+      state, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    )
+    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
+    return state._replace(
+      finalizer=self._restored_finalizer(state, momentum, round_num),
+      aggregator=self._restored_aggregator(state, arrays, round_num),
+    )
+
+  def _restored_finalizer(self, state, momentum, round_num: int):
+    optimizer = self._optimizer_state(state)
+    if momentum:
+      optimizer = type(optimizer)({**optimizer, 'accumulator': momentum})
+    if self._config.alpha is None:
+      return optimizer
+    return type(state.finalizer)(inner=optimizer, round_num=np.int32(round_num))
+
+  def _restored_aggregator(self, state, arrays, round_num: int):
+    """The seed is not in a checkpoint: `initialize` has set it."""
+    aggregator = state.aggregator
+    if self._config.plan.mechanism == 'tree':
+      saved = iter(engine_lib.from_numbered(_AGGREGATOR, arrays))
+      leaves = [
+        next(saved) if _is_number(leaf) else leaf
+        for leaf in tf.nest.flatten(aggregator)
+      ]
+      return tf.nest.pack_sequence_as(aggregator, leaves)
+    query = aggregator.query_state
+    planned = query.numerator_state._replace(
+      clip_norm=np.float32(arrays[engine_lib.CLIP_NORM]),
+      round_num=np.int32(round_num),
+    )
+    return aggregator._replace(
+      query_state=query._replace(numerator_state=planned),
+      is_init_state=round_num == 0,
+    )
+
+
+def _is_number(leaf) -> bool:
+  return np.asarray(leaf).dtype.kind in 'bfiu'
+
+
+def _numbers(leaves) -> list[np.ndarray]:
+  return [np.asarray(leaf) for leaf in leaves if _is_number(leaf)]

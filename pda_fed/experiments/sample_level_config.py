@@ -1,0 +1,287 @@
+"""Settings of a sample-level run, as data.
+
+The defaults of data sets are the paper's: "Public Data-Assisted Mirror Descent
+for Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193), section
+5.4 and the appendix. It does not print its learning rates.
+"""
+
+import dataclasses
+import math
+from typing import Any, Optional, Union
+
+from data_prep import sample_level
+import numpy as np
+from pda_fed.common import validate
+from pda_fed.experiments import config as config_lib
+from pda_fed.models import convergence as pretraining_lib
+from pda_fed.models import convolutional
+from pda_fed.models import language
+
+Spec = Union[convolutional.ConvolutionalSpec, language.LanguageSpec]
+LEARNING_RATE_DECAYS = ('none', 'linear', 'cosine')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleLevelPretraining(
+  config_lib.Pretraining, pretraining_lib.PretrainingOptimizer
+):
+  """Settings of a warm start on public examples.
+
+  Example:
+
+    >>> SampleLevelPretraining(optimizer='sgd', momentum=0.9).patience
+    10
+
+  Attributes:
+    candidates: Models that are trained; the best on held-out public examples is
+      kept.
+  """
+
+  learning_rate: float = 1e-3
+  batch_size: int = 64
+  patience: int = 10
+  max_epochs: int = 200
+  candidates: int = 1
+
+  def __post_init__(self):
+    config_lib.Pretraining.__post_init__(self)
+    pretraining_lib.PretrainingOptimizer.__post_init__(self)
+    validate.integers(1, pretraining_candidates=self.candidates)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskDefaults:
+  """What a data set's runs are like if nothing else is said.
+
+  Example:
+
+    >>> TASKS['cifar10'].batch_size, TASKS['cifar10'].noise_multiplier
+    (500, 1.51)
+
+  Attributes:
+    spec: The model.
+    batch_size: Expected examples of a step.
+    epochs: Over the private examples.
+    delta: Of (epsilon, delta).
+    noise_multiplier: sigma, the smaller one of the paper's two.
+    learning_rate: Of SGD.
+    K: Of alpha_t = cos(pi t / 2K); t counts epochs.
+    clips_mean: Whether the noised mean is clipped once more, to the same norm.
+    public_batch_size: Public examples of a step.
+    public_share: Of the training examples; None has to be said by the user.
+    pretraining: Of the warm start.
+  """
+
+  spec: Spec
+  batch_size: int
+  epochs: int
+  delta: float
+  noise_multiplier: float
+  learning_rate: float
+  K: float
+  clips_mean: bool
+  public_batch_size: int
+  public_share: Optional[float] = 0.04
+  pretraining: SampleLevelPretraining = SampleLevelPretraining()
+
+
+TASKS = {
+  # Of our own: real, small, and there without a download.
+  'digits': TaskDefaults(
+    spec=convolutional.DIGITS,
+    batch_size=64,
+    epochs=20,
+    delta=1e-4,
+    noise_multiplier=10.0,
+    learning_rate=0.5,
+    K=20,
+    clips_mean=True,
+    public_batch_size=32,
+    public_share=0.1,
+    pretraining=SampleLevelPretraining(
+      learning_rate=1e-2, batch_size=16, patience=5
+    ),
+  ),
+  'cifar10': TaskDefaults(
+    spec=convolutional.CIFAR10,
+    batch_size=500,
+    epochs=100,
+    delta=1e-5,
+    noise_multiplier=1.51,
+    learning_rate=0.2,
+    K=2000,
+    clips_mean=True,
+    public_batch_size=250,
+  ),
+  'emnist': TaskDefaults(
+    spec=convolutional.EMNIST,
+    batch_size=500,
+    epochs=50,
+    delta=1e-6,
+    noise_multiplier=0.41,
+    learning_rate=0.5,
+    K=500,
+    clips_mean=True,
+    public_batch_size=250,
+  ),
+  # Somebody's own, whose shape and classes the model takes: what these want is
+  # to be searched for.
+  'images': TaskDefaults(
+    spec=convolutional.CIFAR10,
+    batch_size=250,
+    epochs=40,
+    delta=1e-5,
+    noise_multiplier=1.5,
+    learning_rate=0.5,
+    K=100,
+    clips_mean=True,
+    public_batch_size=125,
+    public_share=None,  # Nobody's images are public unless somebody says so.
+  ),
+  'wikitext2': TaskDefaults(
+    spec=language.LanguageSpec(),
+    batch_size=250,
+    epochs=20,
+    delta=1e-5,
+    noise_multiplier=0.5,
+    learning_rate=2.0,
+    K=100,
+    clips_mean=False,
+    public_batch_size=250,
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleLevelConfig(config_lib.RunConfig):
+  """Settings of a run on images or text with sample-level privacy.
+
+  A round is a step, and its cohort is a Poisson batch.
+
+  Example:
+
+    >>> from pda_fed import privacy, schedules
+    >>> data = sample_level.load_data('digits')
+    >>> split = sample_level.SplitConfig(public_share=0.1)
+    >>> parts = sample_level.split_examples(data, split)
+    >>> config = SampleLevelConfig(
+    ...   method='pda', dataset='digits', engine='jax',
+    ...   data_hash=sample_level.data_hash(data, parts),
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=len(parts.private), expected_cohort=64, rounds=400,
+    ...     delta=1e-4, noise_multiplier=10.0, clip_norm=1.0, unit='example',
+    ...   ),
+    ...   split=split, spec=TASKS['digits'].spec, learning_rate=0.5,
+    ...   alpha=schedules.cosine(20), public_batch_size=32,
+    ... )
+    >>> config.alphas(range(1)).tolist()
+    [1.0]
+
+  `experiments.train(config, experiments.open_engine, 'out/digits')` runs it.
+
+  Attributes:
+    data_dir: Where the data set's files are.
+    public_dataset: A text of another source as public data, or None.
+    split: Which examples are public, and which are for validation.
+    spec: The model.
+    learning_rate: Of SGD.
+    learning_rate_decay: 'none', or 'linear' or 'cosine' to 0 at the last step.
+    momentum: Of SGD.
+    mean_clip_norm: A bound on the norm of the noised mean, or None.
+    public_batch_size: Public examples of a step.
+    public_update: 'gradient' or 'clipped'; see `vectorized`.
+    public_clip_norm: A bound on the norm of the public gradient, or None.
+    augmentation: Of images: 'none', 'public' or 'all'.
+    averaging: The decay of an average of the weights, which is then what is
+      evaluated; 0 for none. It is post-processing.
+    compute_dtype: Of forward and backward pass: 'float32' or 'bfloat16'.
+    microbatch_size: Examples whose gradients are computed at a time.
+    test_curve: Whether evaluations show test metrics beside those of
+      validation, as the paper's figures do. Nothing may be chosen by them.
+  """
+
+  data_dir: Optional[str] = config_lib.no_setting(default=None)
+  public_dataset: Optional[str] = config_lib.no_setting(default=None)
+  split: sample_level.SplitConfig
+  spec: Spec
+  learning_rate: float
+  learning_rate_decay: str = 'none'
+  momentum: float = 0.0
+  mean_clip_norm: Optional[float] = None
+  public_batch_size: int = 250
+  public_update: str = 'gradient'
+  public_clip_norm: Optional[float] = None
+  augmentation: str = 'none'
+  averaging: float = 0.0
+  compute_dtype: str = 'float32'
+  microbatch_size: Optional[int] = config_lib.no_setting(default=None)
+  test_curve: bool = config_lib.no_setting(default=False)
+  pretraining: SampleLevelPretraining = SampleLevelPretraining()
+
+  def __post_init__(self):
+    super().__post_init__()
+    validate.one_of(sample_level.DATASETS, dataset=self.dataset)
+    validate.instances(sample_level.SplitConfig, split=self.split)
+    validate.instances(SampleLevelPretraining, pretraining=self.pretraining)
+    validate.positive(learning_rate=self.learning_rate)
+    validate.one_of(
+      LEARNING_RATE_DECAYS, learning_rate_decay=self.learning_rate_decay
+    )
+    validate.integers(1, public_batch_size=self.public_batch_size)
+    self.plan.aggregation_arguments()  # Raises if it needs a state.
+
+  def alphas(self, rounds: range) -> np.ndarray:
+    """Returns alpha of some rounds: t of alpha_t counts whole epochs."""
+    q = self.plan.sampling_rate
+    # A little more: 96 steps of 500 out of 48,000 are one epoch.
+    return np.array(
+      [self.alpha(math.floor(t * q + 1e-9)) for t in rounds], np.float32
+    )
+
+  def learning_rates(self, rounds: range) -> np.ndarray:
+    """Returns the learning rate of some rounds."""
+    done = np.asarray(rounds, np.float64) / self.plan.rounds
+    factors = {
+      'none': np.ones_like(done),
+      'linear': 1 - done,
+      'cosine': 0.5 * (1 + np.cos(np.pi * done)),
+    }
+    rates = self.learning_rate * factors[self.learning_rate_decay]
+    return rates.astype(np.float32)
+
+  def pretraining_settings(self) -> dict[str, Any]:
+    """See the base class."""
+    return {
+      **super().pretraining_settings(),
+      'split': config_lib.as_settings(self.split),
+      'spec': config_lib.as_settings(self.spec),
+    }
+
+
+def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
+  """Returns the model for a data set, or says why it does not fit.
+
+  Args:
+    spec: The model.
+    data: The data set.
+
+  Raises:
+    ValueError: If images have another shape, or classes another number.
+  """
+  if isinstance(spec, language.LanguageSpec) != data.is_text:
+    raise ValueError(
+      f'The model must be one for {data.name}, which is'
+      f' {"text" if data.is_text else "images"}. Found {spec!r}.'
+    )
+  classes = spec.vocabulary_size if data.is_text else spec.num_classes
+  if classes != data.num_classes:
+    raise ValueError(
+      f'The model must have the {data.num_classes} classes or words of'
+      f' {data.name}. Found {classes}.'
+    )
+  if not data.is_text and spec.image_shape != data.train.inputs.shape[1:]:
+    raise ValueError(
+      f'The model must take images of the shape {data.train.inputs.shape[1:]},'
+      f' those of {data.name}. Found {spec.image_shape}.'
+    )
+  return spec

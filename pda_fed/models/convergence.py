@@ -1,0 +1,193 @@
+"""Warm start: when to stop training on the public data alone.
+
+In "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et
+al., ICML 2022, arXiv:2112.00193) warm-start DP-FedAvg and PDA-DPMD both begin
+at a model that was pre-trained on the public data to convergence. What that is
+gets judged on a part of the public data that is held out. The judging is the
+same for all engines; how an epoch is computed is theirs.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any, Optional, Protocol
+
+import numpy as np
+from pda_fed.common import validate
+from pda_fed.privacy import seeds
+
+OPTIMIZERS = ('adam', 'sgd')
+DECAYS = ('none', 'cosine')
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+  """A model that public data gave.
+
+  Example: see `pretrain`.
+
+  Attributes:
+    weights: As the trainer gives them.
+    epochs: After how many epochs they were best.
+    held_out_losses: The loss on held-out examples before the first epoch and
+      after each.
+  """
+
+  weights: Any
+  epochs: int
+  held_out_losses: tuple[float, ...]
+
+  @property
+  def figures(self) -> dict[str, float]:
+    """What a result says of it."""
+    return {
+      'epochs': self.epochs,
+      'held_out_loss': self.held_out_losses[self.epochs],
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig:
+  """Settings of pre-training.
+
+  Example:
+
+    >>> PretrainingConfig(max_epochs=20).patience
+    3
+
+  Attributes:
+    batch_size: Examples in a step.
+    held_out: The share of examples that judge convergence.
+    patience: Epochs without a better held-out loss after which it stops.
+    max_epochs: After which it stops in any case.
+    seed: Of the held-out part and of the order of examples.
+  """
+
+  batch_size: int = 16
+  held_out: float = 0.1
+  patience: int = 3
+  max_epochs: int = 100
+  seed: int = 0
+
+  def __post_init__(self):
+    validate.integers(
+      1,
+      batch_size=self.batch_size,
+      patience=self.patience,
+      max_epochs=self.max_epochs,
+    )
+    validate.between(0, 1, held_out=self.held_out)
+    validate.integers(0, seed=self.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptimizer:
+  """How steps on public examples are taken.
+
+  Example:
+
+    >>> PretrainingOptimizer(optimizer='sgd', learning_rate=0.1).decay
+    'none'
+
+  Attributes:
+    optimizer: 'adam' or 'sgd'.
+    learning_rate: Of the mean loss of targets.
+    momentum: Of SGD.
+    clip_norm: A bound on the norm of a gradient, or None.
+    weight_decay: What a step takes off each weight, over the learning rate.
+    dropout: The share of activations that are dropped.
+    augmentation: Whether images are flipped and cropped.
+    averaging: The decay of an exponential average of the weights, which is then
+      what is kept; 0 for none.
+    decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
+      that there may be.
+  """
+
+  optimizer: str = 'adam'
+  learning_rate: float = 1e-3
+  momentum: float = 0.0
+  clip_norm: Optional[float] = None
+  weight_decay: float = 0.0
+  dropout: float = 0.0
+  augmentation: bool = False
+  averaging: float = 0.0
+  decay: str = 'none'
+
+  def __post_init__(self):
+    validate.one_of(OPTIMIZERS, pretraining_optimizer=self.optimizer)
+    validate.one_of(DECAYS, pretraining_decay=self.decay)
+    validate.positive(pretraining_learning_rate=self.learning_rate)
+    validate.non_negative(
+      pretraining_momentum=self.momentum,
+      pretraining_weight_decay=self.weight_decay,
+      pretraining_dropout=self.dropout,
+      pretraining_averaging=self.averaging,
+    )
+    for name in ('momentum', 'dropout', 'averaging'):
+      if getattr(self, name) >= 1:
+        raise ValueError(
+          f'pretraining_{name} must be in [0, 1). Found {getattr(self, name)}.'
+        )
+    if self.clip_norm is not None:
+      validate.positive(pretraining_clip_norm=self.clip_norm)
+
+
+class Trainer(Protocol):
+  """A model in training; rows are numbers of examples."""
+
+  def weights(self) -> Any:
+    """Returns a copy of the weights."""
+
+  def train(self, rows: np.ndarray) -> None:
+    """Trains on the rows, in their order, in batches."""
+
+  def loss(self, rows: np.ndarray) -> float:
+    """Returns the mean loss of the rows."""
+
+
+def train_to_convergence(
+  trainer: Trainer,
+  num_examples: int,
+  config: PretrainingConfig,
+  on_epoch: Optional[Callable[[int, float], None]] = None,
+) -> Pretrained:
+  """Trains until held-out examples say that it no longer helps.
+
+  Args:
+    trainer: Knows the model, the examples and the optimizer.
+    num_examples: How many examples there are.
+    config: See `PretrainingConfig`.
+    on_epoch: Called with the number of epochs and the held-out loss.
+
+  Returns:
+    The weights with the lowest held-out loss.
+
+  Raises:
+    ValueError: If the data are too few to hold some out, or the loss is not
+      finite.
+  """
+  order = seeds.generator('shuffling', config.seed, 0).permutation(num_examples)
+  num_held_out = round(config.held_out * num_examples)
+  if not 0 < num_held_out < num_examples:
+    raise ValueError(
+      f'held_out must leave examples on both sides of {num_examples}. Found'
+      f' {config.held_out}: give more public examples.'
+    )
+  held_out, training = order[:num_held_out], order[num_held_out:]
+  best, best_epoch = trainer.weights(), 0
+  losses = [float(trainer.loss(held_out))]
+  for epoch in range(1, config.max_epochs + 1):
+    rng = seeds.generator('shuffling', config.seed, epoch)
+    trainer.train(rng.permutation(training))
+    losses.append(float(trainer.loss(held_out)))
+    if not np.isfinite(losses[-1]):
+      raise ValueError(
+        f'optimizer must keep the loss finite. Found {losses[-1]} after epoch'
+        f' {epoch}: lower its learning rate.'
+      )
+    if losses[-1] < losses[best_epoch]:
+      best, best_epoch = trainer.weights(), epoch
+    if on_epoch is not None:
+      on_epoch(epoch, losses[-1])
+    if epoch - best_epoch >= config.patience:
+      break
+  return Pretrained(best, best_epoch, tuple(losses))

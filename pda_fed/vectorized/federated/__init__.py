@@ -1,0 +1,1 @@
+"""Clients as a batch dimension: rounds of DP-FedAvg with public data."""

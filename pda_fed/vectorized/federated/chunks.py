@@ -1,0 +1,220 @@
+"""Clients in chunks: arrays of shapes that do not vary from round to round.
+
+Clients differ in size, most being small, and padding all of them to the largest
+would waste most of the work. So they are sorted by size and cut into chunks
+that train side by side, and each chunk takes as many steps as its largest
+client: the number of steps, and of chunks, is data and not a shape. A program
+is compiled once, whatever cohorts a Poisson sampler draws.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pda_fed.common import validate
+
+# Of clients' places and the wished number of clients: tokens and weights of
+# these clients, [clients, steps, batch, time + 1] and [clients, steps, batch].
+LoadFn = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+
+
+class ClientChunks(NamedTuple):
+  """Clients of a round; the first axis is that of devices.
+
+  Example: see `chunk_clients`.
+
+  Attributes:
+    tokens: uint16 [devices, chunks, clients, steps, batch, time + 1].
+    weights: float32 [devices, chunks, clients, steps, batch].
+    present: bool [devices, chunks, clients]; False is padding.
+    num_steps: int32 [devices, chunks].
+    num_chunks: int32 [devices]; those beyond are padding.
+  """
+
+  tokens: np.ndarray
+  weights: np.ndarray
+  present: np.ndarray
+  num_steps: np.ndarray
+  num_chunks: np.ndarray
+
+
+def bucket_size(count: int) -> int:
+  """Rounds up to 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few shapes, little waste.
+
+  Args:
+    count: At least 0.
+  """
+  power = 1
+  while power < count:
+    power *= 2
+  return power // 4 * 3 if 0 < count <= power // 4 * 3 else power
+
+
+def assign_chunks(
+  num_steps: np.ndarray, clients_per_chunk: int, num_devices: int
+) -> list[list[np.ndarray]]:
+  """Sorts clients into chunks of like size and shares these among devices.
+
+  Args:
+    num_steps: Of each client.
+    clients_per_chunk: The last chunk may have fewer.
+    num_devices: Each chunk, the largest first, goes to the device that has the
+      least to do.
+
+  Returns:
+    For each device its chunks, as places of clients.
+  """
+  order = np.argsort(-num_steps, kind='stable')
+  load = [0] * num_devices
+  devices = [[] for _ in range(num_devices)]
+  for start in range(0, len(order), clients_per_chunk):
+    chunk = order[start : start + clients_per_chunk]
+    device = load.index(min(load))
+    devices[device].append(chunk)
+    load[device] += int(num_steps[chunk[0]])
+  return devices
+
+
+def chunk_clients(
+  num_sentences: np.ndarray,
+  load: LoadFn,
+  *,
+  batch_size: int,
+  clients_per_chunk: int,
+  num_devices: int = 1,
+  min_chunks: int = 1,
+) -> ClientChunks:
+  """Loads clients and arranges them.
+
+  Example:
+
+    >>> def load(places, num_clients):
+    ...   shape = (num_clients, 2, 16)  # Two steps are enough for all of them.
+    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    >>> sizes = np.array([3, 20, 16])
+    >>> chunks = chunk_clients(sizes, load, batch_size=16, clients_per_chunk=2)
+    >>> int(chunks.present.sum()), chunks.tokens.shape
+    (3, (1, 2, 2, 2, 16, 21))
+
+  Args:
+    num_sentences: Of each client.
+    load: Gives the arrays of clients, padded by absent clients at the end.
+    batch_size: Sentences in a step.
+    clients_per_chunk: How many clients train side by side.
+    num_devices: That share the clients.
+    min_chunks: Room for chunks on each device: with the same room, shapes are
+      the same.
+
+  Returns:
+    The chunks.
+
+  Raises:
+    ValueError: If `clients_per_chunk` or `num_devices` is less than 1.
+  """
+  validate.integers(
+    1, clients_per_chunk=clients_per_chunk, num_devices=num_devices
+  )
+  steps = -(-np.asarray(num_sentences) // batch_size)
+  assigned = assign_chunks(steps, clients_per_chunk, num_devices)
+  counts = np.array([len(chunks) for chunks in assigned], np.int32)
+  room = bucket_size(max(int(counts.max()), min_chunks))
+  tokens, weights = [], []
+  present = np.zeros((num_devices, room * clients_per_chunk), bool)
+  num_steps = np.zeros((num_devices, room), np.int32)
+  for device, chunks in enumerate(assigned):
+    # Only the last chunk of all can be short, and it is its device's last.
+    places = np.concatenate([*chunks, np.zeros(0, np.int64)])
+    loaded = load(places.astype(np.int64), room * clients_per_chunk)
+    tokens.append(loaded[0])
+    weights.append(loaded[1])
+    present[device, : len(places)] = True
+    num_steps[device, : len(chunks)] = [steps[c].max() for c in chunks]
+  split = num_devices, room, clients_per_chunk
+  tokens, weights = np.stack(tokens), np.stack(weights)
+  return ClientChunks(
+    tokens=tokens.reshape(*split, *tokens.shape[2:]),
+    weights=weights.reshape(*split, *weights.shape[2:]),
+    present=present.reshape(split),
+    num_steps=num_steps,
+    num_chunks=counts,
+  )
+
+
+def chunk_rounds(
+  num_sentences: Sequence[np.ndarray],
+  loads: Sequence[LoadFn],
+  *,
+  min_chunks: int = 1,
+  **options,
+) -> list[ClientChunks]:
+  """Does what `chunk_clients` does for several rounds, in one shape.
+
+  Example:
+
+    >>> def load(places, num_clients):
+    ...   shape = (num_clients, 2, 16)
+    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    >>> rounds = chunk_rounds(
+    ...   [np.array([3, 20, 16]), np.array([5])], [load, load],
+    ...   batch_size=16, clients_per_chunk=2,
+    ... )
+    >>> [chunks.tokens.shape for chunks in rounds]
+    [(1, 2, 2, 2, 16, 21), (1, 2, 2, 2, 16, 21)]
+
+  Args:
+    num_sentences: For each round, of each client.
+    loads: For each round, what loads its clients.
+    min_chunks: See `chunk_clients`.
+    **options: See `chunk_clients`.
+
+  Returns:
+    The chunks of each round.
+
+  Raises:
+    ValueError: See `chunk_clients`.
+  """
+
+  def chunk(size, load, room):
+    return chunk_clients(size, load, min_chunks=room, **options)
+
+  rounds = [
+    chunk(size, load, min_chunks)
+    for size, load in zip(num_sentences, loads, strict=True)
+  ]
+  rooms = [clients.num_steps.shape[1] for clients in rounds]
+  return [
+    clients if room == max(rooms) else chunk(size, load, max(rooms))
+    for clients, room, size, load in zip(
+      rounds, rooms, num_sentences, loads, strict=True
+    )
+  ]
+
+
+def one_batch(sentences: np.ndarray, num_devices: int = 1) -> ClientChunks:
+  """A single client with a single batch, on the first device.
+
+  Example:
+
+    >>> one_batch(np.zeros([8, 21], np.uint16)).tokens.shape
+    (1, 1, 1, 1, 8, 21)
+
+  Args:
+    sentences: Token ids, [sentences, time + 1].
+    num_devices: The others have nothing to do.
+
+  Returns:
+    The client, as the only one of its chunk.
+  """
+  size, length = sentences.shape
+  first = np.arange(num_devices) == 0
+  tokens = np.zeros((num_devices, 1, 1, 1, size, length), sentences.dtype)
+  tokens[0] = sentences
+  weights = np.zeros(tokens.shape[:-1], np.float32)
+  weights[0] = 1
+  return ClientChunks(
+    tokens=tokens,
+    weights=weights,
+    present=first[:, None, None],
+    num_steps=first[:, None].astype(np.int32),
+    num_chunks=first.astype(np.int32),
+  )

@@ -1,0 +1,1 @@
+"""Examples as a batch dimension: steps of DP-SGD with public data."""

@@ -1,0 +1,69 @@
+"""Settings of sample-level training that a compiled step depends on."""
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+from pda_fed.common import validate
+
+PUBLIC_UPDATES = ('gradient', 'clipped')
+AUGMENTATIONS = ('none', 'public', 'all')
+_DTYPES = ('float32', 'bfloat16')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleLevelSettings:
+  """What a compiled step depends on.
+
+  Example:
+
+    >>> SampleLevelSettings(clip_norm=1.0, expected_batch=250.0).public_update
+    'gradient'
+
+  Attributes:
+    clip_norm: S, the bound on the norm of an example's gradient.
+    expected_batch: qN, by which sums are divided.
+    momentum: Of SGD.
+    mean_clip_norm: A bound on the norm of the noised mean; the paper has one,
+      S, for images. None for none.
+    public_update: 'gradient', that of the mean loss of a public batch; or
+      'clipped', the mean of its examples' gradients, each clipped to S like
+      private ones.
+    public_clip_norm: A bound on the norm of the public gradient, or None.
+    augmentation: Of images: 'none', 'public' batches, or 'all'.
+    averaging: The decay of an exponential average of the weights, in [0, 1);
+      the average is what is evaluated. 0 for none.
+    compute_dtype: Of forward and backward pass, 'float32' or 'bfloat16'.
+      Weights, norms, sums and noise are in float32 in any case.
+    microbatch_size: Examples whose gradients are computed at a time; None takes
+      all.
+  """
+
+  clip_norm: float
+  expected_batch: float
+  momentum: float = 0.0
+  mean_clip_norm: Optional[float] = None
+  public_update: str = 'gradient'
+  public_clip_norm: Optional[float] = None
+  augmentation: str = 'none'
+  averaging: float = 0.0
+  compute_dtype: str = 'float32'
+  microbatch_size: Optional[int] = None
+
+  def __post_init__(self):
+    if self.clip_norm != np.inf:
+      validate.positive(clip_norm=self.clip_norm)
+    validate.positive(expected_batch=self.expected_batch)
+    for name in ('momentum', 'averaging'):
+      value = getattr(self, name)
+      validate.non_negative(**{name: value})
+      if value >= 1:
+        raise ValueError(f'{name} must be in [0, 1). Found {value}.')
+    for name in ('mean_clip_norm', 'public_clip_norm'):
+      if getattr(self, name) is not None:
+        validate.positive(**{name: getattr(self, name)})
+    validate.one_of(PUBLIC_UPDATES, public_update=self.public_update)
+    validate.one_of(AUGMENTATIONS, augmentation=self.augmentation)
+    validate.one_of(_DTYPES, compute_dtype=self.compute_dtype)
+    if self.microbatch_size is not None:
+      validate.integers(1, microbatch_size=self.microbatch_size)

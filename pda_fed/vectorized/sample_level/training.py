@@ -1,0 +1,351 @@
+"""DP-SGD and PDA-DPMD over examples, in JAX.
+
+"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
+ICML 2022, arXiv:2112.00193), section 5.4: Algorithm 1 with the first-order
+mirror step of equation (3), where a round is a step, a cohort is a Poisson
+batch of examples, and an update is a gradient:
+
+    rows of a batch -> gradients of examples -> clip -> sum  (microbatches)
+      -> noise -> / expected batch -> [clip once more]
+      -> [mix with the gradient of a public batch] -> SGD
+
+Clipping, noise, mixing and SGD are those of the federated rounds. All steps of
+a call are one compiled program, the data lie on the device, and several runs
+can be computed side by side.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import jax_layers
+from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import clipping
+from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized import server_step
+from pda_fed.vectorized.sample_level import augmentation
+from pda_fed.vectorized.sample_level import batches as batches_lib
+from pda_fed.vectorized.sample_level import per_example
+from pda_fed.vectorized.sample_level import settings as settings_lib
+
+
+class SampleState(NamedTuple):
+  """What goes from step to step.
+
+  Example: see `SampleTrainer`.
+
+  Attributes:
+    params: The model's weights.
+    momentum: The accumulator of SGD; () without momentum.
+    average: Averaged weights; () without averaging.
+  """
+
+  params: jax_layers.Params
+  momentum: Any
+  average: Any
+
+
+def initial_state(
+  settings: settings_lib.SampleLevelSettings,
+  model: jax_layers.Model,
+  weights: Sequence[np.ndarray],
+) -> SampleState:
+  """Returns the state before the first step.
+
+  Args:
+    settings: Of the run.
+    model: The model.
+    weights: Its weights.
+
+  Raises:
+    ValueError: If they are of another model.
+  """
+  shapes = [tuple(np.shape(w)) for w in weights]
+  if shapes != [tuple(s) for s in model.shapes]:
+    raise ValueError(
+      f'weights must have the shapes {model.shapes}. Found {shapes}: they are'
+      ' of another model.'
+    )
+  params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
+  return SampleState(
+    params,
+    tuple(map(jnp.zeros_like, params)) if settings.momentum else (),
+    params if settings.averaging else (),
+  )
+
+
+class SampleTrainer:
+  """Steps of a model; compiled when they are first run.
+
+  Example:
+
+  ```
+  trainer = SampleTrainer(model, settings, standardization)
+  state, metrics = trainer.run(
+      state, TrainingArrays(...), StepInputs(...), num_rounds=20,
+      noise_multiplier=plan.noise_multiplier, key_data=noise_key(seed))
+  ```
+  """
+
+  def __init__(
+    self,
+    model: jax_layers.Model,
+    settings: settings_lib.SampleLevelSettings,
+    standardization: Optional[augmentation.Standardization] = None,
+  ):
+    """Prepares the steps.
+
+    Args:
+      model: The model.
+      settings: Of the run.
+      standardization: Of images; None for tokens.
+    """
+    self._model = model
+    self._settings = settings
+    self._standardization = standardization
+    self._dtype = jnp.dtype(settings.compute_dtype)
+    self._one = jax.jit(self._run)
+    # Data and the number of rounds are those of all runs.
+    axes = (0, None, 0, None, 0, 0)
+    self._many = jax.jit(jax.vmap(self._run, in_axes=axes))
+    self._evaluate = jax.jit(self._evaluate_batches)
+
+  def run(
+    self,
+    state: SampleState,
+    data: batches_lib.TrainingArrays,
+    inputs: batches_lib.StepInputs,
+    num_rounds: int,
+    noise_multiplier: float,
+    key_data: np.ndarray,
+  ) -> tuple[SampleState, dict[str, jax.Array]]:
+    """Runs the first steps of `inputs`.
+
+    Args:
+      state: Before them.
+      data: Private and public examples.
+      inputs: Of several steps.
+      num_rounds: How many of them to run.
+      noise_multiplier: sigma.
+      key_data: See `noise_key`.
+
+    Returns:
+      The new state, and metrics, each of one number a step.
+    """
+    with rounds_lib.lasting_noise():
+      return self._one(
+        state, data, inputs, num_rounds, noise_multiplier, key_data
+      )
+
+  def run_side_by_side(self, state, data, inputs, num_rounds, noise, key_data):
+    """Does what `run` does for several runs at once.
+
+    Args:
+      state: With one more leading axis, that of runs, as all of the arguments
+        but `data` and `num_rounds`.
+      data: See `run`.
+      inputs: See `run`.
+      num_rounds: See `run`.
+      noise: sigma of each run.
+      key_data: Of each run.
+
+    Returns:
+      State and metrics, with the axis of runs.
+    """
+    with rounds_lib.lasting_noise():
+      return self._many(state, data, inputs, num_rounds, noise, key_data)
+
+  def _run(self, state, data, inputs, num_rounds, noise_multiplier, key_data):
+    key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
+
+    def one(state, at_round):
+      return self._step(state, data, at_round, noise_multiplier, key)
+
+    return rounds_lib.run_rounds(one, state, inputs, num_rounds)
+
+  def prepare(
+    self,
+    examples: batches_lib.ExampleArrays,
+    key: Optional[jax.Array] = None,
+    start: int = 0,
+  ) -> batches_lib.ExampleArrays:
+    """Returns examples as the model takes them, varied if there is a key.
+
+    Args:
+      examples: Of a batch, or of a part of it.
+      key: Of what is varied.
+      start: The place of the first one in the batch.
+    """
+    if self._standardization is None:
+      return examples
+    inputs = self._standardization.apply(examples.inputs)
+    if key is not None:
+      inputs = augmentation.flip_and_crop(inputs, key, start)
+    return examples._replace(inputs=inputs)
+
+  def _clipped_sum(self, params, examples: batches_lib.ExampleArrays, present):
+    return per_example.clipped_sum(
+      self._model,
+      params,
+      *examples,
+      present,
+      self._settings.clip_norm,
+      compute_dtype=self._dtype,
+    )
+
+  def _private_sums(
+    self, params, examples: batches_lib.ExampleArrays, rows, present, key
+  ):
+    """Sums over the batch, microbatch by microbatch."""
+    if self._settings.augmentation != 'all':
+      key = None
+    size = self._settings.microbatch_size or len(rows)
+    if size >= len(rows):
+      batch = self.prepare(examples.take(rows), key)
+      return self._clipped_sum(params, batch, present)
+
+    def body(sums, micro):
+      start, rows, present = micro
+      batch = self.prepare(examples.take(rows), key, start)
+      new = self._clipped_sum(params, batch, present)
+      return jax.tree_util.tree_map(jnp.add, sums, new), None
+
+    micros = (
+      jnp.arange(0, len(rows), size),
+      rows.reshape(-1, size),
+      present.reshape(-1, size),
+    )
+    first = self.prepare(examples.take(rows[:size]))
+    shapes = jax.eval_shape(self._clipped_sum, params, first, present[:size])
+    zeros = jax.tree_util.tree_map(
+      lambda s: jnp.zeros(s.shape, s.dtype), shapes
+    )
+    return jax.lax.scan(body, zeros, micros)[0]
+
+  def _public_update(self, params, batch: batches_lib.ExampleArrays):
+    """The gradient of a public batch, and its loss."""
+    settings = self._settings
+    if settings.public_update == 'clipped':
+      everyone = jnp.ones(len(batch.targets), bool)
+      sums, stats = self._clipped_sum(params, batch, everyone)
+      count = len(batch.targets)
+      update = tuple(total / count for total in sums.total)
+      loss = stats.loss / count
+    else:
+
+      def mean_loss(params):
+        cast = tuple(w.astype(self._dtype) for w in params)
+        trace = self._model.run(cast, *batch)
+        return trace.losses.mean(), trace.token_losses.mean()
+
+      update, loss = jax.grad(mean_loss, has_aux=True)(params)
+    if settings.public_clip_norm is not None:
+      update = clipping.clip_one(update, settings.public_clip_norm)
+    return update, loss
+
+  def _step(self, state, data, inputs, noise_multiplier, key):
+    settings = self._settings
+    keys = jax.random.split(jax.random.fold_in(key, inputs.round_num), 3)
+    sums, stats = self._private_sums(
+      state.params, data.private, inputs.rows, inputs.present, keys[1]
+    )
+    update = aggregation.noised_mean(
+      sums.total,
+      clip_norm=settings.clip_norm,
+      noise_multiplier=noise_multiplier,
+      expected_cohort=settings.expected_batch,
+      key=keys[0],
+    )
+    if settings.mean_clip_norm is not None:
+      update = clipping.clip_one(update, settings.mean_clip_norm)
+    count = jnp.maximum(sums.num_clients, 1)
+    metrics = {
+      'train_loss': stats.loss / count,
+      'clients': sums.num_clients,
+      'non_finite_clients': sums.num_non_finite,
+      'clipped_fraction': sums.num_clipped / count,
+      'example_norm': jnp.sqrt(jnp.maximum(stats.squared_norm / count, 0)),
+    }
+    if inputs.public_rows is None:
+      metrics['private_norm'] = server_step.global_norm(update)
+    else:
+      varied = keys[2] if settings.augmentation != 'none' else None
+      batch = self.prepare(data.public.take(inputs.public_rows), varied)
+      public, loss = self._public_update(state.params, batch)
+      update, mixed = server_step.mirror_step(update, public, inputs.alpha)
+      metrics |= mixed | {'public_loss': loss}
+    params, momentum = server_step.sgd_step(
+      state.params,
+      state.momentum,
+      update,
+      inputs.learning_rate,
+      settings.momentum,
+    )
+    average = state.average
+    if settings.averaging:
+      average = averaged(average, params, settings.averaging, inputs.round_num)
+    metrics['weights_norm'] = server_step.global_norm(params)
+    return SampleState(params, momentum, average), metrics
+
+  def evaluate(
+    self,
+    params: Sequence[jax.Array],
+    examples: batches_lib.ExampleArrays,
+    batch_size: int = 500,
+  ) -> dict[str, float]:
+    """Returns the mean `loss` of targets and their `accuracy`.
+
+    Args:
+      params: The weights.
+      examples: All of them count.
+      batch_size: Examples at a time.
+    """
+    count = len(examples.targets)
+    size = min(batch_size, count)
+    batches = -(-count // size)
+    rows = np.arange(batches * size).reshape(batches, size)
+    loss, hits = self._evaluate(
+      tuple(jnp.asarray(w) for w in params),
+      examples,
+      np.minimum(rows, count - 1),
+      rows < count,
+    )
+    targets = examples.targets.size
+    # Sums over batches in float64.
+    return {
+      'loss': float(np.asarray(loss, np.float64).sum() / count),
+      'accuracy': float(np.asarray(hits, np.float64).sum() / targets),
+    }
+
+  def _evaluate_batches(self, params, examples, rows, present):
+    """Sums of losses and of hits of each batch."""
+
+    def one(batch):
+      rows, present = batch
+      trace = self._model.run(params, *self.prepare(examples.take(rows)))
+      losses = jnp.where(present, trace.token_losses, 0).sum()
+      return losses, jnp.where(present, trace.hits, 0).sum()
+
+    return jax.lax.map(one, (rows, present))
+
+
+def averaged(
+  average: Any, params: Any, decay: float, round_num: jax.Array
+) -> Any:
+  """An exponential average that leaves the first weights behind quickly.
+
+  The decay grows with the steps done, (1 + t) / (10 + t), up to `decay`.
+
+  Args:
+    average: So far.
+    params: The new weights.
+    decay: In [0, 1).
+    round_num: t.
+  """
+  t = jnp.asarray(round_num, jnp.float32)
+  kept = jnp.minimum(decay, (1 + t) / (10 + t))
+  return jax.tree_util.tree_map(
+    lambda a, w: kept * a + (1 - kept) * w, average, params
+  )

@@ -1,0 +1,181 @@
+"""What all binaries share: silence, flags, errors of one line.
+
+Import this before anything that imports TensorFlow:
+
+    from scripts.lib import cli  # First: it silences TensorFlow.
+
+    # isort: split
+
+    def main(): ...
+
+    if __name__ == '__main__':
+      cli.run(main)
+"""
+
+from collections.abc import Callable, Sequence
+import logging
+import os
+import pathlib
+import shlex
+import sys
+from typing import NoReturn
+import warnings
+
+from absl import app
+from absl import flags
+from absl import logging as absl_logging
+from pda_fed import errors
+
+# Errors that say what the user can do; anything else is a bug of ours and keeps
+# its traceback.
+_USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
+
+_DEBUG = flags.DEFINE_bool(
+  'debug', False, 'Show the traceback of an error instead of one line.'
+)
+
+
+def quiet_tensorflow() -> None:
+  """Keeps TensorFlow and JAX from talking while they start.
+
+  TensorFlow reads the variable when it is imported, so this runs at the import
+  of this module. A value that the user has set stays.
+  """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  logging.getLogger('tensorflow').setLevel(logging.ERROR)
+  logging.getLogger('jax').setLevel(logging.ERROR)
+
+
+quiet_tensorflow()
+
+
+def say_error(message: str) -> None:
+  """Prints one line."""
+  print(f'error: {" ".join(message.split())}', file=sys.stderr, flush=True)
+
+
+def fail(message: str, exit_code: int = 2) -> NoReturn:
+  """Prints one line and exits."""
+  say_error(message)
+  sys.exit(exit_code)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+  del category, filename, lineno, file, line
+  print(f'warning: {message}', file=sys.stderr)
+
+
+def presets() -> list[str]:
+  """Returns the names of the flag files that come with the scripts."""
+  folder = pathlib.Path(__file__).parent / 'presets'
+  return sorted(path.name for path in folder.glob('*.flags'))
+
+
+def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
+  """Returns what to say of a flag file that cannot be opened."""
+  return f'{error}. The presets in scripts/presets: {", ".join(presets())}'
+
+
+def _no_text(argv: Sequence[str], error: ValueError) -> str:
+  """Returns what to say of a flag file that is not text."""
+  given = [argument for argument in argv if 'flagfile' in argument]
+  return f'{" ".join(given)}: a flag file must be UTF-8 text: {error}.'
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+  """Returns arguments with those of their flag files in place.
+
+  Args:
+    arguments: Of a program.
+
+  Raises:
+    ValueError: If a flag file cannot be opened, and the message lists the
+      presets; or is no text.
+  """
+  try:
+    return flags.FLAGS.read_flags_from_files(list(arguments), force_gnu=False)
+  except flags.CantOpenFlagFileError as e:
+    raise ValueError(no_flag_file(e)) from e
+  except flags.Error as e:
+    raise ValueError(f'{" ".join(arguments)}: {e}') from e
+  except ValueError as e:
+    raise ValueError(_no_text(arguments, e)) from e
+
+
+def read_command_lines(path: pathlib.Path) -> list[list[str]]:
+  """Reads command lines, one a line, as a shell would take them apart.
+
+  Args:
+    path: A UTF-8 file; comments and empty lines are left out.
+
+  Raises:
+    ValueError: If it is no text, or a quotation is not closed.
+  """
+  try:
+    lines = path.read_text(encoding='utf-8').splitlines()
+    found = [shlex.split(line, comments=True) for line in lines]
+  except ValueError as e:
+    raise ValueError(f'{path} must have a command a line: {e}.') from e
+  return [line for line in found if line]
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  # Bazel starts programs in a folder of its own, and says where the user is.
+  # Before the flags: a --flagfile is looked for there.
+  os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
+  try:
+    return flags.FLAGS(list(argv))
+  except flags.CantOpenFlagFileError as e:
+    fail(no_flag_file(e))
+  except flags.Error as e:
+    fail(f'{e} (--help lists the flags)')
+  except ValueError as e:
+    fail(_no_text(argv, e))
+
+
+def run(
+  main: Callable[..., None], *, takes_arguments: bool = False
+) -> NoReturn:
+  """Parses the flags, runs `main`, and ends the program.
+
+  Args:
+    main: The program. A ValueError, an OSError or an error of ours that it
+      lets through is printed as one line (the traceback with --debug). Exit
+      codes are 2 for a ValueError or a path that is wrong, 3 for another
+      OSError, our errors' own for them, and 130 for Ctrl-C.
+    takes_arguments: Whether `main` is given what is no flag: all after `--`.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
+    if len(argv) > 1 and not takes_arguments:
+      fail(f'unexpected argument {argv[1]!r} (--help lists the flags)')
+    absl_logging.set_verbosity(absl_logging.WARNING)  # TFF chats at INFO.
+    warnings.showwarning = _show_warning
+    try:
+      main(*([argv[1:]] if takes_arguments else []))
+      sys.stdout.flush()
+    except BrokenPipeError:
+      # The reader, `head` for example, has seen enough. Python would complain
+      # once more when it flushes at exit.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      sys.exit(141)
+    except KeyboardInterrupt:
+      print('interrupted', file=sys.stderr)
+      sys.exit(130)
+    except errors.StoppedError as e:
+      print(e, file=sys.stderr)
+      sys.exit(e.exit_code)
+    except _USER_ERRORS as e:
+      if _DEBUG.value:
+        raise
+      paths = (FileNotFoundError, FileExistsError)
+      default = 2 if isinstance(e, (ValueError, *paths)) else 3
+      fail(str(e), getattr(e, 'exit_code', default))
+
+  # Not app.run: after it, TensorFlow's import would run a hook of its own for
+  # absl before TensorFlow is set up, and its control flow stays that of
+  # version 1. Engines are imported when they are chosen.
+  app.define_help_flags()
+  absl_logging.use_absl_handler()
+  guarded(_parse_flags(sys.argv))
+  sys.exit(0)

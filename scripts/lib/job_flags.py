@@ -1,0 +1,282 @@
+"""Flags of the binaries that start training binaries, and their progress."""
+
+from collections.abc import Sequence
+import importlib.util
+import pathlib
+import shlex
+import sys
+import time
+from typing import Any
+
+from absl import flags
+from pda_fed.analysis import comparison
+from pda_fed.analysis import jobs
+from pda_fed.common import files
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import errors
+from pda_fed.experiments import outputs
+from pda_fed.experiments.engines import base as engine_lib
+from scripts.lib import cli
+
+try:
+  import tqdm
+except ImportError:  # A machine for JAX alone: lines will do.
+  tqdm = None
+
+BINARY = flags.DEFINE_string(
+  'binary',
+  'train_stackoverflow',
+  'The training binary that makes the runs: one of scripts/, or a module.',
+)
+OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir',
+  None,
+  'Where runs and results go; runs that are there are gone on with.',
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes',
+  0,
+  'Runs at a time; 0 takes one for each core. With more than there are cores,'
+  ' runs share them.',
+  lower_bound=0,
+)
+_PRINT_RUNS = flags.DEFINE_bool(
+  'print_runs',
+  False,
+  'Print the flags of the runs that are to be made, one run a line, and end. A'
+  ' training binary with --runs_file makes them in one process; this program'
+  ' then finds them done.',
+)
+
+
+def module() -> str:
+  """Returns the training binary as `python -m` takes it.
+
+  Raises:
+    ValueError: If there is none of that name.
+  """
+  name = BINARY.value if '.' in BINARY.value else f'scripts.{BINARY.value}'
+  try:
+    is_there = importlib.util.find_spec(name) is not None
+  except ModuleNotFoundError:
+    is_there = False
+  if not is_there:
+    raise ValueError(
+      'binary must be a training binary of scripts/, train_stackoverflow for'
+      f' example, or a module. Found {BINARY.value!r}.'
+    )
+  return name
+
+
+def check_metrics(names: Sequence[str]) -> None:
+  """Raises if a binary of ours gives no such metric: before hours of runs.
+
+  Args:
+    names: Of metrics. A module of somebody else may have others.
+
+  Raises:
+    ValueError: If one is not known.
+  """
+  if names and module().startswith('scripts.'):
+    comparison.check_metrics(engine_lib.METRICS, names)
+
+
+def output_dir() -> pathlib.Path:
+  """Returns --output_dir, which must be given."""
+  if OUTPUT_DIR.value is None:
+    raise ValueError('--output_dir must be given.')
+  return pathlib.Path(OUTPUT_DIR.value)
+
+
+def command_line() -> str:
+  """Returns the command that started this program, to be given again."""
+  name = pathlib.Path(sys.argv[0]).stem
+  return shlex.join(['python', '-m', f'scripts.{name}', *sys.argv[1:]])
+
+
+def say(text: str) -> None:
+  """Prints to stderr, around a bar if there is one."""
+  if tqdm is None:
+    print(text, file=sys.stderr, flush=True)
+  else:
+    tqdm.tqdm.write(text, file=sys.stderr)
+
+
+_SECONDS_OF_SILENCE = 60
+
+
+class _Progress:
+  """A bar on a terminal, else a line for each run that has ended.
+
+  And one a minute in between, for whoever reads a log.
+  """
+
+  def __init__(self, total: int):
+    self._bar = None
+    if tqdm is not None and sys.stderr.isatty():
+      self._bar = tqdm.tqdm(
+        total=total, unit=' runs', leave=False, dynamic_ncols=True
+      )
+    self._total = total
+    self._told = 0
+    self._spoke = time.monotonic()
+
+  def __call__(self, running, ended) -> None:
+    for job in ended[self._told :]:
+      self._told += 1
+      say(f'[{self._told}/{self._total}] {job.name}: {_newest(job.folder)}')
+      self._spoke = time.monotonic()
+    is_due = time.monotonic() - self._spoke > _SECONDS_OF_SILENCE
+    if self._bar is None and not (is_due and running):
+      return
+    parts = [f'{job.name}: {_newest(job.folder)}' for job in running]
+    if self._bar is None:
+      self._spoke = time.monotonic()
+      say('  '.join(parts))
+    else:
+      self._bar.set_postfix_str('  '.join(parts), refresh=False)
+      self._bar.update(len(ended) - self._bar.n)
+      self._bar.refresh()
+
+  def close(self) -> None:
+    if self._bar is not None:
+      self._bar.close()
+
+
+def _newest(folder: pathlib.Path) -> str:
+  """How far a run is."""
+  rows = outputs.RunFolder(folder).read_metrics()
+  if not rows:
+    return 'starts'
+  last = rows[-1]
+  text = f'round {last["round"]}'
+  if last.get('accuracy') is not None:
+    text += f', accuracy {last["accuracy"]:.1%}'
+  elif last.get('loss') is not None:
+    text += f', loss {last["loss"]:.3f}'
+  return text
+
+
+def _is_finished(job: jobs.Job) -> bool:
+  """Whether a run has ended, and been tested if it is to be."""
+  result = outputs.RunFolder(job.folder).read_result()
+  if result is None:
+    return False
+  given = cli.expanded(job.arguments)
+  wishes = [a for a in given if name_of(a) in ('final_test', 'nofinal_test')]
+  untested = ('--nofinal_test', '--final_test=false', '--final_test=False')
+  is_tested = not wishes or wishes[-1] not in untested
+  return result['test'] is not None or not is_tested
+
+
+def end_if_printing() -> None:
+  """Ends the program if it was to print runs alone."""
+  if _PRINT_RUNS.value:
+    sys.exit(0)
+
+
+def run(
+  all_jobs: list[jobs.Job], log_dir: pathlib.Path, on_change=None
+) -> list[jobs.Failure]:
+  """Runs jobs with progress; those that failed are shown.
+
+  Args:
+    all_jobs: The jobs.
+    log_dir: Of their output.
+    on_change: As for `jobs.run_jobs`, beside the progress.
+
+  Returns:
+    Those that failed.
+  """
+  if _PRINT_RUNS.value:
+    for job in all_jobs:
+      if not _is_finished(job):
+        print(shlex.join(job.arguments))
+  end_if_printing()
+  progress = _Progress(len(all_jobs))
+
+  def changed(running, ended) -> None:
+    progress(running, ended)
+    if on_change is not None:
+      on_change(running, ended)
+
+  try:
+    failures = jobs.run_jobs(
+      all_jobs,
+      log_dir,
+      num_processes=_NUM_PROCESSES.value,
+      on_change=changed,
+    )
+  finally:
+    progress.close()
+  for failure in failures:
+    print(
+      f'{failure.job.name} failed with exit code {failure.exit_code}'
+      f' ({failure.log}):\n{failure.last_lines}',
+      file=sys.stderr,
+    )
+  return failures
+
+
+def refuse_others(
+  path: pathlib.Path, content: dict[str, Any], results: str
+) -> None:
+  """Notes what a folder is for; raises if it is noted to be for another thing.
+
+  Args:
+    path: Of the note, in the folder.
+    content: JSON values.
+    results: A pattern of what the note is about; without any the note is new.
+
+  Raises:
+    OutputError: With the difference.
+  """
+  if path.exists() and any(path.parent.glob(results)):
+    lines = config_lib.differences(files.read_json(path), content)
+    if lines:
+      raise errors.OutputError(
+        f'{path.parent} holds results for other flags: {"; ".join(lines)}. Give'
+        ' these again, or another --output_dir.'
+      )
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_json(path, content)
+
+
+def split(name: str, text: str) -> list[str]:
+  """Splits flags as a shell does.
+
+  Args:
+    name: Of the flag that has them.
+    text: The flags.
+
+  Raises:
+    ValueError: If a quote is not closed.
+  """
+  try:
+    return shlex.split(text)
+  except ValueError as e:
+    raise ValueError(f'{name} must be flags. Found {text!r}: {e}.') from e
+
+
+def name_of(argument: str) -> str:
+  """Returns the name of the flag that an argument sets."""
+  return argument.lstrip('-').partition('=')[0]
+
+
+def refuse(
+  arguments: Sequence[str], reserved: dict[str, str], where: str = 'after --'
+) -> None:
+  """Raises if flags for the training binary are ones that we set ourselves.
+
+  Args:
+    arguments: Of the training binary.
+    reserved: What sets a flag instead, by flag.
+    where: They were given.
+  """
+  for argument in arguments:
+    name = name_of(argument)
+    if name in reserved:
+      raise ValueError(
+        f'--{name} must not be given {where}: {reserved[name]} sets it.'
+      )

@@ -1,0 +1,414 @@
+r"""Trains with sample-level privacy: images and text, DP-SGD and PDA-DPMD.
+
+    python -m scripts.train_sample_level --method=pda --seed=0 \
+        --output_dir=out/pda
+
+takes the handwritten digits that come with scikit-learn, and less than two
+minutes. The data sets of the paper are read as their authors publish them:
+
+    python -m scripts.train_sample_level --dataset=cifar10 --data_dir=data \
+        --flagfile=scripts/presets/cifar10.flags --method=pda --seed=0 \
+        --output_dir=out/cifar10
+
+Defaults are the paper's for each of its data sets. --dataset=images reads
+images of one's own; see docs/sample_level.md. --runs_file makes many runs in
+one process, which share data and compiled programs; each of its lines has the
+flags of a run. A run that was stopped goes on when the same command is given
+again.
+"""
+
+from scripts.lib import cli  # First: it silences TensorFlow.
+
+# isort: split
+from collections.abc import Sequence
+import dataclasses
+import math
+import pathlib
+import shlex
+import sys
+from typing import Any
+import warnings
+
+from absl import flags
+from absl.testing import flagsaver
+from data_prep import sample_level
+from pda_fed import errors
+from pda_fed import experiments
+from pda_fed import schedules
+from pda_fed.experiments import sample_level_config
+from pda_fed.models import convergence
+from pda_fed.models import convolutional
+from pda_fed.models import language
+from scripts.lib import run_flags
+
+_DATASET = flags.DEFINE_enum(
+  'dataset', 'digits', list(sample_level.DATASETS), 'The data.'
+)
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir',
+  None,
+  'Where the files of the data set are; of --dataset=images the .npz file.',
+)
+_PUBLIC_DATASET = flags.DEFINE_string(
+  'public_dataset',
+  None,
+  'A text of another source as public data, WikiText-103 for example: a file of'
+  ' tokens or its folder. All sequences of the data set are then private.',
+)
+_PUBLIC_SHARE = flags.DEFINE_float(
+  'public_share',
+  None,
+  "Of the training examples; by default the paper's, 0.04, and for the digits"
+  ' 0.1. For --dataset=images it must be given, or public images in the file.',
+)
+_VALIDATION_EXAMPLES = flags.DEFINE_integer(
+  'validation_examples',
+  None,
+  'Private examples that are held out, to choose settings by. By default 0, and'
+  ' for the digits 144. WikiText has its own.',
+)
+_SPLIT_SEED = flags.DEFINE_integer(
+  'split_seed', 0, 'Of which examples are public.', lower_bound=0
+)
+_VOCABULARY_SIZE = flags.DEFINE_integer(
+  'vocabulary_size', 8000, 'Words of text, the unknown one included.'
+)
+_ACTIVATION = flags.DEFINE_enum(
+  'activation', 'tanh', ['tanh', 'relu'], 'Of the image models.'
+)
+_BATCH_SIZE = flags.DEFINE_float(
+  'batch_size', None, 'Expected private examples of a step (Poisson sampling).'
+)
+_EPOCHS = flags.DEFINE_float('epochs', None, 'Over the private examples.')
+_CLIP_NORM = flags.DEFINE_float(
+  'clip_norm', 1.0, "Bound on the norm of an example's gradient."
+)
+_LEARNING_RATE = flags.DEFINE_float('learning_rate', None, 'Of SGD.')
+_LEARNING_RATE_DECAY = flags.DEFINE_enum(
+  'learning_rate_decay',
+  'none',
+  list(sample_level_config.LEARNING_RATE_DECAYS),
+  'To 0 at the last step.',
+)
+_MOMENTUM = flags.DEFINE_float('momentum', 0.0, 'Of SGD.')
+_MEAN_CLIP = flags.DEFINE_bool(
+  'mean_clip',
+  None,
+  "Whether the noised mean is clipped once more; by default, the paper's: for"
+  ' images.',
+)
+_PUBLIC_BATCH_SIZE = flags.DEFINE_integer(
+  'public_batch_size', None, 'Public examples of a step.'
+)
+_PUBLIC_UPDATE = flags.DEFINE_enum(
+  'public_update',
+  'gradient',
+  ['gradient', 'clipped'],
+  "The gradient of a public batch's mean loss, or the mean of its examples'"
+  ' gradients, each clipped like a private one.',
+)
+_PUBLIC_CLIP_NORM = flags.DEFINE_float(
+  'public_clip_norm', None, "Bound on the public gradient's norm."
+)
+_AUGMENTATION = flags.DEFINE_enum(
+  'augmentation',
+  'none',
+  ['none', 'public', 'all'],
+  'Which images of the private training are flipped and cropped.',
+)
+_AVERAGING = flags.DEFINE_float(
+  'averaging', 0.0, 'Decay of an average of the weights, the result; 0: none.'
+)
+_COMPUTE_DTYPE = flags.DEFINE_enum(
+  'compute_dtype',
+  'float32',
+  ['float32', 'bfloat16'],
+  'Of forward and backward pass; norms, sums and noise are float32.',
+)
+_MICROBATCH_SIZE = flags.DEFINE_integer(
+  'microbatch_size',
+  None,
+  'Examples whose gradients are computed at a time; by default all.',
+)
+_TEST_CURVE = flags.DEFINE_bool(
+  'test_curve',
+  False,
+  "Whether metrics.csv also has test metrics, as the paper's figures do.",
+)
+_RUNS_FILE = flags.DEFINE_string(
+  'runs_file',
+  None,
+  'A file of runs, one a line: flags that are added to those given here.',
+)
+_SIDE_BY_SIDE = flags.DEFINE_integer(
+  'side_by_side',
+  1,
+  'The most runs of --runs_file that are computed at once, where only seeds,'
+  ' rates, alpha or noise differ. For small models on a GPU.',
+  lower_bound=1,
+)
+_OPTIMIZER = flags.DEFINE_enum(
+  'pretraining_optimizer', 'adam', convergence.OPTIMIZERS, 'Of the warm start.'
+)
+_PRETRAINING_MOMENTUM = flags.DEFINE_float(
+  'pretraining_momentum', 0.0, 'Of SGD, for the warm start.'
+)
+_PRETRAINING_CLIP_NORM = flags.DEFINE_float(
+  'pretraining_clip_norm', None, 'Bound on gradients of the warm start.'
+)
+_WEIGHT_DECAY = flags.DEFINE_float(
+  'pretraining_weight_decay', 0.0, 'Of the warm start, over the learning rate.'
+)
+_DROPOUT = flags.DEFINE_float(
+  'pretraining_dropout', 0.0, 'Share of activations dropped in the warm start.'
+)
+_PRETRAINING_AUGMENTATION = flags.DEFINE_bool(
+  'pretraining_augmentation', False, 'Flips and crops in the warm start.'
+)
+_PRETRAINING_AVERAGING = flags.DEFINE_float(
+  'pretraining_averaging', 0.0, 'Decay of an average of its weights; 0: none.'
+)
+_PRETRAINING_DECAY = flags.DEFINE_enum(
+  'pretraining_decay', 'none', convergence.DECAYS, 'Of its learning rate.'
+)
+_CANDIDATES = flags.DEFINE_integer(
+  'pretraining_candidates',
+  1,
+  'Models of the warm start, of which held-out public data choose one.',
+)
+flags.adopt_module_key_flags(run_flags)
+
+# Enough rows for a curve.
+_EVALUATIONS = 20
+_DIGITS_VALIDATION = 144
+
+
+def _or(value: Any, default: Any) -> Any:
+  return default if value is None else value
+
+
+def _spec(
+  task: sample_level_config.TaskDefaults, data: sample_level.SampleLevelData
+) -> sample_level_config.Spec:
+  if data.is_text:
+    return dataclasses.replace(task.spec, vocabulary_size=data.num_classes)
+  spec = task.spec
+  if data.name == 'images':
+    shape = data.train.inputs.shape[1:]
+    spec = convolutional.for_images(shape, data.num_classes)
+  return dataclasses.replace(spec, activation=_ACTIVATION.value)
+
+
+def _split_config(
+  task: sample_level_config.TaskDefaults, data: sample_level.SampleLevelData
+) -> sample_level.SplitConfig:
+  share = _or(_PUBLIC_SHARE.value, task.public_share)
+  if _PUBLIC_DATASET.value is not None or data.public is not None:
+    if _PUBLIC_SHARE.value is not None:
+      raise ValueError(
+        '--public_share must not be given with public data of another source,'
+        ' of --public_dataset or in the file: all examples are then private.'
+        f' Found {_PUBLIC_SHARE.value}.'
+      )
+    share = None
+  elif share is None:
+    raise ValueError(
+      '--public_share must be given, the share of training images that is'
+      f' public: {_DATA_DIR.value} holds no public_images.'
+    )
+  digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
+  return sample_level.SplitConfig(
+    public_share=share,
+    validation_examples=_or(_VALIDATION_EXAMPLES.value, digits),
+    seed=_SPLIT_SEED.value,
+  )
+
+
+def _pretraining(
+  default: sample_level_config.SampleLevelPretraining,
+) -> sample_level_config.SampleLevelPretraining:
+  """A task's settings with those that this program alone has flags for."""
+  return dataclasses.replace(
+    default,
+    optimizer=_OPTIMIZER.value,
+    momentum=_PRETRAINING_MOMENTUM.value,
+    clip_norm=_PRETRAINING_CLIP_NORM.value,
+    weight_decay=_WEIGHT_DECAY.value,
+    dropout=_DROPOUT.value,
+    augmentation=_PRETRAINING_AUGMENTATION.value,
+    averaging=_PRETRAINING_AVERAGING.value,
+    decay=_PRETRAINING_DECAY.value,
+    candidates=_CANDIDATES.value,
+  )
+
+
+def _load(task: sample_level_config.TaskDefaults):
+  """The data, and how they are split."""
+  # It imports JAX.
+  from pda_fed.experiments.engines import jax_sample_level
+
+  is_text = isinstance(task.spec, language.LanguageSpec)
+  size = _VOCABULARY_SIZE.value if is_text else None
+  data = jax_sample_level.load_data(_DATASET.value, _DATA_DIR.value, size)
+  config = _split_config(task, data)
+  split = jax_sample_level.load_split(data, config, _PUBLIC_DATASET.value)
+  return data, config, split
+
+
+def _warn_of_rounds_without_private_data(
+  config: sample_level_config.SampleLevelConfig,
+) -> None:
+  """Tells of rounds that cost epsilon and give nothing for it."""
+  if config.alpha is None:
+    return
+  rounds, epoch = config.plan.rounds, config.plan.rounds_per_epoch
+  # One of each epoch: alpha_t is that of the epoch.
+  firsts = range(0, rounds, epoch)
+  unused = int((config.alphas(firsts) == 0).sum())
+  if unused:
+    warnings.warn(
+      f'alpha_t is 0 in {unused:,} of {len(firsts):,} epochs: they use public'
+      ' data alone, and count for epsilon.',
+      stacklevel=2,
+    )
+
+
+def _config() -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
+  """The settings of the flags, and what else config.json says."""
+  task = sample_level_config.TASKS[_DATASET.value]
+  data, split_config, split = _load(task)
+  batch = _or(_BATCH_SIZE.value, task.batch_size)
+  epochs = _or(_EPOCHS.value, task.epochs)
+  if not 0 < epochs < math.inf:
+    raise ValueError(f'epochs must be positive and finite. Found {epochs:g}.')
+  population = len(split.private)
+  if not 0 < batch <= population:
+    raise ValueError(
+      f'batch_size must be in (0, {population}], the private examples. Found'
+      f' {batch:g}.'
+    )
+  plan = run_flags.plan_with_noise(
+    task.noise_multiplier,
+    default_delta=task.delta,
+    population=population,
+    expected_cohort=batch,
+    rounds=max(1, int(epochs * population // batch)),
+    clip_norm=_CLIP_NORM.value,
+    unit=data.unit,
+  )
+  epoch = plan.rounds_per_epoch
+  clips_mean = _or(_MEAN_CLIP.value, task.clips_mean)
+  config = sample_level_config.SampleLevelConfig(
+    **run_flags.loop_settings(
+      _pretraining(task.pretraining),
+      rounds_per_dispatch=epoch,
+      rounds_per_evaluation=max(1, round(epochs / _EVALUATIONS)) * epoch,
+    ),
+    dataset=_DATASET.value,
+    data_dir=_DATA_DIR.value,
+    data_hash=sample_level.data_hash(data, split),
+    public_dataset=_PUBLIC_DATASET.value,
+    engine='jax',
+    plan=plan,
+    split=split_config,
+    spec=_spec(task, data),
+    alpha=run_flags.alpha(schedules.cosine(task.K)),
+    learning_rate=_or(_LEARNING_RATE.value, task.learning_rate),
+    learning_rate_decay=_LEARNING_RATE_DECAY.value,
+    momentum=_MOMENTUM.value,
+    mean_clip_norm=_CLIP_NORM.value if clips_mean else None,
+    public_batch_size=_or(_PUBLIC_BATCH_SIZE.value, task.public_batch_size),
+    public_update=_PUBLIC_UPDATE.value,
+    public_clip_norm=_PUBLIC_CLIP_NORM.value,
+    augmentation=_AUGMENTATION.value,
+    averaging=_AVERAGING.value,
+    compute_dtype=_COMPUTE_DTYPE.value,
+    microbatch_size=_MICROBATCH_SIZE.value,
+    test_curve=_TEST_CURVE.value,
+  )
+  _warn_of_rounds_without_private_data(config)
+  sizes = {
+    name: len(getattr(split, name) or ())
+    for name in ('private', 'public', 'validation', 'test')
+  }
+  caveats = list(data.caveats)
+  if config.split.validation_examples:
+    caveats.append(
+      f'{sizes["validation"]:,} validation examples were taken from the private'
+      ' ones: training does not see them, and epsilon does not cover what their'
+      ' metrics show.'
+    )
+  if _PUBLIC_DATASET.value is not None:
+    caveats.append(
+      'Public sequences that are in the private text, too, were left out: which'
+      ' ones are there tells of private sequences, and epsilon does not cover'
+      ' it.'
+    )
+  return config, {'data': {'examples': sizes}, 'caveats': caveats}
+
+
+def _read_run(path: pathlib.Path, line: Sequence[str]):
+  """Returns the config of a line of --runs_file, what is told, and a folder."""
+  with flagsaver.flagsaver():
+    try:
+      rest = flags.FLAGS([sys.argv[0], *line])[1:]
+      if rest:
+        raise ValueError(f'unexpected argument {rest[0]!r}')
+      if not run_flags.OUTPUT_DIR.value:
+        raise ValueError('--output_dir must be given')
+      return *_config(), run_flags.OUTPUT_DIR.value
+    except (flags.Error, ValueError) as e:
+      raise ValueError(f'{path}, {shlex.join(line)}: {e}') from e
+
+
+def _run_many(path: pathlib.Path) -> None:
+  """Makes the runs of a file, one after the other or side by side."""
+  # It imports JAX.
+  from pda_fed.experiments.engines import side_by_side
+
+  lines = cli.read_command_lines(path)
+  runs = [_read_run(path, line) for line in lines]
+  folders = [pathlib.Path(folder).resolve() for *_, folder in runs]
+  for folder in folders:
+    if folders.count(folder) > 1:
+      raise ValueError(f'{path} must name each --output_dir once: {folder}.')
+  # Others are finished, or go on from a checkpoint by themselves.
+  new = [
+    config
+    for (config, *_), folder in zip(runs, folders, strict=True)
+    if experiments.RunFolder(folder).is_new()
+  ]
+  together = side_by_side.open_engines(new, _SIDE_BY_SIDE.value)
+  failed = 0
+  for i, (line, (config, about, output_dir)) in enumerate(
+    zip(lines, runs, strict=True)
+  ):
+    print(f'[{i + 1}/{len(runs)}] {output_dir}', file=sys.stderr, flush=True)
+    is_new = any(config is other for other in new)
+    open_engine = together if is_new else experiments.open_engine
+    with flagsaver.flagsaver():
+      flags.FLAGS([sys.argv[0], *line])
+      try:
+        run_flags.train(config, open_engine, about)
+      except errors.StoppedError:
+        raise
+      except errors.PdaFedError as e:
+        failed += 1
+        cli.say_error(f'{output_dir}: {e}')
+  if failed:
+    cli.fail(f'{failed} of {len(runs)} runs failed.', exit_code=1)
+
+
+def main() -> None:
+  """Runs with the flags' settings."""
+  if _RUNS_FILE.value is not None:
+    _run_many(pathlib.Path(_RUNS_FILE.value))
+    return
+  run_flags.require(run_flags.OUTPUT_DIR)
+  config, about = _config()
+  folder = run_flags.train(config, experiments.open_engine, about)
+  run_flags.print_result(folder)
+
+
+if __name__ == '__main__':
+  cli.run(main)

@@ -1,0 +1,136 @@
+"""CIFAR-10's two archives, and what can be wrong with them."""
+
+import io
+import pickle
+
+import data_prep
+from data_prep import sample_level
+from data_prep.sample_level import packing
+import numpy as np
+import pytest
+
+_NAMES = [*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch']
+
+
+@pytest.fixture(name='batches')
+def fixture_batches():
+  """Two images for each file, by name: labels and bytes."""
+  rng = np.random.default_rng(0)
+  return {
+    name: (
+      rng.integers(0, 10, 2).astype(np.uint8),
+      rng.integers(0, 256, (2, 3072)).astype(np.uint8),
+    )
+    for name in _NAMES
+  }
+
+
+def _write_binary(folder, batches):
+  folder.mkdir(parents=True)
+  for name, (labels, images) in batches.items():
+    records = np.concatenate([labels[:, None], images], axis=1)
+    (folder / f'{name}.bin').write_bytes(records.tobytes())
+
+
+def _write_python(folder, batches):
+  folder.mkdir(parents=True)
+  for name, (labels, images) in batches.items():
+    content = {b'data': images, b'labels': labels.tolist()}
+    (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+
+
+def test_both_archives_are_the_same(tmp_path, batches):
+  _write_binary(tmp_path / 'a' / 'cifar-10-batches-bin', batches)
+  _write_python(tmp_path / 'b' / 'cifar-10-batches-py', batches)
+  binary = sample_level.load_cifar10(tmp_path / 'a', images_per_batch=2)
+  python = sample_level.load_cifar10(tmp_path / 'b', images_per_batch=2)
+  assert binary.sha256 == python.sha256
+  assert binary.train.inputs.shape == (10, 32, 32, 3)
+  assert len(binary.test) == 2
+  # The first byte is red, at the upper left; 1,024 bytes on it is green.
+  labels, images = batches['data_batch_1']
+  assert binary.train.targets[0] == labels[0]
+  np.testing.assert_array_equal(
+    binary.train.inputs[0, 0, 0], images[0, [0, 1024, 2048]]
+  )
+  assert binary.train.inputs[0, 0, 1, 0] == images[0, 1]
+  assert binary.train.inputs[0, 1, 0, 0] == images[0, 32]
+
+
+def test_packed_images_are_the_same(tmp_path, batches):
+  _write_binary(tmp_path / 'x', batches)
+  data = sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
+  packed = tmp_path / 'packed' / 'cifar-10'
+  assert len(packing.write_packed(data.train, packed / 'train', 4)) == 3
+  packing.write_packed(data.test, packed / 'test')
+  for folder in (packed, packed.parent):
+    assert sample_level.load_cifar10(folder).sha256 == data.sha256
+  (packed / 'train' / 'images-001.xz').write_bytes(b'something else')
+  with pytest.raises(data_prep.SourceError, match='images-001.xz'):
+    sample_level.load_cifar10(packed)
+  (packed / 'train' / 'images-001.xz').unlink()
+  with pytest.raises(data_prep.SourceError, match='without a gap'):
+    sample_level.load_cifar10(packed)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_differences_lose_nothing(channels):
+  rng = np.random.default_rng(0)
+  noise = rng.integers(0, 256, (20, 9, 7, channels)).astype(np.uint8)
+  extremes = np.where(noise > 127, 255, 0).astype(np.uint8)
+  for images in (noise, extremes):
+    found = packing.decode_images(packing.encode_images(images))
+    np.testing.assert_array_equal(found, images)
+  # A plain surface has no differences but where it begins.
+  flat = np.full((1, 5, 5, channels), 77, np.uint8)
+  assert np.count_nonzero(packing.encode_images(flat)) == 1
+
+
+def test_the_folder_itself_will_do(tmp_path, batches):
+  _write_binary(tmp_path / 'x', batches)
+  assert len(
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2).train
+  )
+
+
+def test_missing_and_cut_off_files_are_named(tmp_path, batches):
+  with pytest.raises(data_prep.SourceError, match='data_batch_1'):
+    sample_level.load_cifar10(tmp_path)
+  _write_binary(tmp_path / 'x', batches)
+  with pytest.raises(data_prep.SourceError, match='30,730,000.*6,146'):
+    sample_level.load_cifar10(tmp_path / 'x')
+  (tmp_path / 'x' / 'data_batch_3.bin').unlink()
+  with pytest.raises(data_prep.SourceError, match='data_batch_3.bin is miss'):
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
+
+
+def test_a_label_beyond_the_classes_is_an_error(tmp_path, batches):
+  batches['test_batch'][0][0] = 10
+  _write_binary(tmp_path / 'x', batches)
+  with pytest.raises(data_prep.SourceError, match='test_batch.bin.*0 to 9'):
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
+
+
+class _Harmful:
+  def __reduce__(self):
+    return print, ('harm',)
+
+
+def test_a_pickle_runs_no_code(tmp_path, batches, capsys):
+  _write_python(tmp_path / 'x', batches)
+  stream = io.BytesIO()
+  pickle.dump({b'data': _Harmful()}, stream, protocol=2)
+  (tmp_path / 'x' / 'data_batch_1').write_bytes(stream.getvalue())
+  with pytest.raises(data_prep.SourceError, match='data_batch_1'):
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
+  assert not capsys.readouterr().out
+
+
+def test_a_pickle_of_another_shape_is_an_error(tmp_path, batches):
+  _write_python(tmp_path / 'x', batches)
+  with pytest.raises(data_prep.SourceError, match=r'\(3, 3072\)'):
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=3)
+  content = (tmp_path / 'x' / 'test_batch').read_bytes()
+  (tmp_path / 'x' / 'test_batch').write_bytes(content[:50])
+  with pytest.raises(data_prep.SourceError, match='test_batch is cut off'):
+    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)

@@ -1,0 +1,228 @@
+"""The binary: a short run, many runs of a file, presets, bad flags."""
+
+import json
+import math
+import pathlib
+
+from data_prep import sample_level
+import numpy as np
+from pda_fed.experiments import sample_level_config
+from pda_fed.privacy import presets
+import pytest
+
+from tests.scripts import programs
+
+_SHORT = (
+  '--epochs=0.2',
+  '--batch_size=30',
+  '--pretraining_max_epochs=1',
+  '--seed=0',
+)
+
+
+def _run(*arguments):
+  return programs.run('train_sample_level', *arguments)
+
+
+def test_many_runs_in_a_process(tmp_path):
+  lines = [
+    f'--method=cold --output_dir={tmp_path}/cold',
+    '# A remark.',
+    f'--method=pda --alpha_K=2 --output_dir={tmp_path}/pda',
+    f'--method=pda --learning_rate=0.1 --output_dir={tmp_path}/slow',
+  ]
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--side_by_side=2', *_SHORT)
+  assert done.returncode == 0, done.stderr
+  settings = {}
+  for name in ('cold', 'pda', 'slow'):
+    folder = tmp_path / name
+    assert json.loads((folder / 'result.json').read_text())['test']['accuracy']
+    config = json.loads((folder / 'config.json').read_text())
+    settings[name] = config['settings']
+  assert 'validation examples were taken from the' in config['caveats'][-1]
+  assert settings['cold']['alpha'] is None
+  assert settings['pda']['alpha']['K'] == 2
+  # A line's flags are its own.
+  assert settings['slow']['alpha']['K'] == 20
+  assert settings['slow']['learning_rate'] == 0.1
+  assert settings['pda']['learning_rate'] == settings['cold']['learning_rate']
+  # Where no flag says otherwise, the data set's own defaults hold.
+  task = sample_level_config.TASKS['digits']
+  plan = settings['cold']['plan']
+  assert plan['delta'] == task.delta
+  assert plan['noise_multiplier'] == task.noise_multiplier
+  pretraining = settings['pda']['pretraining']
+  assert pretraining['learning_rate'] == task.pretraining.learning_rate
+  assert pretraining['patience'] == task.pretraining.patience
+  assert pretraining['max_epochs'] == 1
+  epoch = math.ceil(plan['population'] / 30)
+  assert config['options']['rounds_per_dispatch'] == epoch
+  assert settings['cold']['rounds_per_evaluation'] == epoch
+  # Given again, nothing is left to do.
+  again = _run(*_SHORT, '--method=cold', f'--output_dir={tmp_path}/cold')
+  assert again.returncode == 0, again.stderr
+  assert 'Example-level DP, add or remove one example' in again.stdout
+
+
+def test_a_run_that_diverges_stops_no_other(tmp_path):
+  rates = {'first': 0.5, 'wild': 1e30, 'last': 0.5}
+  lines = [
+    f'--learning_rate={rate} --output_dir={tmp_path}/{name}'
+    for name, rate in rates.items()
+  ]
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold', *_SHORT)
+  assert done.returncode == 1
+  assert 'wild: Round 0: the model is no longer finite' in done.stderr
+  assert 'goes on' not in done.stderr  # It would end the same again.
+  assert '1 of 3 runs failed' in done.stderr
+  finished = [n for n in rates if (tmp_path / n / 'result.json').exists()]
+  assert finished == ['first', 'last']
+
+
+@pytest.mark.parametrize(
+  ('lines', 'message'),
+  [
+    (['--test_curve false --output_dir=a'], "unexpected argument 'false'"),
+    (
+      ['--seed=1 --output_dir=a', '--seed=2 --output_dir=a'],
+      'each --output_dir',
+    ),
+    (['--seed=1'], '--seed=1: --output_dir must be given'),
+  ],
+)
+def test_files_of_runs_are_read_before_the_first_run(tmp_path, lines, message):
+  (tmp_path / 'runs.txt').write_text('\n'.join(lines))
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold')
+  assert done.returncode == 2
+  assert message in done.stderr
+
+
+@pytest.mark.parametrize('own_public', [False, True])
+def test_images_of_ones_own(tmp_path, own_public):
+  rng = np.random.default_rng(0)
+  arrays = {}
+  for part, count in (('train', 60), ('test', 20), ('public', 9)):
+    labels = np.arange(count) % 3
+    # The class is how bright it is.
+    noise = rng.integers(0, 60, (count, 6, 6))
+    arrays[f'{part}_images'] = (noise + 90 * labels[:, None, None]).astype('u1')
+    arrays[f'{part}_labels'] = labels
+  if not own_public:
+    del arrays['public_images'], arrays['public_labels']
+  np.savez(tmp_path / 'mine.npz', **arrays)
+  arguments = ['--dataset=images', f'--data_dir={tmp_path}/mine.npz']
+  arguments += ['--seed=0', '--batch_size=20', '--public_batch_size=5']
+  arguments += ['--epochs=1', '--delta=1e-3', f'--output_dir={tmp_path}/run']
+  arguments += ['--pretraining_max_epochs=5', '--pretraining_batch_size=4']
+  arguments += ['--activation=relu']
+  if not own_public:
+    arguments.append('--public_share=0.1')
+  done = _run(*arguments)
+  assert done.returncode == 0, done.stderr
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  sizes = config['data']['examples']
+  assert (sizes['private'], sizes['public']) == (
+    (60, 9) if own_public else (54, 6)
+  )
+  assert config['settings']['spec']['image_shape'] == [6, 6, 1]
+  assert config['settings']['spec']['num_classes'] == 3
+  assert config['settings']['spec']['activation'] == 'relu'
+  assert 'The number of classes was read off all labels' in done.stdout
+  result = json.loads((tmp_path / 'run' / 'result.json').read_text())
+  assert result['test']['accuracy'] > 0.5
+  if own_public:
+    refused = _run(*arguments, '--public_share=0.1')
+    assert refused.returncode == 2
+    assert '--public_share must not be given with public' in refused.stderr
+  else:
+    refused = _run(*arguments[:-1])
+    assert refused.returncode == 2
+    assert '--public_share must be given' in refused.stderr
+
+
+def _preset_flags(name):
+  """The flags of a preset and of those that it includes."""
+  lines = (programs.ROOT / 'scripts/presets' / name).read_text().splitlines()
+  found = {}
+  for line in lines:
+    if line.startswith('--'):
+      flag, _, value = line[2:].partition('=')
+      if flag == 'flagfile':
+        found |= _preset_flags(pathlib.Path(value).name)
+      else:
+        found[flag] = value
+  return found
+
+
+@pytest.mark.parametrize(
+  'name', [n for n in presets.PRESETS if n != 'stackoverflow']
+)
+def test_presets_are_the_papers_plans(name):
+  plan = presets.get_preset(name).plan
+  found = _preset_flags(f'{name}.flags')
+  assert float(found['noise_multiplier']) == plan.noise_multiplier
+  assert float(found['batch_size']) == plan.expected_cohort
+  assert float(found['delta']) == plan.delta
+  steps = float(found['epochs']) * plan.population // plan.expected_cohort
+  assert steps == plan.rounds
+  assert found['dataset'] in sample_level.DATASETS
+
+
+@pytest.mark.parametrize(
+  'binary', ['train_sample_level', 'train_stackoverflow']
+)
+def test_help_names_the_flags_of_every_run(binary):
+  text = programs.run(binary, '--help')
+  for flag in ('method', 'seed', 'output_dir', 'noise_multiplier', 'alpha_K'):
+    assert f'--{flag}:' in text.stdout
+
+
+@pytest.mark.parametrize('name', ['cifar10', 'emnist', 'wikitext2'])
+def test_defaults_are_the_papers_plans(name):
+  plan, task = presets.get_preset(name).plan, sample_level_config.TASKS[name]
+  assert task.noise_multiplier == plan.noise_multiplier
+  assert task.batch_size == plan.expected_cohort
+  assert task.delta == plan.delta
+  steps = task.epochs * plan.population // plan.expected_cohort
+  assert steps == plan.rounds
+  assert task.clips_mean == (name != 'wikitext2')
+
+
+def test_presets_have_flags_that_exist():
+  folder = programs.ROOT / 'scripts/presets'
+  known = _run('--helpfull').stdout
+  for path in folder.glob('*.flags'):
+    found = _preset_flags(path.name)
+    if 'dataset' in found:
+      assert not [flag for flag in found if f'{flag}:' not in known], path
+      assert 'noise_multiplier' in found or path.stem.endswith(
+        ('_base', '_augmented', '_dropout')
+      )
+
+
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [
+    ('--public_share=0', 'public_share must be in (0, 1)'),
+    ('--public_share=1', 'public_share must be in (0, 1)'),
+    ('--batch_size=5000', 'batch_size must be in (0, 1149]'),
+    ('--dataset=cifar10', 'data_dir must be given'),
+    ('--data_dir=mine.npz', "Found 'mine.npz': dataset must be given, too"),
+    (
+      '--compute_dtype=bfloat16',
+      "compute_dtype must be 'float32' for images on a CPU",
+    ),
+    ('--public_dataset=x', "'digits', which has no words"),
+    ('--epochs=-1', 'epochs must be positive and finite. Found -1'),
+    ('--epochs=nan', 'epochs must be positive and finite. Found nan'),
+    ('--pretraining_dropout=1.5', 'pretraining_dropout must be in [0, 1)'),
+    ('--pretraining_candidates=0', 'pretraining_candidates must be'),
+  ],
+)
+def test_bad_flags_are_one_line(tmp_path, flag, message):
+  done = _run(flag, f'--output_dir={tmp_path}/x')
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1

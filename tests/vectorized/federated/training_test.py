@@ -1,0 +1,274 @@
+"""Rounds in JAX; `engines_agree_test` compares them with TFF's."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed.models import jax_recurrent
+from pda_fed.vectorized import aggregation
+from pda_fed.vectorized.federated import training
+import pytest
+from scipy import stats
+
+from tests.vectorized import small_users
+
+_SPEC = models.RecurrentSpec(num_words=7, embedding_size=4, lstm_size=5)
+_USERS = small_users.make_users(_SPEC, [7, 2, 4, 1, 12], seed=0)
+_WEIGHTS = jax_recurrent.initial_params(_SPEC, 2)
+_SIZE = sum(w.size for w in _WEIGHTS)
+
+
+def _settings(noise=0.0, **plan):
+  return training.FederatedSettings(
+    spec=_SPEC,
+    plan=privacy.PrivacyPlan(
+      population=100,
+      expected_cohort=4,
+      rounds=5,
+      delta=1e-3,
+      noise_multiplier=noise,
+      **(dict(clip_norm=0.05) | plan),
+    ),
+    client_learning_rate=0.5,
+    server_learning_rate=1.0,
+    server_momentum=0.9,
+  )
+
+
+def _inputs(users, round_num=0, **options):
+  return training.RoundInputs(
+    np.int32(round_num), small_users.chunk(users, 3, **options)
+  )
+
+
+def _flat(params):
+  return np.concatenate([np.ravel(w) for w in params])
+
+
+class _Runner:
+  """A compiled function, and what it starts from."""
+
+  def __init__(self, settings):
+    self.start = training.initial_state(settings, _WEIGHTS)
+    self._run = training.build_rounds(settings, jax.devices()[:1])
+
+  def __call__(self, rounds, state=None, room=None, key=0):
+    stacked = training.stack_rounds(rounds, room or len(rounds))
+    return self._run(
+      state or self.start, stacked, len(rounds), training.noise_key(key)
+    )
+
+
+@pytest.fixture(scope='module')
+def exact():
+  return _Runner(_settings())
+
+
+@pytest.fixture(scope='module')
+def noisy():
+  return _Runner(_settings(noise=2.0, clip_norm=0.5))
+
+
+def test_chunks_do_not_change_the_result(exact):
+  whole, metrics = exact([_inputs(_USERS, clients_per_chunk=5)])
+  assert metrics['clients'] == 5
+  for clients_per_chunk in (1, 2):
+    split, others = exact(
+      [_inputs(_USERS, clients_per_chunk=clients_per_chunk, min_chunks=6)]
+    )
+    np.testing.assert_allclose(
+      _flat(split.params), _flat(whole.params), atol=1e-7
+    )
+    for name in metrics:
+      np.testing.assert_allclose(others[name], metrics[name], rtol=1e-5)
+
+
+def test_several_rounds_in_a_call_are_the_same_rounds(noisy):
+  rounds = [_inputs(_USERS[i : i + 2], i, min_chunks=2) for i in range(3)]
+  together, metrics = noisy(rounds)
+  # One by one, in the same program: the room for more is not used.
+  state, losses = noisy.start, []
+  for inputs in rounds:
+    state, others = noisy([inputs], state, room=3)
+    losses.append(others['train_loss'][0])
+  np.testing.assert_array_equal(_flat(together.params), _flat(state.params))
+  np.testing.assert_array_equal(metrics['train_loss'], losses)
+
+
+@pytest.mark.skipif(
+  not hasattr(jax, 'threefry_partitionable'), reason='JAX has one way alone.'
+)
+def test_noise_is_the_same_whatever_the_default_of_jax(noisy):
+  # It is another one in JAX 0.4 and in 0.5: a run may go on with either.
+  found = []
+  for default in (False, True):
+    with jax.threefry_partitionable(default):
+      state, _ = noisy([_inputs(_USERS)])
+    found.append(_flat(state.params))
+  np.testing.assert_array_equal(*found)
+
+
+def test_clients_that_diverge_count_as_zero():
+  settings = dataclasses.replace(_settings(), client_learning_rate=1e38)
+  runner = _Runner(settings)
+  # One step of a finite gradient stays finite: clients of several.
+  state, metrics = runner([_inputs([_USERS[0], _USERS[4]])])
+  assert metrics['non_finite_clients'] == metrics['clients'] == 2
+  assert np.isnan(metrics['train_loss'])  # Of no client.
+  np.testing.assert_array_equal(_flat(state.params), _flat(_WEIGHTS))
+
+
+class TestNoise:
+  def _noise(self, runner, **options):
+    """The noise of a round without clients."""
+    state, _ = runner([_inputs([], options.pop('round_num', 0))], **options)
+    return _flat(runner.start.params) - _flat(state.params)
+
+  def test_is_normal_with_the_planned_deviation(self, noisy):
+    draws = np.concatenate(
+      [self._noise(noisy, round_num=t) for t in range(20)]
+    ) / (2.0 * 0.5 / 4)
+    assert draws.size > 5000
+    assert abs(draws.mean()) < 4 / np.sqrt(draws.size)
+    assert draws.std() == pytest.approx(1, abs=4 / np.sqrt(2 * draws.size))
+    assert stats.kstest(draws, 'norm').pvalue > 1e-3
+
+  def test_has_the_distribution_of_tffs(self, noisy):
+    # Here: the other tests need no TFF.
+    from pda_fed import learning
+    import tensorflow_federated as tff
+
+    aggregator = learning.build_dp_aggregator(
+      _settings(2.0, clip_norm=0.5).plan, 3
+    )
+    process = aggregator.create(
+      tff.types.tensorflow_to_type((np.float32, [6000]))
+    )
+    theirs = process.next(process.initialize(), []).result
+    ours = np.concatenate([self._noise(noisy, round_num=t) for t in range(20)])
+    assert np.std(theirs) == pytest.approx(ours.std(), rel=0.05)
+    assert stats.ks_2samp(ours, theirs).pvalue > 1e-3
+
+  def test_rounds_and_seeds_have_their_own(self, noisy):
+    first = self._noise(noisy)
+    np.testing.assert_array_equal(first, self._noise(noisy))
+    others = [
+      self._noise(noisy, round_num=1),
+      self._noise(noisy, key=1),
+      self._noise(noisy, key=2**32),  # The upper half of the seed counts.
+      self._noise(noisy, key=2**63),
+    ]
+    for other in others:
+      assert abs(np.corrcoef(first, other)[0, 1]) < 5 / np.sqrt(_SIZE)
+
+  def test_is_drawn_for_the_models_coordinates_alone(self, noisy):
+    assert self._noise(noisy).size == _SIZE
+    assert np.all(self._noise(noisy) != 0)
+
+
+def test_one_client_moves_the_mean_by_at_most_the_clip(exact):
+  with_all, _ = exact([_inputs(_USERS, min_chunks=6)])
+  for i in range(len(_USERS)):
+    without, _ = exact([_inputs(_USERS[:i] + _USERS[i + 1 :], min_chunks=6)])
+    moved = np.linalg.norm(_flat(with_all.params) - _flat(without.params))
+    assert 0 < moved <= 0.05 / 4 * (1 + 1e-4)
+
+
+def test_adaptive_clip_by_hand():
+  clipping = privacy.AdaptiveClipping(
+    target_quantile=0.5, learning_rate=0.2, count_stddev=1e-9
+  )
+  runner = _Runner(_settings(adaptive_clipping=clipping, clip_norm=1e-4))
+  state, metrics = runner([_inputs(_USERS)])
+  # All five of an expected four are clipped: the share is 0.5 - 2.5 / 4.
+  assert metrics['clipped_fraction'] == 1
+  assert float(state.clip_norm) == pytest.approx(
+    1e-4 * np.exp(-0.2 * (-2.5 / 4)), rel=1e-5
+  )
+
+
+def test_a_noisy_count_is_paid_for_by_more_noise():
+  # 1 / sigma^2 is that of the update and of the count, whose clip is a half.
+  clipping = privacy.AdaptiveClipping(count_stddev=0.6)
+  plan = _settings(noise=1.0, adaptive_clipping=clipping, clip_norm=0.5).plan
+  empty = aggregation.ClippedSum((np.zeros(40_000, np.float32),), 0, 0, 0)
+  (mean,), _ = training._private_update(
+    plan, empty, jax.numpy.float32(0.5), jax.random.key(3)
+  )
+  sigma = (1 - 1 / (2 * 0.6) ** 2) ** -0.5
+  assert sigma > 1.8
+  assert np.std(mean) == pytest.approx(
+    sigma * 0.5 / plan.expected_cohort, rel=0.02
+  )
+
+
+def test_an_empty_cohort_keeps_the_momentum_going(exact):
+  state, _ = exact([_inputs(_USERS, min_chunks=6)])
+  after, metrics = exact([_inputs([], min_chunks=6)], state)
+  assert metrics['clients'] == 0
+  np.testing.assert_allclose(
+    _flat(state.params) - _flat(after.params),
+    0.9 * _flat(state.momentum),
+    atol=1e-7,
+  )
+
+
+_ON_TWO_DEVICES = """
+import sys
+import jax
+import numpy as np
+from pda_fed.vectorized import devices
+devices.use_all_cores(2)
+from tests.vectorized import federated_test as test
+from pda_fed.vectorized.federated import training
+settings = test._settings()
+run = training.build_rounds(settings, devices.choose_devices('cpu'))
+inputs = [test._inputs(test._USERS, num_devices=2)]
+state, metrics = run(
+  training.initial_state(settings, test._WEIGHTS),
+  training.stack_rounds(inputs, 1), 1, training.noise_key(0))
+assert len(jax.devices()) == 2
+np.save(sys.argv[1], test._flat(state.params))
+"""
+
+
+def test_devices_share_clients(exact, tmp_path):
+  environment = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
+  path = tmp_path / 'weights.npy'
+  subprocess.run(
+    [sys.executable, '-c', _ON_TWO_DEVICES, str(path)],
+    env=environment | {'PYTHONPATH': '.'},
+    check=True,
+  )
+  expected, _ = exact([_inputs(_USERS, min_chunks=6)])
+  np.testing.assert_allclose(np.load(path), _flat(expected.params), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'words'),
+  [
+    ({'compute_dtype': 'float16'}, 'compute_dtype must be one of'),
+    ({'client_learning_rate': 0.0}, 'client_learning_rate must be positive'),
+    ({'pad_to': 0}, 'pad_to must be at least 1'),
+  ],
+)
+def test_bad_settings(changes, words):
+  arguments = dict(
+    spec=_SPEC,
+    plan=_settings().plan,
+    client_learning_rate=0.5,
+    server_learning_rate=1.0,
+  )
+  with pytest.raises(ValueError, match=words):
+    training.FederatedSettings(**(arguments | changes))
+
+
+@pytest.mark.parametrize('seed', [-1, 2**64])
+def test_bad_seeds(seed):
+  with pytest.raises(ValueError, match='noise_seed must be'):
+    training.noise_key(seed)
