@@ -19,7 +19,7 @@ setup:  ## Find Python 3.11 to 3.13, create .venv, install the lock (only when i
 	@sh tools/setup_env.sh $(VENV)
 
 run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them, ENGINE=tff runs TFF.
-	@test -e $(USERS) || $(PY) -m scripts.prepare_stackoverflow \
+	@test -e $(USERS) || $(PY) -m scripts.prepare_users \
 	  --output_dir=$(USERS) --synthetic_users=2000 --synthetic_words=1000 \
 	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
 	@$(PY) -m scripts.compare --seeds=$(SEEDS) --num_processes=2 \

@@ -3,7 +3,7 @@
     python -m bench.data_prep --sentences=1000000,5000000
 
 For each size, a synthetic database of the TFF schema is written to --work_dir
-(kept, so that the next run is quick), and `scripts.prepare_stackoverflow` is
+(kept, so that the next run is quick), and `scripts.prepare_users` is
 run on it as a user would, in a process of its own whose memory is watched. Then
 the partition of as many users as StackOverflow has is timed, and cohorts are
 read from the last store.
@@ -86,7 +86,7 @@ def _run(database: pathlib.Path, out: pathlib.Path, vocabulary: str):
     [
       sys.executable,
       '-m',
-      'scripts.prepare_stackoverflow',
+      'scripts.prepare_users',
       f'--source=sqlite:{database}',
       f'--output_dir={out}',
       f'--vocabulary={vocabulary}',

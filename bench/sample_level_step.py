@@ -21,11 +21,12 @@ from absl import flags
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed import vectorized
 from pda_fed.common import tables
 from pda_fed.experiments import sample_level_config
-from pda_fed.experiments.engines import jax_sample_level
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import training
@@ -84,8 +85,11 @@ def _inputs(task, batch: int, mirror: bool, seed: int):
     rows=rows,
     present=present,
     learning_rate=np.full(len(rounds), 0.1, np.float32),
+    epoch=np.zeros(len(rounds), np.int32),
     public_rows=public,
-    alpha=np.full(len(rounds), 0.9, np.float32) if mirror else None,
+    schedules={'alpha': np.full(len(rounds), 0.9, np.float32)}
+    if mirror
+    else {},
   )
 
 
@@ -93,12 +97,15 @@ def _ours(
   task, batch: int, mirror: bool, dtype: str, runs: int
 ) -> Callable[[], float]:
   """Returns what measures seconds of a step of one run."""
-  model = jax_sample_level.create_model(task.spec)
+  model = task.spec.jax_model()
   settings = vectorized.SampleLevelSettings(
     clip_norm=1.0,
     expected_batch=batch,
     mean_clip_norm=1.0 if task.clips_mean else None,
     compute_dtype=dtype,
+    method=methods.PdaDpmd(alpha=schedules.constant(0.9))
+    if mirror
+    else methods.ColdStart(),
   )
   examples = _examples(task)
   standardization = None

@@ -31,6 +31,7 @@ from absl import flags
 import data_prep
 import numpy as np
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.common import tables
@@ -112,7 +113,7 @@ def _config(
   store = data_prep.open_store(store_path)
   population = len(store.users('private'))
   return experiments.FederatedConfig(
-    method='cold',
+    method=methods.ColdStart(),
     dataset='scaling',
     data_dir=str(store_path),
     data_hash=stores.data_hash(store),

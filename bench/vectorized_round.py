@@ -27,7 +27,6 @@ import numpy as np
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.common import tables
-from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized.federated import chunks
 
@@ -81,7 +80,7 @@ def _settings(spec: models.RecurrentSpec, clients: int, dtype: str):
   from pda_fed.vectorized.federated import training
 
   return training.FederatedSettings(
-    spec=spec,
+    model=spec.jax_model(),
     plan=privacy.PrivacyPlan(
       population=100 * clients,
       expected_cohort=clients,
@@ -110,7 +109,7 @@ def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
     )
     weights = np.zeros((num_clients, *shape[:2]), np.float32)
     weights[: len(places)] = 1
-    return tokens, weights
+    return (tokens,), weights
 
   return chunks.chunk_clients(
     np.full(clients, work.sentences),
@@ -124,7 +123,7 @@ def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
 def _real_round(store, clients: int, seed: int, per_chunk, num_devices):
   """Users of a store, drawn at random."""
   rng = np.random.default_rng(seed)
-  sizes = store.num_sentences('private')
+  sizes = store.num_examples('private')
   users = rng.choice(len(sizes), clients, replace=False)
   steps = -(-int(sizes.max()) // _BATCH)
 
@@ -137,7 +136,7 @@ def _real_round(store, clients: int, seed: int, per_chunk, num_devices):
       steps=steps,
       num_clients=num_clients,
     )
-    return cohort.tokens, cohort.weights
+    return cohort.examples, cohort.weights
 
   return chunks.chunk_clients(
     sizes[users],
@@ -163,24 +162,26 @@ def _measure(
     the peer's median.
   """
   import jax
+  from pda_fed import vectorized
   from pda_fed.vectorized.federated import training
 
   used = devices_lib.choose_devices()
   sizes = (
     np.full(clients, work.sentences)
     if store is None
-    else store.num_sentences('private')
+    else store.num_examples('private')
   )
   per_chunk = per_chunk or devices_lib.choose_clients_per_chunk(
-    work.spec, used[0], -(-sizes // _BATCH), -(-clients // len(used))
+    sum(work.spec.parameter_counts.values()),
+    used[0],
+    -(-sizes // _BATCH),
+    -(-clients // len(used)),
   )
   per_chunk = min(per_chunk, clients)
   settings = _settings(work.spec, clients, dtype)
   run = training.build_rounds(settings, used)
-  state = training.initial_state(
-    settings, jax_recurrent.initial_params(work.spec)
-  )
-  key = training.noise_key(0)
+  state = training.initial_state(settings, settings.model.initial_params(0))
+  key = vectorized.noise_key(0)
   room = _ROUNDS_PER_DISPATCH.value
 
   def make(seed):
@@ -194,7 +195,7 @@ def _measure(
 
   seconds, peers = [], []
   for i in range(_ROUNDS.value + 1):
-    inputs = training.stack_rounds(
+    inputs = vectorized.stack_rounds(
       [make(i * room + j) for j in range(room)], room
     )
     started = time.perf_counter()

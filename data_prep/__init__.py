@@ -1,6 +1,6 @@
 """Data preparation: from sources to private, public and held-out users.
 
-What training reads is a token store:
+What training reads is a store, here of tokens:
 
     store = data_prep.open_store('data/synthetic')
     store.users('private')                 names
@@ -8,6 +8,7 @@ What training reads is a token store:
     data_prep.load_cohort(store, 'private', cohort)     padded arrays
     data_prep.as_client_data(store, 'private')          for TFF
 
+or of examples, whose users are read with `store.examples(name)`.
 None of this needs TensorFlow but `as_client_data`, which imports TFF when it is
 called. `prepare` writes stores.
 """
@@ -20,6 +21,7 @@ from data_prep.cohorts import CohortArrays
 from data_prep.cohorts import load_cohort
 from data_prep.errors import SourceError
 from data_prep.errors import StoreError
+from data_prep.example_store import ExampleStore
 from data_prep.partition import Partition
 from data_prep.partition import partition_users
 from data_prep.partition import PartitionConfig
@@ -27,11 +29,14 @@ from data_prep.partition import UserSlices
 from data_prep.sources import open_source
 from data_prep.store import open_store
 from data_prep.store import TokenStore
+from data_prep.user_store import UserStore
 from data_prep.vocabulary import VocabularyConfig
+from pda_fed.common import validate
 
 __all__ = [
   'Assignment',
   'CohortArrays',
+  'ExampleStore',
   'HoldoutConfig',
   'Partition',
   'PartitionConfig',
@@ -40,6 +45,7 @@ __all__ = [
   'StoreError',
   'TokenStore',
   'UserSlices',
+  'UserStore',
   'VocabularyConfig',
   'as_client_data',
   'load_cohort',
@@ -66,7 +72,11 @@ def as_client_data(data: TokenStore, group: str = 'private'):
 
   Returns:
     See `data_prep.client_data.as_client_data`.
+
+  Raises:
+    TypeError: If it is no token store.
   """
+  validate.instances(TokenStore, data=data)
   from data_prep import client_data
 
   return client_data.as_client_data(data, group)

@@ -173,7 +173,7 @@ def _held_out_group(
   return _make_group(users, split, slices), int((counts - stop).sum())
 
 
-def _check_ids(source: base.Source, users: base.UserCounts) -> None:
+def _check_ids(source: base.UserSource, users: base.UserCounts) -> None:
   for user in users.ids:
     if not user or user.endswith(OVERFLOW_SUFFIX):
       raise ValueError(
@@ -202,10 +202,12 @@ def _find_opted_in(
 
 
 def assign_users(
-  source: base.Source,
+  source: base.UserSource,
   partition_config: partition.PartitionConfig,
   holdout_config: HoldoutConfig,
   public_user_ids: Sequence[str] = (),
+  *,
+  whole_users: bool = False,
 ) -> Assignment:
   """Decides who is private, public, validation and test.
 
@@ -214,12 +216,13 @@ def assign_users(
     partition_config: How train users become private and public.
     holdout_config: Who is held out where the source has no split.
     public_user_ids: Users who opted in to be public as a whole.
+    whole_users: As in `partition.partition_users`.
 
   Returns:
     The `Assignment`, which depends on the arguments alone.
 
   Raises:
-    ValueError: If there are fewer overflow users than public ones are asked
+    ValueError: If there are fewer users to draw from than public ones are asked
       for, if a public user's id is unknown or repeated, or if nobody is
       private.
   """
@@ -253,6 +256,7 @@ def assign_users(
     partition_config,
     user_ids=np.array(train.ids, dtype=object) if train.ids else None,
     opted_in=_find_opted_in(train, public_user_ids),
+    whole_users=whole_users,
   )
   if not len(result.private):
     raise ValueError(f'{source.name}: no user with a sentence is private.')

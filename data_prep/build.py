@@ -1,9 +1,10 @@
-"""From a source to a token store: the whole pipeline.
+"""From a source to a store: the whole pipeline.
 
-Counts decide who is private, public, validation and test; then the words are
-counted, if the vocabulary asks for it; then the text is read once and encoded,
-in batches of users, by several processes. The bytes of the store depend on the
-source and the settings, never on the number of processes.
+Counts decide who is private, public, validation and test. Arrays are then
+written by user. Of text, the words are counted, if the vocabulary asks for it;
+then it is read once and encoded, in batches of users, by several processes. The
+bytes of the store depend on the source and the settings, never on the number of
+processes.
 """
 
 import collections
@@ -12,20 +13,21 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import shutil
 from typing import Any, Optional, Union
 import warnings
 
 from data_prep import assignment
 from data_prep import encoding
-from data_prep import errors
+from data_prep import example_writer
 from data_prep import parallel
 from data_prep import partition
 from data_prep import spool
 from data_prep import staging
 from data_prep import store
 from data_prep import store_writer
+from data_prep import user_store
 from data_prep import vocabulary as words_lib
+from data_prep.sources import arrays
 from data_prep.sources import base
 import numpy as np
 from pda_fed.common import validate
@@ -35,6 +37,7 @@ _BATCH_SENTENCES = 8192
 # Below this, starting processes takes longer than they save.
 _MIN_SENTENCES_FOR_PROCESSES = 100_000
 
+AnySource = Union[base.Source, base.RecordSource, arrays.ArraySource]
 # Called with (what is being done, how much is done, how much there is, unit).
 ProgressFn = Callable[[str, int, int, str], None]
 
@@ -48,7 +51,7 @@ class PrepareConfig:
   Attributes:
     partition: How train users become private and public.
     holdout: Who is held out where the source has no split.
-    vocabulary: Which words.
+    vocabulary: Which words, if the source is text.
     public_user_ids: Users who opted in to be public.
     num_processes: How many processes read; 0 takes one a core.
   """
@@ -144,7 +147,7 @@ def _no_progress(what: str, done: int, total: int, unit: str) -> None:
 
 
 def prepare(
-  source: Union[base.Source, base.RecordSource],
+  source: AnySource,
   output_dir: os.PathLike,
   config: PrepareConfig,
   *,
@@ -153,8 +156,8 @@ def prepare(
   decorate: Optional[
     Callable[[pathlib.Path, assignment.Assignment], None]
   ] = None,
-) -> store.TokenStore:
-  """Writes a token store.
+) -> user_store.UserStore:
+  """Writes a token store, or an example store from arrays.
 
   Example:
 
@@ -165,7 +168,8 @@ def prepare(
   ```
 
   Args:
-    source: Where the text comes from.
+    source: Where the data come from. Public users of text are drawn from
+      overflow users, those of arrays from all users.
     output_dir: The folder of the store; it appears when it is complete.
     config: The settings.
     overwrite: Whether to replace a store that is there.
@@ -191,7 +195,7 @@ def prepare(
     plan = run.write(source)
     if decorate is not None:
       decorate(folder, plan)
-  return store.TokenStore(output_dir)
+  return store.open_store(output_dir)
 
 
 class _Run:
@@ -210,9 +214,9 @@ class _Run:
     self._on_progress = on_progress
     self._tally = base.Tally()
 
-  def write(
-    self, source: Union[base.Source, base.RecordSource]
-  ) -> assignment.Assignment:
+  def write(self, source: AnySource) -> assignment.Assignment:
+    if isinstance(source, arrays.ArraySource):
+      return self._write_arrays(source)
     config = self._config
     name = source.name
     notes = {}
@@ -228,18 +232,48 @@ class _Run:
     plan = assignment.assign_users(
       source, config.partition, config.holdout, config.public_user_ids
     )
-    _check_space(self._folder, plan.num_sentences)
+    row_bytes = encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
+    store_writer.check_space(self._folder, plan.num_sentences * row_bytes)
     words, origin = self._choose_words(source, plan)
     with store_writer.StoreWriter(self._folder) as writer:
       dropped = self._encode(source, plan, words, writer)
       self._tally.check(name)
       public = writer.names(assignment.PUBLIC)
       _warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
-      details = _describe(name, config, plan, origin, len(words), public)
+      covered, statement = words_lib.COVERAGE[origin]
+      vocabulary = {
+        'size': len(words),
+        'origin': origin.value,
+        'covered_by_epsilon': covered,
+        'statement': statement,
+      }
+      details = _describe(name, config, plan, public, vocabulary=vocabulary)
       details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
       writer.finish(words, details)
+    return plan
+
+  def _write_arrays(self, source: arrays.ArraySource) -> assignment.Assignment:
+    config = self._config
+    plan = assignment.assign_users(
+      source,
+      config.partition,
+      config.holdout,
+      config.public_user_ids,
+      whole_users=True,
+    )
+    _check_held_out(plan, config.holdout)
+    store_writer.check_space(self._folder, source.x.nbytes + source.y.nbytes)
+    writer = example_writer.ExampleWriter(self._folder)
+    examples = writer.write_examples(source, plan)
+    public = plan.groups[assignment.PUBLIC].names
+    details = _describe(source.name, config, plan, public, **examples)
+    if config.partition.max_sentences >= len(source.x):
+      details['settings']['max_sentences'] = None  # Nobody was cut.
+    beyond = len(source.x) - plan.num_sentences
+    details['left_out'] = {'examples beyond the cut': beyond}
+    writer.write_index(details)
     return plan
 
   def _map(self, task, groups, what) -> Iterator[Any]:
@@ -320,27 +354,25 @@ def _warn_of_lost(stored: Sequence[str], planned: Sequence[str]) -> None:
     )
 
 
-def _check_space(folder: pathlib.Path, num_sentences: int) -> None:
-  needed = num_sentences * encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
-  free = shutil.disk_usage(folder).free
-  if needed > free:
-    # The folder that the store will be in; what is there now goes away.
-    disk = folder.parent.parent
-    raise errors.StoreError(
-      f'The store needs {needed / 1e6:,.1f} MB and the disk of {disk} has'
-      f' {free / 1e6:,.1f} MB left.'
-    )
+def _check_held_out(
+  plan: assignment.Assignment, config: assignment.HoldoutConfig
+) -> None:
+  for group in (assignment.VALIDATION, assignment.TEST):
+    share = getattr(config, f'{group}_fraction')
+    if share and not len(plan.groups[group]):
+      raise ValueError(
+        f'{group}_fraction must be larger, or 0 for nobody: none of'
+        f' {sum(map(len, plan.groups.values()))} users is in it. Found {share}.'
+      )
 
 
 def _describe(
   name: str,
   config: PrepareConfig,
   plan: assignment.Assignment,
-  origin: words_lib.Origin,
-  num_words: int,
   public: Sequence[str],
+  **kind: dict[str, Any],
 ) -> dict[str, Any]:
-  covered, statement = words_lib.COVERAGE[origin]
   kept = sum(
     n.endswith(assignment.OVERFLOW_SUFFIX)
     for n in plan.groups[assignment.PRIVATE].names
@@ -352,12 +384,7 @@ def _describe(
       **dataclasses.asdict(config.holdout),
       'public_user_ids': len(config.public_user_ids),
     },
-    'vocabulary': {
-      'size': num_words,
-      'origin': origin.value,
-      'covered_by_epsilon': covered,
-      'statement': statement,
-    },
+    **kind,
     'public_users_sha256': hashlib.sha256(
       ''.join(f'{name}\n' for name in public).encode()
     ).hexdigest(),

@@ -4,24 +4,24 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Optional
 
-from data_prep import encoding
-from data_prep import store
+from data_prep import user_store
 import numpy as np
 from pda_fed.common import validate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CohortArrays:
-  """The sentences of a cohort.
+  """The examples of a cohort.
 
   Example: see `load_cohort`.
 
   Attributes:
-    tokens: uint16 [clients, steps, batch, 21]; padding is all pad.
-    weights: float32 [clients, steps, batch]: 1 for a sentence, 0 for padding.
+    examples: Arrays as the store's `read` gives them, each [clients, steps,
+      batch, ...]; padding is 0. Of a token store, one array of token ids.
+    weights: float32 [clients, steps, batch]: 1 for an example, 0 for padding.
   """
 
-  tokens: np.ndarray
+  examples: tuple[np.ndarray, ...]
   weights: np.ndarray
 
 
@@ -38,7 +38,7 @@ def _check_places(users: Sequence[int]) -> np.ndarray:
 
 
 def load_cohort(
-  data: store.TokenStore,
+  data: user_store.UserStore,
   group: str,
   users: Sequence[int],
   *,
@@ -46,26 +46,26 @@ def load_cohort(
   steps: Optional[int] = None,
   num_clients: Optional[int] = None,
 ) -> CohortArrays:
-  """Reads the sentences of a cohort into arrays of a shape that does not vary.
+  """Reads the examples of a cohort into arrays of a shape that does not vary.
 
   Example:
 
   ```
   cohort = load_cohort(store, 'private', [3, 14, 15])
-  cohort.tokens.shape  # (3, 16, 16, 21)
+  cohort.examples[0].shape  # (3, 16, 16, 21)
   ```
 
   Args:
     data: The store.
     group: One of the store's groups.
     users: The users' places in the group, as a sampler draws them.
-    batch_size: Sentences in a step.
+    batch_size: Examples in a step.
     steps: Steps of a client; by default those of the group's largest user.
     num_clients: The first dimension, at least the number of users; by default
       that number. The clients beyond it are padding.
 
   Returns:
-    The arrays: a client's sentences fill its steps in order.
+    The arrays: a client's examples fill its steps in order.
 
   Raises:
     TypeError: If users are not integers, but for instance a mask.
@@ -75,8 +75,7 @@ def load_cohort(
   validate.one_of(data.groups, group=group)
   validate.integers(1, batch_size=batch_size)
   if steps is None:
-    quantiles = data.manifest['groups'][group]['sentences_per_user']
-    most = quantiles.get('1', 1)
+    most = int(data.num_examples(group).max(initial=1))
     steps = -(-most // batch_size)
   places = _check_places(users)
   num_clients = len(users) if num_clients is None else num_clients
@@ -94,20 +93,24 @@ def load_cohort(
   if sizes.max(initial=0) > room:
     raise ValueError(
       f'steps must be at least {-(-int(sizes.max()) // batch_size)} with'
-      f' batch_size={batch_size} for a user of {sizes.max()} sentences. Found'
+      f' batch_size={batch_size} for a user of {sizes.max()} {data.UNIT}. Found'
       f' {steps}.'
     )
-  tokens = np.zeros(
-    (num_clients, room, encoding.ROW_LENGTH), encoding.TOKEN_DTYPE
-  )
-  rows = data.tokens
+  examples = [
+    np.zeros((num_clients, room, *shape), dtype)
+    for shape, dtype in data.row_shapes
+  ]
   for i, (start, stop) in enumerate(
     zip(starts.tolist(), stops.tolist(), strict=True)
   ):
-    tokens[i, : stop - start] = rows[start:stop]
+    for array, rows in zip(examples, data.read(start, stop), strict=True):
+      array[i, : stop - start] = rows
   weights = np.zeros((num_clients, room), np.float32)
   weights[: places.size] = np.arange(room) < sizes[:, None]
   return CohortArrays(
-    tokens=tokens.reshape(num_clients, steps, batch_size, encoding.ROW_LENGTH),
+    examples=tuple(
+      array.reshape(num_clients, steps, batch_size, *array.shape[2:])
+      for array in examples
+    ),
     weights=weights.reshape(num_clients, steps, batch_size),
   )

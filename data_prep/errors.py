@@ -1,4 +1,4 @@
-"""What can be wrong with data: with a source, or with a token store."""
+"""What can be wrong with data: with a source, or with a store."""
 
 from pda_fed import errors
 
@@ -15,7 +15,7 @@ class SourceError(errors.PdaFedError):
 
 
 class StoreError(errors.PdaFedError):
-  """A token store cannot be read or written.
+  """A store cannot be read or written.
 
   Example:
 

@@ -36,7 +36,8 @@ class PartitionConfig:
   Attributes:
     seed: Draws the public users; a non-negative integer.
     max_sentences: The most sentences that a user keeps, at least 1.
-    num_public_users: How many overflow users are public, at least 0.
+    num_public_users: How many overflow (or whole) users are drawn as public, at
+      least 0.
     keep_overflow_users: Whether overflow users that are not public become
       private users instead of being dropped. One person then may count as two
       private users, and a guarantee for a user is one for half a person: see
@@ -137,6 +138,7 @@ def partition_users(
   *,
   user_ids: Optional[npt.ArrayLike] = None,
   opted_in: Optional[npt.ArrayLike] = None,
+  whole_users: bool = False,
 ) -> Partition:
   """Splits users into private and public ones.
 
@@ -157,6 +159,8 @@ def partition_users(
       source lists them; without them the draw depends on the order.
     opted_in: The indices of users who are public as a whole, each once, beside
       the `config.num_public_users` that are drawn.
+    whole_users: Whether these are drawn from all users, as if they had opted
+      in, and not from overflow users.
 
   Returns:
     The `Partition`, which depends on nothing but the arguments.
@@ -166,7 +170,7 @@ def partition_users(
       of integers nor of strings.
     ValueError: If `num_sentences` is not a vector or holds a negative number,
       if `user_ids` repeat themselves or do not match `num_sentences`, if
-      there are fewer overflow users than public ones are asked for, or if
+      there are fewer users to draw from than public ones are asked for, or if
       somebody who opted in is listed twice or has no sentence.
   """
   counts = _check_counts(num_sentences)
@@ -174,6 +178,10 @@ def partition_users(
   limit = min(int(config.max_sentences), int(counts.max(initial=1)))
 
   chosen = _check_opted_in(opted_in, counts)
+  ids = None if user_ids is None else _check_ids(user_ids, counts.size)
+  if whole_users:
+    chosen = np.union1d(chosen, _draw_whole_users(counts, chosen, ids, config))
+    config = dataclasses.replace(config, num_public_users=0)
   nonempty = np.setdiff1d(np.flatnonzero(counts), chosen)
   overflow = np.setdiff1d(np.flatnonzero(counts > limit), chosen)
   if config.num_public_users > overflow.size:
@@ -185,16 +193,8 @@ def partition_users(
       ' who opted in (--public_user_ids).'
     )
 
-  candidates = overflow
-  if user_ids is not None:
-    ids = _check_ids(user_ids, counts.size)
-    candidates = overflow[np.argsort(ids[overflow], kind='stable')]
-  # Ranks by raw bits, the only stream that NumPy promises to keep: a partition
-  # must be the same wherever and whenever it is made.
-  bits = np.random.PCG64(int(config.seed)).random_raw(candidates.size)
-  drawn = np.argsort(bits, kind='stable')[: config.num_public_users]
   is_public = np.zeros(counts.size, dtype=bool)
-  is_public[candidates[drawn]] = True
+  is_public[_draw(overflow, ids, config)] = True
 
   public = overflow[is_public[overflow]]
   others = overflow[~is_public[overflow]]
@@ -221,6 +221,34 @@ def partition_users(
     num_unused_sentences=int(np.maximum(counts - unused_from, 0).sum()),
     max_private_users_per_person=2 if kept.size else 1,
   )
+
+
+def _draw(
+  candidates: np.ndarray, ids: Optional[np.ndarray], config: PartitionConfig
+) -> np.ndarray:
+  """Returns as many of the candidates as are to be public."""
+  if ids is not None:
+    candidates = candidates[np.argsort(ids[candidates], kind='stable')]
+  # Ranks by raw bits, the only stream that NumPy promises to keep: a partition
+  # must be the same wherever and whenever it is made.
+  bits = np.random.PCG64(int(config.seed)).random_raw(candidates.size)
+  return candidates[np.argsort(bits, kind='stable')[: config.num_public_users]]
+
+
+def _draw_whole_users(
+  counts: np.ndarray,
+  chosen: np.ndarray,
+  ids: Optional[np.ndarray],
+  config: PartitionConfig,
+) -> np.ndarray:
+  candidates = np.setdiff1d(np.flatnonzero(counts), chosen)
+  most = max(candidates.size - 1, 0)
+  if config.num_public_users > most:
+    raise ValueError(
+      f'num_public_users must be at most {most}: of the {candidates.size} users'
+      f' to draw from, one must stay private. Found {config.num_public_users}.'
+    )
+  return _draw(candidates, ids, config)
 
 
 def _slices(

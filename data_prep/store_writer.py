@@ -1,15 +1,18 @@
-"""Writes the files of a token store."""
+"""Writes the files of stores."""
 
 from collections.abc import Iterable, Mapping
 import json
 import os
 import pathlib
+import shutil
 import struct
 from typing import Any
 
 from data_prep import assignment
 from data_prep import encoding
+from data_prep import errors
 from data_prep import store
+from data_prep import user_store
 import numpy as np
 from pda_fed.common import seal
 
@@ -28,42 +31,47 @@ def _npy_header(rows: int) -> bytes:
   return prefix + struct.pack('<H', size) + text.ljust(size - 1) + b'\n'
 
 
-class StoreWriter:
-  """Appends users, then writes everything else.
+def check_space(folder: pathlib.Path, needed: int) -> None:
+  """Raises StoreError unless the disk has room for a store.
 
-  A context manager, which closes the file of tokens.
+  Args:
+    folder: The staged folder, which the store is written into.
+    needed: Bytes.
   """
+  free = shutil.disk_usage(folder).free
+  if needed > free:
+    # The folder that the store will be in; what is there now goes away.
+    disk = folder.parent.parent
+    raise errors.StoreError(
+      f'The store needs {needed / 1e6:,.1f} MB and the disk of {disk} has'
+      f' {free / 1e6:,.1f} MB left.'
+    )
 
-  def __init__(self, folder: os.PathLike):
+
+class UserWriter:
+  """Lists users, then writes the index and the manifest."""
+
+  def __init__(self, folder: os.PathLike, kind: type[user_store.UserStore]):
     self._folder = pathlib.Path(folder)
-    self._tokens = open(self._folder / store.TOKENS, 'wb')
-    self._tokens.write(_npy_header(0))
-    self._num_sentences: list[np.ndarray] = []
+    self._kind = kind
+    self._counts: list[np.ndarray] = []
     self._names: list[str] = []
     self._groups: list[str] = []
 
-  def __enter__(self) -> 'StoreWriter':
-    return self
-
-  def __exit__(self, *exception) -> None:
-    self._tokens.close()
-
-  def add(
-    self, group: str, names: Iterable[str], counts: np.ndarray, rows: np.ndarray
+  def add_users(
+    self, group: str, names: Iterable[str], counts: np.ndarray
   ) -> None:
     """Appends users of a group.
 
     Args:
       group: The group; groups come in the order of `assignment.GROUPS`.
       names: The users' names, ascending within a group.
-      counts: The number of sentences of each.
-      rows: Their sentences, one user after the other.
+      counts: The number of rows of each.
     """
-    self._tokens.write(rows.tobytes())
     names = list(names)
     self._names += names
     self._groups += [group] * len(names)
-    self._num_sentences.append(counts)
+    self._counts.append(counts)
 
   def names(self, group: str) -> list[str]:
     """Returns the names of a group's users so far."""
@@ -73,34 +81,30 @@ class StoreWriter:
       if of == group
     ]
 
-  def finish(
-    self, words: Iterable[str], details: Mapping[str, Any]
-  ) -> dict[str, Any]:
-    """Writes the index, the vocabulary and the manifest.
+  @property
+  def num_rows(self) -> int:
+    """The rows of all users so far."""
+    return int(sum(counts.sum() for counts in self._counts))
+
+  def write_index(self, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes what finds users' rows, and the manifest.
 
     Args:
-      words: The vocabulary.
       details: What else the manifest tells.
 
     Returns:
       The manifest.
     """
-    counts = np.concatenate([np.zeros(0, np.int64), *self._num_sentences])
-    total = int(counts.sum())
-    self._tokens.seek(0)
-    self._tokens.write(_npy_header(total))
-    self._tokens.close()
+    counts = np.concatenate([np.zeros(0, np.int64), *self._counts])
     self._save(store.USER_OFFSETS, np.concatenate([[0], np.cumsum(counts)]))
     encoded = [name.encode() for name in self._names]
     lengths = np.array([len(name) for name in encoded], np.int64)
     self._save(store.USER_ID_OFFSETS, np.concatenate([[0], np.cumsum(lengths)]))
     (self._folder / store.USER_IDS).write_bytes(b''.join(encoded))
-    text = ''.join(f'{word}\n' for word in words)
-    (self._folder / store.VOCABULARY).write_text(text, encoding='utf-8')
     manifest = {
-      'format': store.FORMAT,
-      'version': store.VERSION,
-      'sentences': total,
+      'format': self._kind.FORMAT,
+      'version': self._kind.VERSION,
+      self._kind.UNIT: self.num_rows,
       'users': len(self._names),
       'groups': self._describe_groups(counts),
       **details,
@@ -109,7 +113,7 @@ class StoreWriter:
           'bytes': (self._folder / name).stat().st_size,
           'sha256': store.file_sha256(self._folder / name),
         }
-        for name in store.DATA_FILES
+        for name in self._kind.DATA_FILES
       },
     }
     # Last: without it the folder is no store.
@@ -140,8 +144,59 @@ class StoreWriter:
     return {
       'first_user': first,
       'users': int(users.size),
-      'sentences': int(sizes.sum()),
-      'sentences_per_user': dict(
+      self._kind.UNIT: int(sizes.sum()),
+      f'{self._kind.UNIT}_per_user': dict(
         zip(map(str, _QUANTILES), quantiles, strict=False)
       ),
     }
+
+
+class StoreWriter(UserWriter):
+  """Appends users and their sentences, then writes everything else.
+
+  A context manager, which closes the file of tokens.
+  """
+
+  def __init__(self, folder: os.PathLike):
+    super().__init__(folder, store.TokenStore)
+    self._tokens = open(self._folder / store.TOKENS, 'wb')
+    self._tokens.write(_npy_header(0))
+
+  def __enter__(self) -> 'StoreWriter':
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self._tokens.close()
+
+  def add(
+    self, group: str, names: Iterable[str], counts: np.ndarray, rows: np.ndarray
+  ) -> None:
+    """Appends users of a group.
+
+    Args:
+      group: As in `add_users`.
+      names: Likewise.
+      counts: The number of sentences of each.
+      rows: Their sentences, one user after the other.
+    """
+    self._tokens.write(rows.tobytes())
+    self.add_users(group, names, counts)
+
+  def finish(
+    self, words: Iterable[str], details: Mapping[str, Any]
+  ) -> dict[str, Any]:
+    """Writes the index, the vocabulary and the manifest.
+
+    Args:
+      words: The vocabulary.
+      details: What else the manifest tells.
+
+    Returns:
+      The manifest.
+    """
+    self._tokens.seek(0)
+    self._tokens.write(_npy_header(self.num_rows))
+    self._tokens.close()
+    text = ''.join(f'{word}\n' for word in words)
+    (self._folder / store.VOCABULARY).write_text(text, encoding='utf-8')
+    return self.write_index(details)

@@ -1,14 +1,14 @@
-"""What a token store holds, for people: a table, a statement, a figure."""
+"""What a store holds, for people: a table, a statement, a figure."""
 
 import os
 import pathlib
-from typing import Any
+from typing import Any, Optional
 
 from data_prep import assignment
 import numpy as np
 from pda_fed.common import tables
 
-FIGURE = 'sentences_per_user.png'
+FIGURE = '{}_per_user.png'  # Of sentences or examples.
 
 _SHOWN = ('0', '0.5', '1')  # Of the quantiles in the manifest.
 _MAX_NOTES = 20  # Of a kind; the manifest has them all.
@@ -18,37 +18,36 @@ def format_summary(manifest: dict[str, Any]) -> str:
   """Formats what a manifest says.
 
   Args:
-    manifest: Of a token store.
+    manifest: Of a store.
 
   Returns:
     Several lines, without a line break at the end.
   """
+  has_text = 'vocabulary' in manifest
+  unit = 'sentences' if has_text else 'examples'
   rows = []
   for name, group in manifest['groups'].items():
-    quantiles = group['sentences_per_user']
+    quantiles = group[f'{unit}_per_user']
     rows.append(
       [
         name,
         f'{group["users"]:,}',
-        f'{group["sentences"]:,}',
+        f'{group[unit]:,}',
         *(f'{quantiles[q]:,}' if quantiles else '-' for q in _SHOWN),
       ]
     )
-  header = ['users', 'number', 'sentences', 'fewest', 'median', 'most']
+  header = ['users', 'number', unit, 'fewest', 'median', 'most']
   lines = [tables.format_table(header, rows), '']
   losses = [
     (what, f'{number:,}')
-    for what, number in {**manifest['skipped'], **manifest['left_out']}.items()
+    for reasons in (manifest.get('skipped', {}), manifest['left_out'])
+    for what, number in reasons.items()
     if number
   ]
   if losses:
     lines += [tables.format_table(['not used', 'number'], losses), '']
   lines += _format_notes(manifest)
-  words = manifest['vocabulary']
-  lines.append(
-    f'Vocabulary: {words["size"]:,} words, origin {words["origin"]}.'
-    f' {words["statement"]}'
-  )
+  lines += _format_words(manifest) if has_text else _format_examples(manifest)
   if manifest['max_private_users_per_person'] > 1:
     lines.append(
       f'{manifest["private_overflow_users"]:,} private users are the overflow'
@@ -57,6 +56,29 @@ def format_summary(manifest: dict[str, Any]) -> str:
     )
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
   return '\n'.join(lines)
+
+
+def _format_words(manifest: dict[str, Any]) -> list[str]:
+  words = manifest['vocabulary']
+  return [
+    f'Vocabulary: {words["size"]:,} words, origin {words["origin"]}.'
+    f' {words["statement"]}'
+  ]
+
+
+def _format_examples(manifest: dict[str, Any]) -> list[str]:
+  inputs, classes = manifest['inputs'], manifest['classes']
+  shape = ' x '.join(map(str, inputs['shape']))
+  how = (
+    "standardised by the public users' mean and scale"
+    if manifest['groups'][assignment.PUBLIC]['users']
+    else 'as they are: without public users they are not standardised'
+  )
+  return [
+    f'Inputs: {shape} of {np.dtype(inputs["dtype"])}, {how}.',
+    f'Classes: {classes["number"]:,}.',
+    *classes['caveats'],
+  ]
 
 
 def _format_notes(manifest: dict[str, Any]) -> list[str]:
@@ -70,14 +92,18 @@ def _format_notes(manifest: dict[str, Any]) -> list[str]:
 
 
 def draw_sentences_per_user(
-  folder: os.PathLike, plan: assignment.Assignment, max_sentences: int
+  folder: os.PathLike,
+  plan: assignment.Assignment,
+  max_sentences: Optional[int],
+  unit: str = 'sentences',
 ) -> pathlib.Path:
   """Draws how many sentences the people have, and where the cut is.
 
   Args:
     folder: Where the figure is written.
     plan: Who is private and public.
-    max_sentences: The cut.
+    max_sentences: The cut; None where nobody is cut.
+    unit: What is counted: sentences or examples.
 
   Returns:
     The file, a PNG.
@@ -88,40 +114,47 @@ def draw_sentences_per_user(
   from matplotlib import figure
 
   counts = plan.train_counts[plan.train_counts > 0]
-  edges = _doubling_edges(max_sentences, int(counts.max()))
+  top = int(counts.max())
+  cut = top if max_sentences is None else max_sentences
+  edges = _doubling_edges(cut, top)
   # From the first bin with a user on, but with one that is kept.
-  first = int(np.searchsorted(edges, min(counts.min(), max_sentences), 'right'))
-  edges = edges[first - 1 :]
+  first = int(np.searchsorted(edges, min(counts.min(), cut), 'right'))
+  edges = edges[first - 1 : -1 if max_sentences is None else None]
   numbers, _ = np.histogram(counts, edges)
   centres = np.arange(numbers.size)
-  is_overflow = edges[:-1] > max_sentences
+  is_overflow = edges[:-1] > cut
   canvas = figure.Figure(figsize=(7, 4), dpi=150, layout='constrained')
   axes = canvas.add_subplot()
   public = len(plan.groups[assignment.PUBLIC])
-  people = int((counts > max_sentences).sum())
-  for part, colour, label in (
-    (~is_overflow, '#4878a8', 'all sentences are kept'),
+  people = int((counts > cut).sum())
+  bars_of = (
+    (~is_overflow, '#4878a8', f'all {unit} are kept'),
     (
       is_overflow,
       '#d1803a',
       f'{people:,} overflow; {public:,} users are public',
     ),
-  ):
+  )
+  for part, colour, label in bars_of[: 1 if max_sentences is None else 2]:
     bars = axes.bar(
       centres[part], numbers[part], width=0.92, color=colour, label=label
     )
     labels = [f'{n:,}' if n else '' for n in numbers[part]]
     axes.bar_label(bars, labels, padding=1, fontsize=7)
-  cut = float(centres[~is_overflow][-1]) + 0.5
-  axes.axvline(cut, color='#303030', linewidth=1, linestyle='--')
+  if max_sentences is not None:
+    line = float(centres[~is_overflow][-1]) + 0.5
+    axes.axvline(line, color='#303030', linewidth=1, linestyle='--')
   axes.set_yscale('log')
   axes.set_ylim(0.7, 2 * numbers.max())
   axes.set_xticks(centres, _bin_labels(edges), rotation=40, ha='right')
   axes.tick_params(labelsize=8)
-  axes.set_xlabel('sentences of a user')
+  axes.set_xlabel(f'{unit} of a user')
   axes.set_ylabel('users')
+  limit = f'cut at {cut:,} {unit}'
+  if max_sentences is None:
+    limit = f'{public:,} of them public'
   axes.set_title(
-    f'{counts.size:,} users, cut at {max_sentences:,} sentences',
+    f'{counts.size:,} users, {limit}',
     fontsize=11,
     loc='left',
     pad=10,
@@ -136,7 +169,7 @@ def draw_sentences_per_user(
     fontsize=8,
     borderaxespad=0.2,
   )
-  path = pathlib.Path(folder) / FIGURE
+  path = pathlib.Path(folder) / FIGURE.format(unit)
   # Without the name of the library's version: equal data, equal bytes.
   canvas.savefig(path, metadata={'Software': None})
   return path

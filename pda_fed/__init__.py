@@ -7,12 +7,14 @@ is not installed:
 
     pda_fed.schedules          alpha_t
     pda_fed.privacy            one plan: sampling, clipping, noise, epsilon
+    pda_fed.methods            public-data methods, one file each
     pda_fed.learning           federated learning processes (TFF)
     pda_fed.runtime            where TFF computations run
     pda_fed.vectorized         clients as a batch dimension (JAX)
     pda_fed.linear_regression  the exact mirror step
     pda_fed.models             model specifications
-    pda_fed.experiments        training loops, metrics, tables
+    pda_fed.experiments        settings, the training loop, engines
+    pda_fed.analysis           comparisons, sweeps, figures, the page
 """
 
 from pda_fed import _tff_imports

@@ -17,6 +17,7 @@ Plain numpy: both engines read the same numbers.
 """
 
 import abc
+from collections.abc import Sequence
 import dataclasses
 
 import numpy as np
@@ -96,6 +97,42 @@ class _Constant(Schedule):
 
   def _alpha(self, t: np.ndarray) -> np.ndarray:
     return np.full_like(t, self.alpha)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Listed(Schedule):
+  numbers: tuple[float, ...]
+
+  def __post_init__(self):
+    for number in self.numbers:
+      validate.in_range(0.0, 1.0, alpha=number)
+
+  def _alpha(self, t: np.ndarray) -> np.ndarray:
+    places = np.minimum(t.astype(np.int64), len(self.numbers) - 1)
+    return np.asarray(self.numbers)[places]
+
+
+def listed(alphas: Sequence[float]) -> Schedule:
+  """Returns a schedule of given values; the last one holds from then on.
+
+  Example:
+
+    >>> listed([1.0, 0.5]).values(4)
+    array([1. , 0.5, 0.5, 0.5])
+
+  Args:
+    alphas: alpha_0, alpha_1, ...
+
+  Raises:
+    ValueError: If there are none, or one is outside [0, 1].
+  """
+  values = np.asarray(alphas, np.float64)
+  if values.ndim != 1 or not values.size:
+    raise ValueError(
+      'alpha must be a list of numbers, or a schedule,'
+      f' schedules.constant(0.5) for example. Found {alphas!r}.'
+    )
+  return _Listed(tuple(values.tolist()))
 
 
 def cosine(K: float) -> Schedule:

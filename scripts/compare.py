@@ -29,6 +29,7 @@ import warnings
 
 from absl import flags
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed.analysis import cells
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import figures
@@ -37,9 +38,15 @@ from pda_fed.analysis import report
 from pda_fed.common import files
 from scripts.lib import grid_search
 from scripts.lib import job_flags
+from scripts.lib import method_flags
 from scripts.lib import tuning
 
-_METHODS = flags.DEFINE_list('methods', 'cold,warm,pda', 'What is compared.')
+_METHODS = flags.DEFINE_list(
+  'methods',
+  'cold,warm,pda',
+  f'What is compared: {", ".join(methods.names())}, or modules that define'
+  ' methods.',
+)
 _SEEDS = flags.DEFINE_integer(
   'seeds', 1, 'Seeds of each method: 0, 1, ...', lower_bound=1
 )
@@ -79,11 +86,7 @@ def _flags_of_methods() -> dict[str, list[str]]:
   if not _METHODS.value:
     raise ValueError('methods must have at least one. Found none.')
   for method in _METHODS.value:
-    if method not in experiments.METHODS:
-      raise ValueError(
-        f'methods must be among {", ".join(experiments.METHODS)}. Found'
-        f' {method!r}.'
-      )
+    method_flags.define(methods.get(method))
   found = {method: [] for method in _METHODS.value}
   for text in _METHOD_FLAGS.value:
     method, _, rest = text.partition(':')
@@ -102,19 +105,24 @@ def _jobs(
 ) -> list[jobs.Job]:
   folder = job_flags.output_dir() / 'runs'
   module = job_flags.module()
-  return [
-    jobs.Job(
-      name=f'{method}_{seed}',
+
+  def job(method: str, own: list[str], seed: int) -> jobs.Job:
+    name = f'{methods.get(method).name}_{seed}'
+    return jobs.Job(
+      name=name,
       module=module,
       arguments=(
-        *arguments,
+        *method_flags.arguments_for(method, arguments),
         *own,
         f'--method={method}',
         f'--seed={seed}',
-        f'--output_dir={folder / f"{method}_{seed}"}',
+        f'--output_dir={folder / name}',
       ),
-      folder=folder / f'{method}_{seed}',
+      folder=folder / name,
     )
+
+  return [
+    job(method, own, seed)
     for seed in range(_SEEDS.value)
     # The last method pre-trains, which takes longest: it comes first.
     for method, own in reversed(of_methods.items())
@@ -204,8 +212,8 @@ def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
   promises = list(found)
   if len(found) > 1:
     promises = [
-      f'{", ".join(experiments.METHODS[m].title for m in methods)}: {line}'
-      for line, methods in found.items()
+      f'{", ".join(methods.title(m) for m in of)}: {line}'
+      for line, of in found.items()
     ]
   return [*promises, *comparison_lib.caveats(comparison)]
 
@@ -219,6 +227,7 @@ def main(arguments: list[str]) -> None:
   job_flags.check_metrics(_METRICS.value)
   cli.expanded(arguments)  # One error instead of one for each run.
   of_methods, notes = _flags_of_methods(), []
+  method_flags.check_owned(_METHODS.value, arguments)
   grids = tuning.grids(_METHODS.value)
   if grids:
     of_methods, notes = tuning.tune(arguments, of_methods, grids)

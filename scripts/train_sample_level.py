@@ -1,4 +1,4 @@
-r"""Trains with sample-level privacy: images and text, DP-SGD and PDA-DPMD.
+r"""Trains with sample-level privacy: images, tables, text; DP-SGD and PDA-DPMD.
 
     python -m scripts.train_sample_level --method=pda --seed=0 \
         --output_dir=out/pda
@@ -11,10 +11,10 @@ minutes. The data sets of the paper are read as their authors publish them:
         --output_dir=out/cifar10
 
 Defaults are the paper's for each of its data sets. --dataset=images reads
-images of one's own; see docs/sample_level.md. --runs_file makes many runs in
-one process, which share data and compiled programs; each of its lines has the
-flags of a run. A run that was stopped goes on when the same command is given
-again.
+images of one's own, and --dataset=table numbers; see docs/sample_level.md.
+--runs_file makes many runs in one process, which share data and compiled
+programs; each of its lines has the flags of a run. A run that was stopped goes
+on when the same command is given again.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -26,7 +26,7 @@ import math
 import pathlib
 import shlex
 import sys
-from typing import Any
+from typing import Any, Optional
 import warnings
 
 from absl import flags
@@ -39,6 +39,7 @@ from pda_fed.experiments import sample_level_config
 from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
+from scripts.lib import method_flags
 from scripts.lib import run_flags
 
 _DATASET = flags.DEFINE_enum(
@@ -47,7 +48,7 @@ _DATASET = flags.DEFINE_enum(
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  'Where the files of the data set are; of --dataset=images the .npz file.',
+  'Where the files of the data set are; of images or a table the .npz file.',
 )
 _PUBLIC_DATASET = flags.DEFINE_string(
   'public_dataset',
@@ -59,7 +60,7 @@ _PUBLIC_SHARE = flags.DEFINE_float(
   'public_share',
   None,
   "Of the training examples; by default the paper's, 0.04, and for the digits"
-  ' 0.1. For --dataset=images it must be given, or public images in the file.',
+  ' 0.1. For images or a table it must be given, or public ones in the file.',
 )
 _VALIDATION_EXAMPLES = flags.DEFINE_integer(
   'validation_examples',
@@ -74,7 +75,13 @@ _VOCABULARY_SIZE = flags.DEFINE_integer(
   'vocabulary_size', 8000, 'Words of text, the unknown one included.'
 )
 _ACTIVATION = flags.DEFINE_enum(
-  'activation', 'tanh', ['tanh', 'relu'], 'Of the image models.'
+  'activation', 'tanh', ['tanh', 'relu'], 'Of models of images and tables.'
+)
+_DENSE_SIZES = flags.DEFINE_list(
+  'dense_sizes',
+  [],
+  'Of --dataset=table: units of dense layers before the logits, 64,32 for'
+  ' example. By default none, a linear model.',
 )
 _BATCH_SIZE = flags.DEFINE_float(
   'batch_size', None, 'Expected private examples of a step (Poisson sampling).'
@@ -95,7 +102,7 @@ _MEAN_CLIP = flags.DEFINE_bool(
   'mean_clip',
   None,
   "Whether the noised mean is clipped once more; by default, the paper's: for"
-  ' images.',
+  ' images, and for tables.',
 )
 _PUBLIC_BATCH_SIZE = flags.DEFINE_integer(
   'public_batch_size', None, 'Public examples of a step.'
@@ -187,15 +194,30 @@ def _or(value: Any, default: Any) -> Any:
   return default if value is None else value
 
 
+def _dense_sizes() -> tuple[int, ...]:
+  sizes = _DENSE_SIZES.value
+  is_whole = all(size.isdecimal() for size in sizes)
+  if not is_whole or (sizes and _DATASET.value != 'table'):
+    raise ValueError(
+      '--dense_sizes must be positive integers, and for --dataset=table alone.'
+      f' Found {",".join(sizes):.80} for {_DATASET.value}.'
+    )
+  return tuple(map(int, sizes))
+
+
 def _spec(
   task: sample_level_config.TaskDefaults, data: sample_level.SampleLevelData
 ) -> sample_level_config.Spec:
+  dense_sizes = _dense_sizes()
   if data.is_text:
     return dataclasses.replace(task.spec, vocabulary_size=data.num_classes)
   spec = task.spec
+  shape = data.train.inputs.shape[1:]
   if data.name == 'images':
-    shape = data.train.inputs.shape[1:]
     spec = convolutional.for_images(shape, data.num_classes)
+  elif data.name == 'table':
+    spec = convolutional.linear(shape, data.num_classes)
+    spec = dataclasses.replace(spec, dense_sizes=dense_sizes)
   return dataclasses.replace(spec, activation=_ACTIVATION.value)
 
 
@@ -213,8 +235,8 @@ def _split_config(
     share = None
   elif share is None:
     raise ValueError(
-      '--public_share must be given, the share of training images that is'
-      f' public: {_DATA_DIR.value} holds no public_images.'
+      '--public_share must be given, the share of training examples that is'
+      f' public: {_DATA_DIR.value} holds no public ones.'
     )
   digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
   return sample_level.SplitConfig(
@@ -259,12 +281,13 @@ def _warn_of_rounds_without_private_data(
   config: sample_level_config.SampleLevelConfig,
 ) -> None:
   """Tells of rounds that cost epsilon and give nothing for it."""
-  if config.alpha is None:
+  if 'alpha' not in config.method.schedules:
     return
   rounds, epoch = config.plan.rounds, config.plan.rounds_per_epoch
   # One of each epoch: alpha_t is that of the epoch.
   firsts = range(0, rounds, epoch)
-  unused = int((config.alphas(firsts) == 0).sum())
+  alphas = [config.schedules(range(t, t + 1))['alpha'][0] for t in firsts]
+  unused = alphas.count(0)
   if unused:
     warnings.warn(
       f'alpha_t is 0 in {unused:,} of {len(firsts):,} epochs: they use public'
@@ -273,7 +296,9 @@ def _warn_of_rounds_without_private_data(
     )
 
 
-def _config() -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
+def _config(
+  given: Optional[Sequence[str]] = None,
+) -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
   """The settings of the flags, and what else config.json says."""
   task = sample_level_config.TASKS[_DATASET.value]
   data, split_config, split = _load(task)
@@ -312,7 +337,7 @@ def _config() -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
     plan=plan,
     split=split_config,
     spec=_spec(task, data),
-    alpha=run_flags.alpha(schedules.cosine(task.K)),
+    method=method_flags.build(schedules.cosine(task.K), epochs, given),
     learning_rate=_or(_LEARNING_RATE.value, task.learning_rate),
     learning_rate_decay=_LEARNING_RATE_DECAY.value,
     momentum=_MOMENTUM.value,
@@ -351,12 +376,13 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
   """Returns the config of a line of --runs_file, what is told, and a folder."""
   with flagsaver.flagsaver():
     try:
+      method_flags.define_named(cli.expanded(line))
       rest = flags.FLAGS([sys.argv[0], *line])[1:]
       if rest:
         raise ValueError(f'unexpected argument {rest[0]!r}')
       if not run_flags.OUTPUT_DIR.value:
         raise ValueError('--output_dir must be given')
-      return *_config(), run_flags.OUTPUT_DIR.value
+      return *_config(line), run_flags.OUTPUT_DIR.value
     except (flags.Error, ValueError) as e:
       raise ValueError(f'{path}, {shlex.join(line)}: {e}') from e
 

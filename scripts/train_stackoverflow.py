@@ -1,6 +1,6 @@
-r"""Trains a next-word model on the users of a token store.
+r"""Trains a model on the users of a store: text, images or tables.
 
-    python -m scripts.prepare_stackoverflow --output_dir=data/laptop \
+    python -m scripts.prepare_users --output_dir=data/laptop \
         --synthetic_users=2000 --synthetic_words=1000 --vocabulary_size=990 \
         --max_sentences=32
     python -m scripts.train_stackoverflow --data_dir=data/laptop \
@@ -15,7 +15,6 @@ metrics.csv, result.json, checkpoints/ and tensorboard/ in --output_dir.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-import dataclasses
 from typing import Optional
 
 from absl import flags
@@ -24,11 +23,13 @@ from pda_fed import experiments
 from pda_fed import schedules
 from pda_fed.common import workers
 from pda_fed.experiments.engines import stores
+from scripts.lib import method_flags
+from scripts.lib import model_flags
 from scripts.lib import run_flags
 from scripts.lib import worker_flags
 
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'The token store, as prepare_stackoverflow writes it.'
+  'data_dir', None, 'The store, as prepare_users writes it.'
 )
 _ENGINE = flags.DEFINE_enum(
   'engine', 'tff', list(experiments.ENGINES), 'What computes.'
@@ -56,19 +57,7 @@ _SERVER_MOMENTUM = flags.DEFINE_float(
   'server_momentum', 0.9, "Of the server's SGD."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  'batch_size', 16, 'Sentences in a batch of local training.'
-)
-_EMBEDDING_SIZE = flags.DEFINE_integer('embedding_size', 96, 'Of the model.')
-_LSTM_SIZE = flags.DEFINE_integer('lstm_size', 670, 'Of the model.')
-_VOCABULARY_SIZE = flags.DEFINE_integer(
-  'vocabulary_size',
-  None,
-  "Words that the model expects; by default the data's.",
-)
-_ALPHA_I = flags.DEFINE_float(
-  'alpha_i',
-  None,
-  "alpha_t = cos(pi t / (i T)), the paper's schedule; by default i = 5.",
+  'batch_size', 16, 'Examples in a batch of local training.'
 )
 _PUBLIC_UPDATE = flags.DEFINE_enum(
   'public_update',
@@ -114,6 +103,7 @@ _CLIENTS_PER_CHUNK = flags.DEFINE_integer(
 _PLATFORM = flags.DEFINE_enum(
   'platform', None, ['cpu', 'gpu'], 'Of the JAX engine; default: what it finds.'
 )
+flags.adopt_module_key_flags(model_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(worker_flags)
 # Of the paper's StackOverflow runs.
@@ -135,7 +125,7 @@ def _remote_workers() -> Optional[workers.RemoteWorkers]:
   )
 
 
-def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
+def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
   plan = run_flags.plan_with_noise(
     _NOISE_MULTIPLIER,
     population=len(store.users('private')),
@@ -143,24 +133,18 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
     rounds=_ROUNDS.value,
     clip_norm=_CLIP_NORM.value,
   )
-  by_i = None
-  if _ALPHA_I.value is not None:
-    by_i = schedules.for_stackoverflow(_ALPHA_I.value, plan.rounds)
+  is_text = isinstance(store, data_prep.TokenStore)
+  kind = 'stackoverflow' if is_text else 'arrays'
   return experiments.FederatedConfig(
     **run_flags.loop_settings(),
-    dataset=f'stackoverflow/{store.manifest["source"]}',
+    dataset=f'{kind}/{store.manifest["source"]}',
     data_dir=str(store.path),
     data_hash=stores.data_hash(store),
     engine=_ENGINE.value,
     plan=plan,
-    spec=dataclasses.replace(
-      store.spec,
-      num_words=_VOCABULARY_SIZE.value or store.spec.num_words,
-      embedding_size=_EMBEDDING_SIZE.value,
-      lstm_size=_LSTM_SIZE.value,
-    ),
-    alpha=run_flags.alpha(
-      schedules.for_stackoverflow(_ALPHA, plan.rounds), alpha_i=by_i
+    spec=model_flags.spec_for(store),
+    method=method_flags.build(
+      schedules.for_stackoverflow(_ALPHA, plan.rounds), plan.rounds
     ),
     client_learning_rate=_CLIENT_LEARNING_RATE.value,
     server_learning_rate=_SERVER_LEARNING_RATE.value,
@@ -178,11 +162,12 @@ def _config(store: data_prep.TokenStore) -> experiments.FederatedConfig:
   )
 
 
-def _about(store: data_prep.TokenStore) -> dict[str, object]:
+def _about(store: data_prep.UserStore) -> dict[str, object]:
   manifest = store.manifest
-  caveats = []
-  if not manifest['vocabulary']['covered_by_epsilon']:
-    caveats.append(f'Vocabulary: {manifest["vocabulary"]["statement"]}')
+  caveats = list(manifest.get('classes', {}).get('caveats', ()))
+  words = manifest.get('vocabulary', {'covered_by_epsilon': True})
+  if not words['covered_by_epsilon']:
+    caveats.append(f'Vocabulary: {words["statement"]}')
   most = manifest['max_private_users_per_person']
   if most > 1:
     caveats.append(
@@ -193,7 +178,7 @@ def _about(store: data_prep.TokenStore) -> dict[str, object]:
   return {
     'data': {
       'users': {g: len(store.users(g)) for g in store.groups},
-      **{name: manifest[name] for name in about},
+      **{name: manifest[name] for name in about if name in manifest},
     },
     'caveats': caveats,
   }

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.experiments.engines import base as engine_lib
@@ -33,9 +34,7 @@ class FakeEngine:
       weights = (state['w'] - 0.1 * momentum).astype(np.float32)
       state = {'w': weights, 'm': momentum}
       found = {'train_loss': float(np.abs(weights).sum()), 'clients': 2}
-      if self.config.alpha is not None:
-        found['alpha'] = self.config.alpha(round_num)
-      metrics.append(found)
+      metrics.append(found | self.config.method.schedules_at(round_num))
       self.rounds_run.append(round_num)
     return state, metrics
 
@@ -64,9 +63,18 @@ class FakeEngine:
     return {'w': arrays['weights/0'], 'm': arrays['fake/m']}
 
 
+def make_method(method, alpha):
+  """Returns the method of a name, or a method as it is."""
+  if isinstance(method, methods.Method):
+    return method
+  if method == 'pda':
+    return methods.PdaDpmd(alpha=alpha)
+  return methods.get(method)()
+
+
 def make_config(method='pda', rounds=10, **changes):
   fields = dict(
-    method=method,
+    method=make_method(method, schedules.cosine(8)),
     dataset='fake',
     data_hash='0',
     engine='fake',
@@ -78,7 +86,6 @@ def make_config(method='pda', rounds=10, **changes):
       noise_multiplier=1.0,
       clip_norm=1.0,
     ),
-    alpha=schedules.cosine(8) if method == 'pda' else None,
     seed=0,
     rounds_per_evaluation=3,
   )

@@ -31,12 +31,18 @@ def test_linear_and_constant():
   np.testing.assert_array_equal(schedules.constant(0.3).values(3), [0.3] * 3)
 
 
+@pytest.mark.parametrize(('t', 'alpha'), [(0, 0.9), (1, 0.2), (7, 0.2)])
+def test_the_last_of_a_list_holds(t, alpha):
+  assert schedules.listed([0.9, 0.2])(t) == alpha
+
+
 @pytest.mark.parametrize(
   'schedule',
   [
     schedules.cosine(7),
     schedules.linear(7),
     schedules.constant(0.5),
+    schedules.listed([0.9, 0.5, 0.0]),
     schedules.for_stackoverflow(3, 5),
   ],
 )
@@ -57,6 +63,9 @@ def test_calls_and_values_agree_and_lie_in_the_unit_interval(schedule):
     (lambda: schedules.linear(-1), 'K must be positive'),
     (lambda: schedules.constant(1.5), 'alpha must be in'),
     (lambda: schedules.constant(math.nan), 'alpha must be in'),
+    (lambda: schedules.listed([0.5, 1.5]), 'alpha must be in'),
+    (lambda: schedules.listed([]), 'alpha must be a list of numbers'),
+    (lambda: schedules.listed(0.5), 'alpha must be a list.* Found 0.5'),
     (lambda: schedules.for_stackoverflow(0, 10), 'i must be positive'),
     (lambda: schedules.for_stackoverflow(2, 0), 'T must be at least 1'),
     (lambda: schedules.cosine(3).values(-1), 'T must be at least 0'),

@@ -19,6 +19,7 @@ PAGE = _ROOT / 'docs/api.md'
 PACKAGES = (
   'pda_fed.privacy',
   'pda_fed.schedules',
+  'pda_fed.methods',
   'pda_fed.learning',
   'pda_fed.runtime',
   'pda_fed.models',

@@ -1,4 +1,4 @@
-"""Data sets of sample-level training: images and text, in numpy.
+"""Data sets of sample-level training: images, tables and text, in numpy.
 
     data = sample_level.load_data('cifar10', 'data')
     config = sample_level.SplitConfig(public_share=0.04)
@@ -17,6 +17,7 @@ from data_prep.sample_level.cifar10 import load_cifar10
 from data_prep.sample_level.digits import load_digits
 from data_prep.sample_level.emnist import load_emnist
 from data_prep.sample_level.images import load_images
+from data_prep.sample_level.images import load_table
 from data_prep.sample_level.splits import data_hash
 from data_prep.sample_level.splits import Split
 from data_prep.sample_level.splits import split_examples
@@ -38,6 +39,7 @@ __all__ = [
   'load_emnist',
   'load_images',
   'load_public_text',
+  'load_table',
   'load_wikitext',
   'split_examples',
 ]
@@ -47,6 +49,7 @@ _LOADERS = {
   'emnist': load_emnist,
   'wikitext2': load_wikitext,
   'images': load_images,
+  'table': load_table,
 }
 DATASETS = ('digits', *_LOADERS)
 

@@ -18,8 +18,9 @@ class Examples:
     3
 
   Attributes:
-    inputs: uint8 [examples, height, width, channels] of images, or token ids,
-      uint16 [examples, time], of sequences.
+    inputs: uint8 [examples, height, width, channels] of images, float32
+      [examples, features] of a table, or token ids, uint16 [examples, time], of
+      sequences.
     targets: Classes, int32 [examples], or next tokens, uint16 [examples, time].
   """
 

@@ -11,7 +11,6 @@ import pathlib
 from data_prep import errors
 from data_prep.sample_level import base
 from data_prep.sample_level import files
-from data_prep.sample_level import packing
 from data_prep.sample_level import pickles
 import numpy as np
 
@@ -21,8 +20,6 @@ _FOLDERS = (
   'cifar-10/cifar-10-batches-bin',
   'cifar-10/cifar-10-batches-py',
 )
-# See `packing`.
-_PACKED = ('train', 'cifar-10/train')
 _TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
 _TEST = 'test_batch'
 _IMAGE_BYTES = 3 * 32 * 32
@@ -65,18 +62,6 @@ def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
   return _to_examples(images, np.array(labels))
 
 
-def _load_packed(folder: pathlib.Path) -> base.SampleLevelData:
-  train, test = (packing.read_packed(folder / n) for n in ('train', 'test'))
-  for name, part in (('train', train), ('test', test)):
-    files.check_classes(folder / name, part.targets, _NUM_CLASSES)
-    if part.inputs.shape[1:] != (32, 32, 3):
-      raise errors.SourceError(
-        f'{folder / name} must hold images of the shape (32, 32, 3). Found'
-        f' {part.inputs.shape[1:]}.'
-      )
-  return base.SampleLevelData('cifar10', train, test, _NUM_CLASSES)
-
-
 def load_cifar10(
   data_dir: os.PathLike, images_per_batch: int = _IMAGES_PER_BATCH
 ) -> base.SampleLevelData:
@@ -90,8 +75,7 @@ def load_cifar10(
   ```
 
   Args:
-    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it;
-      or holds the folders `train` and `test` of packed images.
+    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it.
     images_per_batch: Images of each of the six files.
 
   Returns:
@@ -100,9 +84,6 @@ def load_cifar10(
   Raises:
     SourceError: If a file is missing, cut off or mislabelled.
   """
-  packed = [f for f in _PACKED if (pathlib.Path(data_dir) / f).is_dir()]
-  if packed:
-    return _load_packed((pathlib.Path(data_dir) / packed[0]).parent)
   try:
     folder, ending, read = (
       files.find_folder(data_dir, _FOLDERS, f'{_TRAIN[0]}.bin'),

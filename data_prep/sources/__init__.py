@@ -1,12 +1,16 @@
-"""Sources of user-keyed text, each behind the interface of `base`."""
+"""Sources of users' data, each behind the interface of `base`."""
 
 import os
 from typing import Optional, Union
 
+from data_prep.sources.arrays import ArraySource
+from data_prep.sources.arrays import open_csv
+from data_prep.sources.arrays import open_npz
 from data_prep.sources.base import RecordSource
 from data_prep.sources.base import Source
 from data_prep.sources.base import Tally
 from data_prep.sources.base import UserCounts
+from data_prep.sources.base import UserSource
 from data_prep.sources.jsonl import JsonlSource
 from data_prep.sources.sqlite import open_sqlite
 from data_prep.sources.sqlite import SqliteSource
@@ -16,6 +20,7 @@ from data_prep.sources.synthetic import SyntheticSource
 from data_prep.sources.tff_stackoverflow import TffStackOverflowSource
 
 __all__ = [
+  'ArraySource',
   'JsonlSource',
   'RecordSource',
   'Source',
@@ -26,6 +31,9 @@ __all__ = [
   'Tally',
   'TffStackOverflowSource',
   'UserCounts',
+  'UserSource',
+  'open_csv',
+  'open_npz',
   'open_source',
   'open_sqlite',
 ]
@@ -34,8 +42,14 @@ _WITH_PATH = {
   'sqlite': open_sqlite,
   'stackexchange': StackExchangeSource,
   'jsonl': JsonlSource,
+  'npz': open_npz,
+  'csv': open_csv,
 }
-_KINDS = 'synthetic, tff, sqlite:PATH, stackexchange:DIR or jsonl:PATH'
+ARRAYS = ('npz', 'csv')  # Kinds of sources that are not text.
+_KINDS = (
+  'synthetic, tff, sqlite:PATH, stackexchange:DIR, jsonl:PATH, npz:FILE or'
+  ' csv:FILE'
+)
 
 
 def open_source(
@@ -43,7 +57,7 @@ def open_source(
   *,
   synthetic: SyntheticConfig = SyntheticConfig(),  # noqa: B008 - frozen.
   tff_cache_dir: Optional[os.PathLike] = None,
-) -> Union[Source, RecordSource]:
+) -> Union[Source, RecordSource, ArraySource]:
   """Opens the source that a text names.
 
   Example:
@@ -52,8 +66,8 @@ def open_source(
     'synthetic'
 
   Args:
-    spec: 'synthetic', 'tff', 'sqlite:PATH', 'stackexchange:DIR' or
-      'jsonl:PATH'.
+    spec: 'synthetic', 'tff', 'sqlite:PATH', 'stackexchange:DIR', 'jsonl:PATH',
+      'npz:FILE' or 'csv:FILE'.
     synthetic: What 'synthetic' writes.
     tff_cache_dir: Where 'tff' keeps its download; by default where TFF does.
 

@@ -94,19 +94,11 @@ class UserCounts:
   num_sentences: np.ndarray
 
 
-class Source(abc.ABC):
-  """Users, each with a known number of sentences.
-
-  Sources are sent to other processes, so they must be picklable.
+class UserSource(abc.ABC):
+  """Users, each with a known number of rows: what decides who is public.
 
   Example: see `SyntheticSource`.
-
-  Attributes:
-    tally: What has been read and skipped so far.
   """
-
-  def __init__(self):
-    self.tally = Tally()
 
   @property
   @abc.abstractmethod
@@ -121,6 +113,21 @@ class Source(abc.ABC):
   @abc.abstractmethod
   def users(self, split: str) -> UserCounts:
     """Returns the users of a split, without reading their text."""
+
+
+class Source(UserSource):
+  """Users, each with a known number of sentences.
+
+  Sources are sent to other processes, so they must be picklable.
+
+  Example: see `SyntheticSource`.
+
+  Attributes:
+    tally: What has been read and skipped so far.
+  """
+
+  def __init__(self):
+    self.tally = Tally()
 
   @abc.abstractmethod
   def sentences(

@@ -11,9 +11,9 @@ import pathlib
 from typing import Optional
 import warnings
 
+from pda_fed import methods as methods_lib
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.common import tables
-from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 
@@ -115,16 +115,12 @@ def load_cells(
 
 def methods_of(cells: Sequence[Cell]) -> list[str]:
   """Returns the methods that some cell has, in the usual order."""
-  return [
-    method
-    for method in config_lib.METHODS
-    if any(method in cell.comparison.runs for cell in cells)
-  ]
+  return methods_lib.in_order({m for c in cells for m in c.comparison.runs})
 
 
 def header(cells: Sequence[Cell]) -> list[str]:
   """Returns the names of the table's columns."""
-  titles = [config_lib.METHODS[method].title for method in methods_of(cells)]
+  titles = [methods_lib.title(method) for method in methods_of(cells)]
   return ['cell', 'epsilon', 'metric', *titles]
 
 

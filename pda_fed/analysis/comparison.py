@@ -9,9 +9,9 @@ import pathlib
 import statistics
 from typing import Any, Optional
 
+from pda_fed import methods as methods_lib
 from pda_fed import privacy
 from pda_fed.common import tables
-from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import outputs
 
 # Metrics that a table shows if runs have them, in this order.
@@ -155,7 +155,7 @@ class Comparison:
   """Methods against each other.
 
   Attributes:
-    runs: By method, in the order of `METHODS`.
+    runs: By method, in the order of tables.
     metrics: Of the final test.
     scores: By method and metric.
     baseline: The method that changes are relative to.
@@ -203,7 +203,7 @@ def _tests_of_warm_starts(
     (run.result.get('warm_start') or {}).get('test')
     for runs in by_method.values()
     for run in runs
-    if config_lib.METHODS[run.method].warm_start
+    if getattr(methods_lib.find(run.method), 'warm_start', True)
   ]
   if None in found:
     return []
@@ -237,10 +237,8 @@ def compare(
   if not tested:
     raise ValueError('runs must have a test. Found none that has.')
   by_method: dict[str, list[Run]] = {}
-  for name in config_lib.METHODS:
-    of_method = [run for run in tested if run.method == name]
-    if of_method:
-      by_method[name] = of_method
+  for name in methods_lib.in_order({run.method for run in tested}):
+    by_method[name] = [run for run in tested if run.method == name]
   known = set.intersection(*(set(run.result['test']) for run in tested))
   metrics = check_metrics(sorted(known), metrics)
   baseline = _BASELINE if _BASELINE in by_method else next(iter(by_method))
@@ -302,7 +300,7 @@ def format_epsilon(epsilon: Optional[float]) -> str:
 
 def header(comparison: Comparison) -> list[str]:
   """Returns the names of the columns of a comparison's table."""
-  against = config_lib.METHODS[comparison.baseline].title
+  against = methods_lib.title(comparison.baseline)
   columns = []
   for metric in comparison.metrics:
     columns += [title_of(metric), f'against {against}']
@@ -330,7 +328,7 @@ def lines(comparison: Comparison) -> list[Line]:
   """Returns the lines of a comparison's table."""
   found = [
     Line(
-      config_lib.METHODS[method].title,
+      methods_lib.title(method),
       scores,
       format_epsilon(comparison.runs[method][0].epsilon),
       str(len(comparison.runs[method])),

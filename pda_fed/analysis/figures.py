@@ -9,13 +9,12 @@ import re
 from typing import Any, Optional
 
 import numpy as np
+from pda_fed import methods as methods_lib
 from pda_fed.analysis import cells as cells_lib
 from pda_fed.analysis import comparison as comparison_lib
-from pda_fed.experiments import config as config_lib
 
-# Colours that are told apart by everybody, on white and on black.
-_COLOURS = {'cold': '#5b8def', 'warm': '#e08e2b', 'pda': '#2fa37c'}
-_STYLES = {'cold': (0, (4, 2)), 'warm': (0, (6, 1.5)), 'pda': 'solid'}
+# More methods than these share one figure.
+_MOST_PAIRED = 3
 # Stands for the colour of text, whatever the page gives it.
 _INK = '#010203'
 
@@ -53,12 +52,14 @@ def _save(figure, plt, path: pathlib.Path) -> None:
 
 
 def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
-  """Returns which methods share a figure: each with the next, as in the paper.
+  """Returns which methods share a figure.
+
+  Each shares one with the next, as in the paper; many methods share one figure.
 
   Args:
     methods: In the order of a table.
   """
-  if len(methods) == 1:
+  if len(methods) == 1 or len(methods) > _MOST_PAIRED:
     return [tuple(methods)]
   return list(itertools.pairwise(methods))
 
@@ -71,6 +72,14 @@ def _curves(
   tables = [{row['round']: row.get(column) for row in r.rows} for r in runs]
   values = np.array([[table[r] for r in rounds] for table in tables], float)
   return np.array(rounds), values.reshape(len(tables), len(rounds))
+
+
+def _line_style(method: str) -> dict[str, Any]:
+  """A method's colour; dashes for those that use no public data in rounds."""
+  found = methods_lib.find(method) or methods_lib.Method
+  dashes = (0, (6, 1.5)) if found.warm_start else (0, (4, 2))
+  is_solid = found.public != 'none'
+  return {'color': found.colour, 'linestyle': 'solid' if is_solid else dashes}
 
 
 def _plot(
@@ -94,8 +103,8 @@ def _plot(
     rounds, values = _curves(comparison.runs[method], column)
     mean = scale * values.mean(0)
     std = np.zeros_like(mean)
-    style = {'color': _COLOURS[method], 'linestyle': _STYLES[method]}
-    title = config_lib.METHODS[method].title
+    style = _line_style(method)
+    title = methods_lib.title(method)
     axes.plot(rounds, mean, linewidth=2, label=title, **style)
     if len(values) > 1:
       std = scale * values.std(0, ddof=1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import html
 from typing import Any
 
+from pda_fed import methods as methods_lib
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import report_style
 from pda_fed.experiments import config as config_lib
@@ -17,7 +18,7 @@ def _escape(value: Any) -> str:
 
 
 def _title(method: str) -> str:
-  return config_lib.METHODS[method].title
+  return methods_lib.title(method)
 
 
 def _capitalized(text: str) -> str:

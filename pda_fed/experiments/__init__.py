@@ -5,13 +5,12 @@ opened or an epsilon is asked for.
 """
 
 from pda_fed.experiments.config import FederatedConfig
-from pda_fed.experiments.config import Method
-from pda_fed.experiments.config import METHODS
 from pda_fed.experiments.config import Pretraining
 from pda_fed.experiments.config import RunConfig
 from pda_fed.experiments.engines import Engine
 from pda_fed.experiments.engines import ENGINES
 from pda_fed.experiments.engines import open_engine
+from pda_fed.experiments.engines.stores import data_hash
 from pda_fed.experiments.errors import CheckpointError
 from pda_fed.experiments.errors import EngineError
 from pda_fed.experiments.errors import OutputError
@@ -25,7 +24,6 @@ from pda_fed.experiments.sample_level_config import TASKS
 
 __all__ = [
   'ENGINES',
-  'METHODS',
   'TASKS',
   'SampleLevelConfig',
   'SampleLevelPretraining',
@@ -33,13 +31,13 @@ __all__ = [
   'Engine',
   'EngineError',
   'FederatedConfig',
-  'Method',
   'OutputError',
   'Pretraining',
   'RunConfig',
   'RunFolder',
   'TaskDefaults',
   'create_progress',
+  'data_hash',
   'open_engine',
   'train',
 ]

@@ -1,47 +1,20 @@
 """Settings of a run, as data.
 
 `RunConfig` is what the loop reads; a task adds its own settings by a subclass,
-as `FederatedConfig` does for next-word prediction on StackOverflow. A method is
-data too: whether it starts warm, and whether it has an alpha.
+as `FederatedConfig` does for the users of a store. A method and a model are
+values, too; see `pda_fed.methods` and `pda_fed.models`.
 """
 
 import dataclasses
 from typing import Any, ClassVar, Literal, Optional
 
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.common import validate
 from pda_fed.common import workers
 from pda_fed.models import convergence
-
-
-@dataclasses.dataclass(frozen=True)
-class Method:
-  """A method of the paper.
-
-  Example:
-
-    >>> METHODS['pda']
-    Method(title='PDA-DPMD', warm_start=True, mirror=True)
-
-  Attributes:
-    title: In a table.
-    warm_start: Whether training starts at a model pre-trained on public data.
-    mirror: Whether public data take part in each round, by alpha.
-  """
-
-  title: str
-  warm_start: bool
-  mirror: bool
-
-
-# From the weakest on: tables and figures keep this order.
-METHODS = {
-  'cold': Method('cold start', warm_start=False, mirror=False),
-  'warm': Method('warm start', warm_start=True, mirror=False),
-  'pda': Method('PDA-DPMD', warm_start=True, mirror=True),
-}
 
 
 def no_setting(**options) -> Any:
@@ -63,6 +36,14 @@ def as_settings(config: Any) -> Any:
   if isinstance(config, (tuple, list)):
     return [as_settings(value) for value in config]
   return config
+
+
+def method_settings(method: methods.Method) -> dict[str, Any]:
+  """Returns a method's settings by the names that their flags begin with."""
+  return {
+    name if name in method.schedules else f'{method.name}_{name}': value
+    for name, value in as_settings(method).items()
+  }
 
 
 def flatten(value: Any, prefix: str = '') -> dict[str, Any]:
@@ -144,13 +125,12 @@ class RunConfig:
   Example: see `FederatedConfig`.
 
   Attributes:
-    method: A name of `METHODS`.
+    method: The public-data method.
     dataset: What the data are called in results.
     data_hash: sha256 of the data's manifest: the data are a setting, the folder
       where they lie is not.
     engine: The engine's name.
     plan: Population, cohort, rounds, clip and noise.
-    alpha: alpha_t for a method with a mirror step, None for others.
     pretraining: Of methods that start warm.
     seed: Of everything random. None draws all from the system's entropy, which
       a run that is meant to be private wants.
@@ -170,12 +150,11 @@ class RunConfig:
   # does this, and a run of before is not gone on with.
   noise_version: ClassVar[int] = 2
 
-  method: str
+  method: methods.Method
   dataset: str
   data_hash: str
   engine: str
   plan: privacy.PrivacyPlan
-  alpha: Optional[schedules.Schedule] = None
   pretraining: Pretraining = Pretraining()
   seed: Optional[int] = None
   rounds_per_evaluation: int = 20
@@ -187,19 +166,12 @@ class RunConfig:
   rounds_per_dispatch: int = no_setting(default=1)
 
   def __post_init__(self):
-    validate.one_of(tuple(METHODS), method=self.method)
+    validate.instances(methods.Method, method=self.method)
     validate.texts(
       dataset=self.dataset, data_hash=self.data_hash, engine=self.engine
     )
     validate.instances(privacy.PrivacyPlan, plan=self.plan)
     validate.instances(Pretraining, pretraining=self.pretraining)
-    if self.alpha is not None:
-      validate.instances(schedules.Schedule, alpha=self.alpha)
-    if METHODS[self.method].mirror != (self.alpha is not None):
-      raise ValueError(
-        'alpha must be given exactly for methods with a mirror step. Found'
-        f' method={self.method!r}, alpha={self.alpha!r}.'
-      )
     if self.seed is not None:
       validate.integers(0, seed=self.seed)
     validate.integers(
@@ -219,7 +191,7 @@ class RunConfig:
   @property
   def warm_start(self) -> bool:
     """Whether the method starts at a pre-trained model."""
-    return METHODS[self.method].warm_start
+    return self.method.warm_start
 
   @property
   def pretraining_seed(self) -> int:
@@ -230,7 +202,13 @@ class RunConfig:
 
   def settings(self) -> dict[str, Any]:
     """Returns every setting that decides the run's numbers, as JSON values."""
-    return {**as_settings(self), 'noise_version': self.noise_version}
+    return {
+      **as_settings(self),
+      'method': self.method.name,
+      'alpha': None,  # As every run had it when alpha was the only setting.
+      **method_settings(self.method),
+      'noise_version': self.noise_version,
+    }
 
   def pretraining_settings(self) -> dict[str, Any]:
     """Returns what decides the warm start: runs that share it share a model.
@@ -250,14 +228,15 @@ PublicUpdateMode = Literal['local_training', 'gradient']
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedConfig(RunConfig):
-  """Settings of a next-word prediction run over users of a token store.
+  """Settings of a run over the users of a store.
 
   The defaults are the paper's (section 5.3 and the appendix).
 
   Example:
 
     >>> config = FederatedConfig(
-    ...   method='warm', dataset='synthetic', data_hash='0123', engine='jax',
+    ...   method=methods.WarmStart(), engine='jax',
+    ...   dataset='synthetic', data_hash='0123',
     ...   data_dir='data/synthetic',
     ...   plan=privacy.PrivacyPlan(
     ...     population=1000, expected_cohort=10, rounds=5, delta=1e-4,
@@ -268,12 +247,12 @@ class FederatedConfig(RunConfig):
     (16, 0.9)
 
   Attributes:
-    data_dir: The token store.
-    spec: The model's sizes; its vocabulary must be the store's.
+    data_dir: The store.
+    spec: The model's sizes; they must fit the store.
     client_learning_rate: Of a user's local SGD, one epoch.
     server_learning_rate: Of the server's SGD on the noised (mixed) mean.
     server_momentum: Of the server's SGD.
-    batch_size: Sentences in a batch of local training.
+    batch_size: Examples in a batch of local training.
     public_update: 'local_training' or 'gradient'; see `learning.PublicUpdate`.
     public_users_per_round: How many public users a round samples.
     public_clip_norm: An optional bound on the public update's norm.
@@ -291,7 +270,7 @@ class FederatedConfig(RunConfig):
   noise_version: ClassVar[int] = 3
 
   data_dir: str = no_setting()
-  spec: models.RecurrentSpec = models.RecurrentSpec()
+  spec: models.ModelSpec = models.RecurrentSpec()
   client_learning_rate: float = 0.5
   server_learning_rate: float = 1.0
   server_momentum: float = 0.9
@@ -308,7 +287,7 @@ class FederatedConfig(RunConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instances(models.RecurrentSpec, spec=self.spec)
+    validate.instances(models.ModelSpec, spec=self.spec)
     validate.positive(
       client_learning_rate=self.client_learning_rate,
       server_learning_rate=self.server_learning_rate,

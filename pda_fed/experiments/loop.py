@@ -295,7 +295,7 @@ class _Run:
         start = {**start, 'test': self._tested(weights)}
     last = self._record.rows[-1]
     return {
-      'method': config.method,
+      'method': config.method.name,
       'dataset': config.dataset,
       'engine': config.engine,
       'rounds': plan.rounds,

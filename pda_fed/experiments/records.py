@@ -12,7 +12,6 @@ import math
 from typing import Any, Optional
 
 from pda_fed import privacy
-from pda_fed.experiments import config as config_lib
 
 # Columns that come first, and in this order.
 _FIRST_COLUMNS = (
@@ -104,7 +103,7 @@ def check_result(result: Any) -> None:
   _check(
     result,
     {
-      'method': lambda value: value in tuple(config_lib.METHODS),
+      'method': _is_text,
       'dataset': _is_text,
       'engine': _is_text,
       'rounds': _is_integer,

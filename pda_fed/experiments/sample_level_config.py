@@ -124,8 +124,8 @@ TASKS = {
     clips_mean=True,
     public_batch_size=250,
   ),
-  # Somebody's own, whose shape and classes the model takes: what these want is
-  # to be searched for.
+  # Somebody's own, whose shape and classes the model takes, as a table's: what
+  # these want is to be searched for.
   'images': TaskDefaults(
     spec=convolutional.CIFAR10,
     batch_size=250,
@@ -137,6 +137,18 @@ TASKS = {
     clips_mean=True,
     public_batch_size=125,
     public_share=None,  # Nobody's images are public unless somebody says so.
+  ),
+  'table': TaskDefaults(
+    spec=convolutional.linear((1,), 2),
+    batch_size=64,
+    epochs=20,
+    delta=1e-5,
+    noise_multiplier=1.5,
+    learning_rate=0.5,
+    K=20,
+    clips_mean=True,
+    public_batch_size=32,
+    public_share=None,
   ),
   'wikitext2': TaskDefaults(
     spec=language.LanguageSpec(),
@@ -154,27 +166,28 @@ TASKS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleLevelConfig(config_lib.RunConfig):
-  """Settings of a run on images or text with sample-level privacy.
+  """Settings of a run on images, tables or text with sample-level privacy.
 
   A round is a step, and its cohort is a Poisson batch.
 
   Example:
 
-    >>> from pda_fed import privacy, schedules
+    >>> from pda_fed import methods, privacy, schedules
     >>> data = sample_level.load_data('digits')
     >>> split = sample_level.SplitConfig(public_share=0.1)
     >>> parts = sample_level.split_examples(data, split)
     >>> config = SampleLevelConfig(
-    ...   method='pda', dataset='digits', engine='jax',
+    ...   method=methods.PdaDpmd(alpha=schedules.cosine(20)),
+    ...   dataset='digits', engine='jax',
     ...   data_hash=sample_level.data_hash(data, parts),
     ...   plan=privacy.PrivacyPlan(
     ...     population=len(parts.private), expected_cohort=64, rounds=400,
     ...     delta=1e-4, noise_multiplier=10.0, clip_norm=1.0, unit='example',
     ...   ),
     ...   split=split, spec=TASKS['digits'].spec, learning_rate=0.5,
-    ...   alpha=schedules.cosine(20), public_batch_size=32,
+    ...   public_batch_size=32,
     ... )
-    >>> config.alphas(range(1)).tolist()
+    >>> config.schedules(range(1))['alpha'].tolist()
     [1.0]
 
   `experiments.train(config, experiments.open_engine, 'out/digits')` runs it.
@@ -191,7 +204,7 @@ class SampleLevelConfig(config_lib.RunConfig):
     public_batch_size: Public examples of a step.
     public_update: 'gradient' or 'clipped'; see `vectorized`.
     public_clip_norm: A bound on the norm of the public gradient, or None.
-    augmentation: Of images: 'none', 'public' or 'all'.
+    augmentation: Of images: 'none', 'public' or 'all'; of tables 'none'.
     averaging: The decay of an average of the weights, which is then what is
       evaluated; 0 for none. It is post-processing.
     compute_dtype: Of forward and backward pass: 'float32' or 'bfloat16'.
@@ -228,15 +241,31 @@ class SampleLevelConfig(config_lib.RunConfig):
       LEARNING_RATE_DECAYS, learning_rate_decay=self.learning_rate_decay
     )
     validate.integers(1, public_batch_size=self.public_batch_size)
+    self._check_augmentation()
     self.plan.aggregation_arguments()  # Raises if it needs a state.
 
-  def alphas(self, rounds: range) -> np.ndarray:
-    """Returns alpha of some rounds: t of alpha_t counts whole epochs."""
+  def _check_augmentation(self) -> None:
+    if len(getattr(self.spec, 'image_shape', ())) != 1:
+      return
+    if self.augmentation != 'none' or self.pretraining.augmentation:
+      raise ValueError(
+        "augmentation must be 'none' for a table, and pretraining's False."
+        f' Found {self.augmentation!r} and {self.pretraining.augmentation}.'
+      )
+
+  def epochs(self, rounds: range) -> np.ndarray:
+    """Returns t of schedules in some rounds: it counts whole epochs."""
     q = self.plan.sampling_rate
     # A little more: 96 steps of 500 out of 48,000 are one epoch.
-    return np.array(
-      [self.alpha(math.floor(t * q + 1e-9)) for t in rounds], np.float32
-    )
+    return np.array([math.floor(t * q + 1e-9) for t in rounds], np.int32)
+
+  def schedules(self, rounds: range) -> dict[str, np.ndarray]:
+    """Returns the values of the method's schedules in some rounds."""
+    epochs = self.epochs(rounds).tolist()
+    return {
+      name: np.array([schedule(t) for t in epochs], np.float32)
+      for name, schedule in self.method.schedules.items()
+    }
 
   def learning_rates(self, rounds: range) -> np.ndarray:
     """Returns the learning rate of some rounds."""
@@ -266,12 +295,14 @@ def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
     data: The data set.
 
   Raises:
-    ValueError: If images have another shape, or classes another number.
+    ValueError: If inputs have another shape, or classes another number.
   """
+  shape = data.train.inputs.shape[1:]
+  what = 'images' if len(shape) == 3 else 'rows'
   if isinstance(spec, language.LanguageSpec) != data.is_text:
     raise ValueError(
       f'The model must be one for {data.name}, which is'
-      f' {"text" if data.is_text else "images"}. Found {spec!r}.'
+      f' {"text" if data.is_text else what}. Found {spec!r}.'
     )
   classes = spec.vocabulary_size if data.is_text else spec.num_classes
   if classes != data.num_classes:
@@ -279,9 +310,9 @@ def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
       f'The model must have the {data.num_classes} classes or words of'
       f' {data.name}. Found {classes}.'
     )
-  if not data.is_text and spec.image_shape != data.train.inputs.shape[1:]:
+  if not data.is_text and spec.image_shape != shape:
     raise ValueError(
-      f'The model must take images of the shape {data.train.inputs.shape[1:]},'
-      f' those of {data.name}. Found {spec.image_shape}.'
+      f'The model must take {what} of the shape {shape}, those of {data.name}.'
+      f' Found {spec.image_shape}.'
     )
   return spec

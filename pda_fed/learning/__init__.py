@@ -2,13 +2,13 @@
 
 from pda_fed.learning.aggregators import build_dp_aggregator
 from pda_fed.learning.evaluation import FederatedEvaluator
-from pda_fed.learning.mirror import build_mirror_finalizer
-from pda_fed.learning.next_word import build_model_fn
-from pda_fed.learning.next_word import make_dataset
+from pda_fed.learning.model_fns import build_model_fn
+from pda_fed.learning.model_fns import make_dataset
 from pda_fed.learning.pretraining import pretrain
 from pda_fed.learning.pretraining import Pretrained
 from pda_fed.learning.pretraining import PretrainingConfig
 from pda_fed.learning.processes import build_dp_fedavg
+from pda_fed.learning.processes import build_learning_process
 from pda_fed.learning.processes import build_pda_dpmd
 from pda_fed.learning.public_update import PublicData
 from pda_fed.learning.public_update import PublicUpdate
@@ -26,7 +26,7 @@ __all__ = [
   'SyntheticUsers',
   'build_dp_aggregator',
   'build_dp_fedavg',
-  'build_mirror_finalizer',
+  'build_learning_process',
   'build_model_fn',
   'build_pda_dpmd',
   'load_synthetic_stackoverflow',

@@ -1,28 +1,27 @@
-"""DP-FedAvg and PDA-DPMD as TFF learning processes.
+"""DP-FedAvg with a public-data method, as TFF learning processes.
 
 DP-FedAvg is "Learning Differentially Private Recurrent Language Models"
 (McMahan et al., ICLR 2018, arXiv:1710.06963). PDA-DPMD, "Public Data-Assisted
 Mirror Descent for Private Model Training" (Amid et al., ICML 2022,
-arXiv:2112.00193), is the same process with a mirror step at the server:
-
-    distributor -> client work -> DP aggregator -> [mirror step] -> optimizer
-                   local training  clip, sum, noise, / qN
+arXiv:2112.00193), is the same process with a mirror step at the server. Other
+methods are values of `pda_fed.methods`; `composition` puts them into a process.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import schedules
+from pda_fed.common import validate
 from pda_fed.learning import aggregators
 from pda_fed.learning import client_work
+from pda_fed.learning import composition
 from pda_fed.learning import local_training
-from pda_fed.learning import mirror
 from pda_fed.learning import public_update as public_update_lib
 import tensorflow_federated as tff
 
-_Finalizer = tff.learning.templates.FinalizerProcess
 _UNIFORM = tff.learning.ClientWeighting.UNIFORM
 
 
@@ -59,19 +58,66 @@ def _check_clients(
     )
 
 
-def _compose(
+def build_learning_process(
   model_fn: local_training.ModelFn,
   plan: privacy.PrivacyPlan,
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
   *,
-  noise_seed: Optional[int],
-  mean_clip_norm: Optional[float],
-  clients_per_round: Optional[float],
-  client_weighting: tff.learning.ClientWeighting,
-  wrap_finalizer: Callable[[_Finalizer], _Finalizer] = lambda f: f,
+  method: methods.Method,
+  public_data: Union[public_update_lib.PublicData, Sequence[Any], None] = None,
+  public_update: public_update_lib.Mode = 'local_training',
+  public_users_per_round: int = 10,
+  public_batch_size: int = 16,
+  public_clip_norm: Optional[float] = None,
+  public_seed: int = 0,
+  noise_seed: Optional[int] = None,
+  mean_clip_norm: Optional[float] = None,
+  clients_per_round: Optional[float] = None,
+  client_weighting: tff.learning.ClientWeighting = _UNIFORM,
 ) -> tff.learning.templates.LearningProcess:
-  """The process that both algorithms are; they differ in the finalizer."""
+  """Builds DP-FedAvg with a public-data method.
+
+  Start a method that starts warm with
+  `process.set_model_weights(state, pretrained)`.
+
+  Example:
+
+  ```
+  process = build_learning_process(
+      model_fn, plan, client_optimizer, server_optimizer,
+      method=methods.Dope(), public_data=public_users)
+  ```
+
+  Args:
+    model_fn: Returns a new model.
+    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    client_optimizer: Trains a user's model, private or public.
+    server_optimizer: Applies what the method makes of the noised mean.
+    method: A method of `pda_fed.methods`, or one of your own.
+    public_data: Public users: for each a structure of arrays, one row an
+      example, that in batches is what the model takes. A method without public
+      updates needs none.
+    public_update: 'local_training' or 'gradient'; see `PublicUpdate`.
+    public_users_per_round: How many public users a round samples.
+    public_batch_size: Examples in a batch of the public users' local training.
+    public_clip_norm: An optional bound on the norm of the public update.
+    public_seed: The seed of the sampling of public users.
+    noise_seed: See `build_dp_aggregator`.
+    mean_clip_norm: See `build_dp_aggregator`.
+    clients_per_round: If given, checked against the plan's expected cohort.
+    client_weighting: For callers that pass what stock TFF takes: anything but
+      UNIFORM is refused.
+
+  Returns:
+    A learning process to run with `initialize` and `next`.
+
+  Raises:
+    TypeError: If an optimizer is not one of TFF's.
+    ValueError: If an argument is out of range, or the public data do not fit
+      the model; the message names the argument.
+  """
+  validate.instances(methods.Method, method=method)
   _check_clients(plan, clients_per_round, client_weighting)
   for name, optimizer in (
     ('client_optimizer', client_optimizer),
@@ -82,6 +128,24 @@ def _compose(
         f'{name} must be a tff.learning.optimizers.Optimizer. Found'
         f' {optimizer!r}.'
       )
+  update = None
+  if method.uses_public:
+    if public_data is None:
+      raise ValueError(
+        f'public_data must be given for {method.title}. Found None.'
+      )
+    if not isinstance(public_data, public_update_lib.PublicData):
+      public_data = public_update_lib.PublicData.from_users(public_data)
+    update = public_update_lib.PublicUpdate(
+      data=public_data,
+      model_fn=model_fn,
+      optimizer=client_optimizer,
+      batch_size=public_batch_size,
+      users_per_round=public_users_per_round,
+      mode=public_update,
+      clip_norm=public_clip_norm,
+      seed=public_seed,
+    )
   initial_weights = _initial_weights_fn(model_fn)
   weights_type = initial_weights.type_signature.result
   aggregator = tff.aggregators.as_weighted_aggregator(
@@ -89,15 +153,16 @@ def _compose(
       plan, noise_seed, mean_clip_norm=mean_clip_norm
     )
   ).create(weights_type.trainable, tff.TensorType(np.float32))
-  finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
-    server_optimizer, weights_type
-  )
-  return tff.learning.templates.compose_learning_process(
+  return composition.compose(
     initial_weights,
-    tff.learning.templates.build_broadcast_process(weights_type),
     client_work.build_client_work(model_fn, client_optimizer),
     aggregator,
-    wrap_finalizer(finalizer),
+    tff.learning.templates.build_apply_optimizer_finalizer(
+      server_optimizer, weights_type
+    ),
+    plan=plan,
+    method=method,
+    public_update=update,
   )
 
 
@@ -106,12 +171,7 @@ def build_dp_fedavg(
   plan: privacy.PrivacyPlan,
   client_optimizer: tff.learning.optimizers.Optimizer,
   server_optimizer: tff.learning.optimizers.Optimizer,
-  *,
-  noise_seed: Optional[int] = None,
-  mean_clip_norm: Optional[float] = None,
-  clients_per_round: Optional[float] = None,
-  client_weighting: tff.learning.ClientWeighting = _UNIFORM,
-  wrap_finalizer: Callable[[_Finalizer], _Finalizer] = lambda f: f,
+  **options,
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with the clipping and noise of a plan.
 
@@ -134,15 +194,8 @@ def build_dp_fedavg(
     plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
     client_optimizer: Trains a user's model.
     server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
-    noise_seed: See `build_dp_aggregator`.
-    mean_clip_norm: See `build_dp_aggregator`.
-    clients_per_round: If given, checked against the plan's expected cohort.
-    client_weighting: For callers that pass what stock TFF takes: anything but
-      UNIFORM is refused.
-    wrap_finalizer: Given the finalizer that takes the server optimizer's step,
-      returns the one to use instead: for public-data methods of your own, see
-      docs/extending.md. A finalizer sees the noised mean and never a client,
-      so that it cannot change epsilon.
+    **options: See `build_learning_process`: `noise_seed`, `mean_clip_norm`,
+      `clients_per_round` and `client_weighting`.
 
   Returns:
     A learning process to run with `initialize` and `next`.
@@ -152,16 +205,13 @@ def build_dp_fedavg(
     ValueError: If `noise_seed` is out of range, or the rounds would not be
       those that the plan accounts for.
   """
-  return _compose(
+  return build_learning_process(
     model_fn,
     plan,
     client_optimizer,
     server_optimizer,
-    noise_seed=noise_seed,
-    mean_clip_norm=mean_clip_norm,
-    clients_per_round=clients_per_round,
-    client_weighting=client_weighting,
-    wrap_finalizer=wrap_finalizer,
+    method=methods.ColdStart(),
+    **options,
   )
 
 
@@ -173,15 +223,7 @@ def build_pda_dpmd(
   *,
   public_data: Union[public_update_lib.PublicData, Sequence[Any]],
   alpha: Union[schedules.Schedule, Sequence[float]],
-  public_update: public_update_lib.Mode = 'local_training',
-  public_users_per_round: int = 10,
-  public_batch_size: int = 16,
-  public_clip_norm: Optional[float] = None,
-  public_seed: int = 0,
-  noise_seed: Optional[int] = None,
-  mean_clip_norm: Optional[float] = None,
-  clients_per_round: Optional[float] = None,
-  client_weighting: tff.learning.ClientWeighting = _UNIFORM,
+  **options,
 ) -> tff.learning.templates.LearningProcess:
   """Builds PDA-DPMD: DP-FedAvg with a public update mixed in at the server.
 
@@ -201,50 +243,26 @@ def build_pda_dpmd(
     plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
     client_optimizer: Trains a user's model, private or public.
     server_optimizer: Applies the mixed update.
-    public_data: Public users: for each a structure of arrays, one row an
-      example, that in batches is what the model takes.
+    public_data: Public users, as for `build_learning_process`.
     alpha: A schedule, or alpha_0, alpha_1, ... themselves.
-    public_update: 'local_training' or 'gradient'; see `PublicUpdate`.
-    public_users_per_round: How many public users a round samples.
-    public_batch_size: Of the public users' local training.
-    public_clip_norm: An optional bound on the norm of the public update.
-    public_seed: Of the sampling of public users.
-    noise_seed: See `build_dp_aggregator`.
-    mean_clip_norm: See `build_dp_aggregator`.
-    clients_per_round: If given, checked against the plan's expected cohort.
-    client_weighting: For callers that pass what stock TFF takes: anything but
-      UNIFORM is refused.
+    **options: See `build_learning_process`.
 
   Returns:
-    A learning process of the type of a stock one.
+    A learning process to run with `initialize` and `next`.
 
   Raises:
     TypeError: If an optimizer is not one of TFF's.
     ValueError: If an argument is out of range, or the public data do not fit
       the model; the message names the argument.
   """
-  if not isinstance(public_data, public_update_lib.PublicData):
-    public_data = public_update_lib.PublicData.from_users(public_data)
-  if isinstance(alpha, schedules.Schedule):
-    alpha = alpha.values(plan.rounds)
-  update = public_update_lib.PublicUpdate(
-    data=public_data,
-    model_fn=model_fn,
-    optimizer=client_optimizer,
-    batch_size=public_batch_size,
-    users_per_round=public_users_per_round,
-    mode=public_update,
-    clip_norm=public_clip_norm,
-    seed=public_seed,
-  )
-  return _compose(
+  if not isinstance(alpha, schedules.Schedule):
+    alpha = schedules.listed(alpha)
+  return build_learning_process(
     model_fn,
     plan,
     client_optimizer,
     server_optimizer,
-    noise_seed=noise_seed,
-    mean_clip_norm=mean_clip_norm,
-    clients_per_round=clients_per_round,
-    client_weighting=client_weighting,
-    wrap_finalizer=lambda f: mirror.build_mirror_finalizer(f, update, alpha),
+    method=methods.PdaDpmd(alpha=alpha),
+    public_data=public_data,
+    **options,
   )

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 from pda_fed.common import validate
+from pda_fed.learning import aggregators
 from pda_fed.learning import local_training
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -166,8 +167,12 @@ class PublicUpdate:
       spec = local_training.call_model_fn(self.model_fn).input_spec
     _check_examples(self.data.examples, spec)
 
-  def build(self) -> Callable[[Any, tf.Tensor], PublicResult]:
-    """Builds a function of (weights, round); call it while tracing."""
+  def build(self) -> Callable[..., PublicResult]:
+    """Builds a function of weights and round; call it while tracing.
+
+    A third argument, the clip of private updates, clips the update of each
+    public user to it.
+    """
     train = local_training.build_local_training(self.model_fn, self.optimizer)
     examples = tf.nest.map_structure(tf.constant, self.data.examples)
     offsets = tf.constant(self.data.offsets, tf.int32)
@@ -176,8 +181,13 @@ class PublicUpdate:
       chosen = tf.nest.map_structure(lambda a: tf.gather(a, rows), examples)
       return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
 
+    def clipped(update, clip_norm):
+      if clip_norm is None:
+        return update
+      return aggregators.clip_update(update, clip_norm)
+
     @tf.function
-    def compute(weights, round_num) -> PublicResult:
+    def compute(weights, round_num, clip_norm=None) -> PublicResult:
       seed = tf.stack(
         [tf.constant(self.seed, tf.int64), tf.cast(round_num, tf.int64)]
       )
@@ -187,7 +197,8 @@ class PublicUpdate:
           [size], seed, 0, self.data.num_examples, tf.int32
         )
         result = train(weights, dataset(rows, size))
-        update, loss = result.update, _mean_loss(result.metrics)
+        update = clipped(result.update, clip_norm)
+        loss = _mean_loss(result.metrics)
       else:
         order = tf.argsort(
           tf.random.stateless_uniform([self.data.num_users], seed)
@@ -198,7 +209,8 @@ class PublicUpdate:
           user = order[i]
           rows = tf.range(offsets[user], offsets[user + 1])
           result = train(weights, dataset(rows, self.batch_size))
-          total = [t + u for t, u in zip(total, result.update, strict=True)]
+          one = clipped(result.update, clip_norm)
+          total = [t + u for t, u in zip(total, one, strict=True)]
           loss += _mean_loss(result.metrics)
         count = float(self.users_per_round)
         update, loss = tuple(t / count for t in total), loss / count

@@ -1,10 +1,23 @@
 """Models, one specification each; parameter counts as in the paper.
 
-A specification needs no TensorFlow. `pda_fed.models.keras_recurrent`, which
-does, is imported by those who need a Keras model.
+A specification is one value, and needs neither TensorFlow nor JAX until it is
+asked for a model: `spec.jax_model()`, `spec.keras_model(seed)`.
 """
 
+from pda_fed.models.convolutional import ConvolutionalSpec
+from pda_fed.models.convolutional import for_images
+from pda_fed.models.convolutional import linear
+from pda_fed.models.language import LanguageSpec
 from pda_fed.models.recurrent import NUM_SPECIAL_TOKENS
 from pda_fed.models.recurrent import RecurrentSpec
+from pda_fed.models.spec import ModelSpec
 
-__all__ = ['NUM_SPECIAL_TOKENS', 'RecurrentSpec']
+__all__ = [
+  'NUM_SPECIAL_TOKENS',
+  'ConvolutionalSpec',
+  'LanguageSpec',
+  'ModelSpec',
+  'RecurrentSpec',
+  'for_images',
+  'linear',
+]

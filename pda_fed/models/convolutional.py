@@ -10,10 +10,12 @@ stride 1 behind each convolution for EMNIST, which the appendix leaves out.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Literal, Optional
 
 from pda_fed.common import validate
+from pda_fed.models import spec as spec_lib
 
 Activation = Literal['tanh', 'relu']
 ACTIVATIONS = ('tanh', 'relu')
@@ -62,18 +64,23 @@ class Convolution:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvolutionalSpec:
+class ConvolutionalSpec(spec_lib.ModelSpec):
   """Convolutions, then dense layers, then logits.
 
+  Without convolutions it is a multilayer perceptron, and without dense layers
+  too a linear classifier; both take tables as well as images.
+
+  Example: see `for_images`.
+
   Attributes:
-    image_shape: Height, width and channels.
-    convolutions: At least one.
-    dense_sizes: Units of dense layers before the logits.
+    image_shape: Height, width and channels, or of a table the features alone.
+    convolutions: Of images; there may be none.
+    dense_sizes: Units of dense layers before the logits; there may be none.
     num_classes: Logits.
     activation: Of every layer but the logits.
   """
 
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   convolutions: tuple[Convolution, ...]
   dense_sizes: tuple[int, ...]
   num_classes: int
@@ -87,10 +94,10 @@ class ConvolutionalSpec:
       convolutions=self.convolutions,
       dense_sizes=self.dense_sizes,
     )
-    if len(self.image_shape) != 3:
+    if len(self.image_shape) not in ((3,) if self.convolutions else (1, 3)):
       raise ValueError(
-        'image_shape must be height, width and channels. Found'
-        f' {self.image_shape!r}.'
+        'image_shape must be height, width and channels, or without'
+        f' convolutions one number of features. Found {self.image_shape!r}.'
       )
     for layer in self.convolutions:
       validate.instances(Convolution, convolutions=layer)
@@ -105,7 +112,9 @@ class ConvolutionalSpec:
       )
 
   @property
-  def _flat_shape(self) -> tuple[int, int, int]:
+  def _flat_shape(self) -> tuple[int, ...]:
+    if not self.convolutions:
+      return self.image_shape
     height, width, channels = self.image_shape
     for layer in self.convolutions:
       height, width = layer.output_size(height), layer.output_size(width)
@@ -116,7 +125,7 @@ class ConvolutionalSpec:
   def parameter_shapes(self) -> list[tuple[int, ...]]:
     """Shapes of kernels and biases in turn, layer by layer."""
     shapes = []
-    channels = self.image_shape[2]
+    channels = self.image_shape[-1]
     for layer in self.convolutions:
       shapes += [(layer.size, layer.size, channels, layer.filters)]
       shapes += [(layer.filters,)]
@@ -130,6 +139,23 @@ class ConvolutionalSpec:
   @property
   def num_parameters(self) -> int:
     return sum(math.prod(shape) for shape in self.parameter_shapes)
+
+  @property
+  def input_shape(self) -> tuple[int, ...]:
+    return self.image_shape
+
+  @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
+  def jax_model(self):
+    """See the base class."""
+    from pda_fed.models import jax_convolutional
+
+    return jax_convolutional.ConvolutionalModel(self)
+
+  def keras_model(self, seed: int):
+    """See the base class."""
+    from pda_fed.models import keras_classifier
+
+    return keras_classifier.create_keras_model(self, seed)
 
 
 def _cifar10_block(filters: int) -> tuple[Convolution, Convolution]:
@@ -170,6 +196,29 @@ def for_images(
     image_shape=image_shape,
     convolutions=sum(map(_cifar10_block, filters), ()),
     dense_sizes=(128,),
+    num_classes=num_classes,
+  )
+
+
+def linear(input_shape: tuple[int, ...], num_classes: int) -> ConvolutionalSpec:
+  """Returns a linear classifier.
+
+  Example:
+
+    >>> linear((20,), 3).parameter_shapes
+    [(20, 3), (3,)]
+
+  Args:
+    input_shape: The features of a table, or height, width and channels.
+    num_classes: Logits.
+
+  Raises:
+    ValueError: If `input_shape` has neither one nor three numbers.
+  """
+  return ConvolutionalSpec(
+    image_shape=input_shape,
+    convolutions=(),
+    dense_sizes=(),
     num_classes=num_classes,
   )
 

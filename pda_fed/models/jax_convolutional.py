@@ -14,8 +14,8 @@ from pda_fed.models import jax_layers
 _ACTIVATIONS = {'tanh': jnp.tanh, 'relu': jax.nn.relu}
 
 
-class ConvolutionalModel:
-  """See `jax_layers.Model`; inputs are standardised images."""
+class ConvolutionalModel(jax_layers.Model):
+  """See `jax_layers.Model`; inputs are standardised images or tables."""
 
   def __init__(self, spec: convolutional.ConvolutionalSpec):
     self.spec = spec

@@ -14,7 +14,7 @@ from pda_fed.models import language
 _EMBEDDING_LIMIT = 0.05  # As in Keras.
 
 
-class LanguageModel:
+class LanguageModel(jax_layers.Model):
   """See `jax_layers.Model`; inputs are tokens, targets the next ones."""
 
   def __init__(self, spec: language.LanguageSpec):

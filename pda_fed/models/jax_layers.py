@@ -7,13 +7,15 @@ ordinary backward pass by the taps of a whole batch then gives the deltas of all
 examples. See `vectorized.per_example`.
 """
 
+import abc
 from collections.abc import Sequence
 import dataclasses
-from typing import Any, NamedTuple, Optional, Protocol, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.models import jax_model
 from pda_fed.models import jax_ops
 
 Params = tuple[jax.Array, ...]
@@ -99,20 +101,16 @@ class Trace(NamedTuple):
   token_losses: jax.Array
 
 
-class Model(Protocol):
-  """A model of examples: what sample-level training knows of it.
+class Model(jax_model.Model):
+  """A model of layers: per-example gradients are clipped without forming them.
 
   Attributes:
     layers: Those with weights, in the order of the arrays.
-    shapes: Of the arrays.
   """
 
   layers: tuple[Layer, ...]
-  shapes: list[tuple[int, ...]]
 
-  def initial_params(self, seed: int) -> list[np.ndarray]:
-    """Draws weights; the same seed, the same weights, wherever it runs."""
-
+  @abc.abstractmethod
   def run(
     self,
     params: Params,
@@ -133,6 +131,20 @@ class Model(Protocol):
       dropout: The share of activations that are dropped.
       key: Of the dropout.
     """
+
+  def losses(self, params: Params, inputs: jax.Array, targets: jax.Array):
+    """See the base class."""
+    return self.metric_sums(params, inputs, targets)['loss']
+
+  def metric_sums(self, params: Params, inputs: jax.Array, targets: jax.Array):
+    """See the base class: `loss` and `accuracy` of targets."""
+    trace = self.run(params, inputs, targets)
+    per_example = targets.size / len(targets)
+    counts = jnp.full(len(targets), per_example, jnp.float32)
+    return {
+      'loss': (trace.token_losses * per_example, counts),
+      'accuracy': (trace.hits, counts),
+    }
 
 
 class Recorder:

@@ -43,24 +43,6 @@ class RecurrentParams(NamedTuple):
   logits_bias: jax.Array
 
 
-class TokenSums(NamedTuple):
-  """Sums over tokens: whatever they are split by, they add up.
-
-  Attributes:
-    loss: Cross-entropy, over all targets but padding.
-    tokens: The number of these targets.
-    hits: Of these, how many the model ranks first.
-    word_hits: The same, of words of the vocabulary alone.
-    words: Their number.
-  """
-
-  loss: jax.Array
-  tokens: jax.Array
-  hits: jax.Array
-  word_hits: jax.Array
-  words: jax.Array
-
-
 def initial_params(
   spec: recurrent.RecurrentSpec, seed: int = 0
 ) -> RecurrentParams:
@@ -94,27 +76,8 @@ def initial_params(
   )
 
 
-def check_params(spec: recurrent.RecurrentSpec, weights) -> RecurrentParams:
-  """Returns the weights as `RecurrentParams`, or says why they are not.
-
-  Args:
-    spec: The sizes.
-    weights: Arrays in the order of the Keras model.
-
-  Raises:
-    ValueError: If the number of arrays or a shape is another model's.
-  """
-  shapes = [np.shape(w) for w in weights]
-  expected = list(_shapes(spec))
-  if shapes != expected:
-    raise ValueError(
-      f'weights must be those of {spec}, of the shapes {expected}. Found'
-      f' {shapes}: they are of another model.'
-    )
-  return RecurrentParams(*weights)
-
-
-def _shapes(spec: recurrent.RecurrentSpec) -> RecurrentParams:
+def shapes(spec: recurrent.RecurrentSpec) -> RecurrentParams:
+  """Returns the shapes of the weights."""
   v, e, h = spec.vocabulary_size, spec.embedding_size, spec.lstm_size
   return RecurrentParams(
     (v, e), (e, 4 * h), (h, 4 * h), (4 * h,), (h, e), (e,), (e, v), (v,)
@@ -248,13 +211,18 @@ def embedded_loss(
 
 def token_sums(
   spec: recurrent.RecurrentSpec, params: RecurrentParams, sentences: jax.Array
-) -> TokenSums:
-  """The metrics of `keras_recurrent.create_metrics`, as sums.
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+  """The metrics of `keras_recurrent.create_metrics`, as sums of each sentence.
 
   Args:
     spec: Where the special tokens are.
     params: The weights.
     sentences: Token ids, [batch, time + 1].
+
+  Returns:
+    `loss` and `accuracy_with_oov`, over all targets but padding, and
+    `accuracy`, over words of the vocabulary: each the sum over targets and the
+    number of targets, [batch].
   """
   targets = sentences[:, 1:]
   logits = apply(params, sentences[:, :-1]).astype(jnp.float32)
@@ -263,10 +231,12 @@ def token_sums(
   hits = (logits.argmax(axis=-1) == targets).astype(jnp.float32)
   counts = target_weights(targets, (spec.pad,))
   words = target_weights(targets, (spec.pad, spec.oov, spec.bos, spec.eos))
-  return TokenSums(
-    loss=(losses * counts).sum(),
-    tokens=counts.sum(),
-    hits=(hits * counts).sum(),
-    word_hits=(hits * words).sum(),
-    words=words.sum(),
-  )
+
+  def sums(values, weights):
+    return (values * weights).sum(axis=1), weights.sum(axis=1)
+
+  return {
+    'loss': sums(losses, counts),
+    'accuracy': sums(hits, words),
+    'accuracy_with_oov': sums(hits, counts),
+  }

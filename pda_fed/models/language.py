@@ -6,14 +6,21 @@ of 120, and a dense layer back to the 8,000 words.
 """
 
 import dataclasses
+import functools
 import math
 
 from pda_fed.common import validate
+from pda_fed.models import spec as spec_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageSpec:
+class LanguageSpec(spec_lib.ModelSpec):
   """Sizes of an embedding, LSTM layers and a dense layer; 2,159,360 weights.
+
+  Example:
+
+    >>> LanguageSpec().num_parameters
+    2159360
 
   Attributes:
     vocabulary_size: Words, the unknown one included.
@@ -62,3 +69,10 @@ class LanguageSpec:
   @property
   def num_parameters(self) -> int:
     return sum(math.prod(shape) for shape in self.parameter_shapes)
+
+  @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
+  def jax_model(self):
+    """See the base class."""
+    from pda_fed.models import jax_language
+
+    return jax_language.LanguageModel(self)

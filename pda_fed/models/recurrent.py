@@ -8,15 +8,18 @@ Keras model from it.
 """
 
 import dataclasses
+import functools
 
+import numpy as np
 from pda_fed.common import validate
+from pda_fed.models import spec as spec_lib
 
 # Pad, out of vocabulary, beginning and end of a sentence, as in TFF's baseline.
 NUM_SPECIAL_TOKENS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecurrentSpec:
+class RecurrentSpec(spec_lib.ModelSpec):
   """Sizes of an embedding, LSTM, dense, dense next-word model.
 
   Token ids are those of TFF's StackOverflow baseline: pad 0, words 1 to
@@ -77,3 +80,52 @@ class RecurrentSpec:
       'projection': (h + 1) * e,
       'logits': (e + 1) * v,
     }
+
+  @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
+  def jax_model(self):
+    """See the base class."""
+    from pda_fed.models import jax_next_word
+
+    return jax_next_word.NextWordModel(self)
+
+  def keras_model(self, seed: int):
+    """See the base class."""
+    from pda_fed.models import keras_recurrent
+
+    return keras_recurrent.create_keras_model(self, seed)
+
+  def keras_loss(self):
+    """See the base class: the mean of tokens."""
+    from pda_fed.models import keras_recurrent
+
+    return keras_recurrent.MaskedCrossEntropy(self)
+
+  def keras_metrics(self):
+    """See the base class: the metrics of the paper."""
+    from pda_fed.models import keras_recurrent
+
+    return keras_recurrent.create_metrics(self)
+
+  def keras_input_spec(self):
+    """See the base class: tokens and next tokens."""
+    import tensorflow as tf
+
+    return (tf.TensorSpec([None, None], tf.int64),) * 2
+
+  def keras_examples(self, rows):
+    """See the base class."""
+    sentences = rows[0].astype(np.int64)
+    return sentences[:, :-1], sentences[:, 1:]
+
+  def check_store(self, store):
+    """See the base class: the vocabulary must be the store's."""
+    if not hasattr(store, 'vocabulary'):
+      raise ValueError(
+        f'The model must be one for arrays, as {store.path} has. Found {self}.'
+      )
+    if store.spec.num_words != self.num_words:
+      raise ValueError(
+        f'The model must have the vocabulary of the data in {store.path},'
+        f' {store.spec.num_words:,} words. Found a model of'
+        f' {self.num_words:,} words.'
+      )

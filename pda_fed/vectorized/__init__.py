@@ -17,17 +17,20 @@ from pda_fed.vectorized.federated.pretraining import pretrain
 from pda_fed.vectorized.federated.training import build_rounds
 from pda_fed.vectorized.federated.training import FederatedSettings
 from pda_fed.vectorized.federated.training import initial_state
-from pda_fed.vectorized.federated.training import noise_key
 from pda_fed.vectorized.federated.training import RoundInputs
 from pda_fed.vectorized.federated.training import ServerState
-from pda_fed.vectorized.federated.training import stack_rounds
 from pda_fed.vectorized.public_draws import draw_rows
 from pda_fed.vectorized.public_draws import draw_users
+from pda_fed.vectorized.rounds import noise_key
+from pda_fed.vectorized.rounds import stack_rounds
 from pda_fed.vectorized.sample_level.batches import draw_batches
 from pda_fed.vectorized.sample_level.batches import ExampleArrays
 from pda_fed.vectorized.sample_level.batches import StepInputs
 from pda_fed.vectorized.sample_level.batches import TrainingArrays
 from pda_fed.vectorized.sample_level.settings import SampleLevelSettings
+from pda_fed.vectorized.sample_level.training import (
+  initial_state as initial_sample_state,
+)
 from pda_fed.vectorized.sample_level.training import SampleState
 from pda_fed.vectorized.sample_level.training import SampleTrainer
 
@@ -55,6 +58,7 @@ __all__ = [
   'draw_rows',
   'draw_users',
   'evaluate',
+  'initial_sample_state',
   'initial_state',
   'noise_key',
   'noised_mean',

@@ -6,7 +6,6 @@ from typing import Any, Optional
 
 import jax
 import numpy as np
-from pda_fed import models
 from pda_fed.vectorized import errors
 
 _AXIS = 'devices'
@@ -54,7 +53,7 @@ def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
 
 
 def choose_clients_per_chunk(
-  spec: models.RecurrentSpec,
+  num_parameters: int,
   device: jax.Device,
   num_steps: np.ndarray,
   cohort_size: int,
@@ -67,7 +66,7 @@ def choose_clients_per_chunk(
   So it depends on their sizes.
 
   Args:
-    spec: The model's sizes.
+    num_parameters: The number of the model's weights.
     device: A CPU or an accelerator.
     num_steps: Local steps of each user of the population.
     cohort_size: Clients of a round.
@@ -76,7 +75,7 @@ def choose_clients_per_chunk(
     return 1
   stats = device.memory_stats() or {}
   limit = stats.get('bytes_limit', _SMALL_GPU)
-  per_client = 4 * _COPIES * sum(spec.parameter_counts.values())
+  per_client = 4 * _COPIES * num_parameters
   most = max(1, min(cohort_size, int(limit // 2 // per_client)))
   # A typical cohort, largest first.
   places = (np.arange(cohort_size)[::-1] + 0.5) / cohort_size

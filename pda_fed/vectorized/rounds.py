@@ -1,11 +1,13 @@
 """Rounds behind each other in one compiled program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import contextlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from pda_fed.common import validate
 
 
 def lasting_noise() -> contextlib.AbstractContextManager:
@@ -58,3 +60,40 @@ def run_rounds(
     )
 
   return jax.lax.fori_loop(0, num_rounds, body, (state, metrics))
+
+
+def noise_key(seed: int) -> np.ndarray:
+  """Returns the key of all noise; all 64 bits of the seed count.
+
+  `jax.random.PRNGKey` takes 32 bits unless JAX is set to 64.
+
+  Example:
+
+    >>> noise_key(2**32 + 7)
+    array([1, 7], dtype=uint32)
+
+  Args:
+    seed: 64 bits.
+
+  Raises:
+    ValueError: If it is negative or has more bits.
+  """
+  validate.integers(0, noise_seed=seed)
+  validate.in_range(0, 2**64 - 1, noise_seed=seed)
+  return np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+
+
+def stack_rounds(rounds: Sequence[Any], room: int) -> Any:
+  """Puts rounds behind each other, with room for more.
+
+  Example: see `build_rounds`.
+
+  Args:
+    rounds: At least one, all of equal shapes.
+    room: At least as many; the rest is a copy of the last one.
+
+  Returns:
+    The rounds as one structure, with a leading axis of that size.
+  """
+  padded = [*rounds, *[rounds[-1]] * (room - len(rounds))]
+  return jax.tree_util.tree_map(lambda *a: np.stack(a), *padded)

@@ -30,6 +30,11 @@ from pda_fed import errors
 # its traceback.
 _USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
 
+# Called with the command line, flag files expanded, before flags are parsed.
+BEFORE_PARSING: list[Callable[[Sequence[str]], None]] = []
+# Called with the name of a flag that is not known; returns what to say of it.
+OF_UNKNOWN_FLAG: list[Callable[[str], str]] = []
+
 _DEBUG = flags.DEFINE_bool(
   'debug', False, 'Show the traceback of an error instead of one line.'
 )
@@ -67,7 +72,7 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
 
 def presets() -> list[str]:
   """Returns the names of the flag files that come with the scripts."""
-  folder = pathlib.Path(__file__).parent / 'presets'
+  folder = pathlib.Path(__file__).parents[1] / 'presets'
   return sorted(path.name for path in folder.glob('*.flags'))
 
 
@@ -124,9 +129,17 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   # Before the flags: a --flagfile is looked for there.
   os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
   try:
+    for prepare in BEFORE_PARSING:
+      prepare(expanded(argv[1:]))
+  except ValueError as e:
+    fail(str(e))
+  try:
     return flags.FLAGS(list(argv))
   except flags.CantOpenFlagFileError as e:
     fail(no_flag_file(e))
+  except flags.UnrecognizedFlagError as e:
+    hints = ''.join(hint(e.flagname) for hint in OF_UNKNOWN_FLAG)
+    fail(f'{e}{hints} (--help lists the flags)')
   except flags.Error as e:
     fail(f'{e} (--help lists the flags)')
   except ValueError as e:

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any, Optional
+from typing import Any
 import warnings
 
 from absl import flags
 from pda_fed import experiments
 from pda_fed import privacy
-from pda_fed import schedules
 from pda_fed.common import tables
+from scripts.lib import method_flags
 
 _MAX_ROWS = 12
 _DEFAULT_DELTA = 1e-6
@@ -20,13 +20,6 @@ OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
   'The folder of the run: new, or that of a run to go on with.',
-)
-METHOD = flags.DEFINE_enum(
-  'method',
-  'pda',
-  list(experiments.METHODS),
-  'cold: private data alone; warm: pre-trained on public data; pda: warm, and'
-  ' public data in each round.',
 )
 _WARM_START_DIR = flags.DEFINE_string(
   'warm_start_dir',
@@ -57,12 +50,6 @@ _DELTA = flags.DEFINE_float(
   None,
   f'Delta of (epsilon, delta). Default: {_DEFAULT_DELTA:g}; in'
   ' train_sample_level that of the data set.',
-)
-_ALPHA_K = flags.DEFINE_float(
-  'alpha_K', None, 'alpha_t = cos(pi t / 2K): K, where alpha reaches 0.'
-)
-_ALPHA_CONSTANT = flags.DEFINE_float(
-  'alpha_constant', None, 'A constant alpha; 1 is DP-FedAvg.'
 )
 _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
   'rounds_per_evaluation',
@@ -135,6 +122,9 @@ _PRETRAINING_SEED = flags.DEFINE_integer(
 )
 
 
+flags.adopt_module_key_flags(method_flags)
+
+
 def require(flag: flags.FlagHolder) -> Any:
   """Returns a flag's value, which must be given."""
   if not flag.value:
@@ -166,7 +156,6 @@ def loop_settings(
     ),
   )
   return defaults | _given(
-    method=METHOD.value,
     pretraining=pretraining,
     seed=SEED.value,
     rounds_per_evaluation=_ROUNDS_PER_EVALUATION.value,
@@ -214,31 +203,6 @@ def plan_with_noise(
       ' scripts.privacy elsewhere, and give --noise_multiplier.'
     ) from e
   return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
-
-
-def alpha(
-  default: schedules.Schedule, **others
-) -> Optional[schedules.Schedule]:
-  """Returns alpha of the method, None if it has no mirror step.
-
-  Args:
-    default: Where no flag says otherwise.
-    **others: Schedules of a task's own flags by flag, None where not given.
-  """
-  if not experiments.METHODS[METHOD.value].mirror:
-    return None
-  if _ALPHA_K.value is not None:
-    others['alpha_K'] = schedules.cosine(_ALPHA_K.value)
-  if _ALPHA_CONSTANT.value is not None:
-    others['alpha_constant'] = schedules.constant(_ALPHA_CONSTANT.value)
-  given = {name: value for name, value in others.items() if value is not None}
-  if len(given) > 1:
-    raise ValueError(
-      'Only one alpha must be given. Found '
-      + ', '.join(f'--{name}' for name in given)
-      + '.'
-    )
-  return next(iter(given.values()), default)
 
 
 def train(

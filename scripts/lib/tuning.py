@@ -13,6 +13,7 @@ from pda_fed.common import files
 from pda_fed.experiments import errors
 from scripts.lib import grid_search
 from scripts.lib import job_flags
+from scripts.lib import method_flags
 
 _TUNE = flags.DEFINE_multi_string(
   'tune',
@@ -94,7 +95,12 @@ def tune(
   """
   folder = job_flags.output_dir() / 'tuning'
   searches = {
-    method: _create(method, grid, [*arguments, *of_methods[method]], folder)
+    method: _create(
+      method,
+      grid,
+      [*method_flags.arguments_for(method, arguments), *of_methods[method]],
+      folder,
+    )
     for method, grid in of_grids.items()
   }
   if not grid_search.run(list(searches.values()), folder / 'logs'):

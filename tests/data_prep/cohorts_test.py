@@ -8,13 +8,13 @@ import pytest
 def test_every_sentence_is_there_once(small_store):
   users = [3, 0, 7]
   cohort = cohorts.load_cohort(small_store, 'private', users, batch_size=10)
-  assert cohort.tokens.shape == (3, 7, 10, 21)  # 64 sentences at most.
-  assert cohort.tokens.dtype == np.uint16
+  assert cohort.examples[0].shape == (3, 7, 10, 21)  # 64 sentences at most.
+  assert cohort.examples[0].dtype == np.uint16
   assert cohort.weights.shape == (3, 7, 10)
   assert cohort.weights.dtype == np.float32
   for i, user in enumerate(users):
     rows = small_store.sentences(('private', user))
-    flat = cohort.tokens[i].reshape(-1, 21)
+    flat = cohort.examples[0][i].reshape(-1, 21)
     assert np.array_equal(flat[: len(rows)], rows)
     assert not flat[len(rows) :].any()
     weights = cohort.weights[i].ravel()
@@ -26,14 +26,14 @@ def test_static_shapes(small_store):
     cohort = cohorts.load_cohort(
       small_store, 'private', users, steps=6, num_clients=5
     )
-    assert cohort.tokens.shape == (5, 6, 16, 21)
+    assert cohort.examples[0].shape == (5, 6, 16, 21)
     assert not cohort.weights[len(users) :].any()
-    assert not cohort.tokens[len(users) :].any()
+    assert not cohort.examples[0][len(users) :].any()
 
 
 def test_an_empty_cohort(small_store):
   cohort = cohorts.load_cohort(small_store, 'private', [])
-  assert cohort.tokens.shape == (0, 4, 16, 21)
+  assert cohort.examples[0].shape == (0, 4, 16, 21)
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ _CLAIMS = {
   'learning.build_pda_dpmd': _check_library_example,
   'linear_regression.simulate': _check_linear_regression,
   '--preset=stackoverflow': _check_presets,
-  'scripts.prepare_stackoverflow': _check_users,
+  'scripts.prepare_users --output_dir': _check_users,
 }
 
 

@@ -70,7 +70,9 @@ def _missing(package, name):
   value, doc = _value(package, name), _doc(package, name)
   missing = []
   if inspect.isclass(value):
-    has_fields = dataclasses.is_dataclass(value) or hasattr(value, '_fields')
+    is_dataclass = dataclasses.is_dataclass(value)
+    has_fields = is_dataclass and dataclasses.fields(value)
+    has_fields = has_fields or hasattr(value, '_fields')
     if has_fields and 'Attributes:' not in doc:
       missing.append('Attributes')
     return missing

@@ -29,7 +29,8 @@ def test_what_a_run_leaves(tmp_path):
   assert [row['round'] for row in rows] == [0, 3, 6, 9, 10]
   assert rows[0]['epsilon'] == 0 < rows[1]['epsilon'] < rows[4]['epsilon']
   # alpha is that of the last round before the row, the loss a mean of three.
-  assert rows[1]['alpha'] == pytest.approx(fake_engine.make_config().alpha(2))
+  method = fake_engine.make_config().method
+  assert rows[1]['alpha'] == pytest.approx(method.alpha(2))
   assert rows[1]['clients'] == 2
   assert engine.rounds_run == list(range(10))
   result = folder.read_result()

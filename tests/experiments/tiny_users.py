@@ -10,6 +10,8 @@ from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.experiments.engines import stores
 
+from tests import fake_engine
+
 
 def prepare(path: pathlib.Path) -> pathlib.Path:
   """Writes a token store of 40 users; returns its path."""
@@ -41,13 +43,12 @@ def make_config(data_dir, method='pda', *, plan=None, **changes):
     clip_norm=0.3,
   )
   settings = dict(
-    method=method,
+    method=fake_engine.make_method(method, schedules.cosine(3)),
     dataset='test',
     data_dir=str(data_dir),
     data_hash=stores.data_hash(store),
     engine='tff',
     plan=privacy.PrivacyPlan(**{**fields, **(plan or {})}),
-    alpha=schedules.cosine(3) if method == 'pda' else None,
     spec=models.RecurrentSpec(num_words=50, embedding_size=3, lstm_size=4),
     seed=0,
     public_users_per_round=2,

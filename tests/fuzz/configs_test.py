@@ -14,6 +14,7 @@ import hypothesis
 from hypothesis import strategies as st
 from pda_fed import experiments
 from pda_fed import linear_regression
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
@@ -48,9 +49,12 @@ _CONFIGS = {
   'pretraining': experiments.Pretraining(),
   'convergence': convergence.PretrainingConfig(),
   'sample_level_pretraining': sample_level_config.SampleLevelPretraining(),
+  'pda': methods.PdaDpmd(alpha=schedules.cosine(5)),
+  'semi_dp': methods.SemiDp(),
+  'adadps': methods.AdaDps(),
   'run': fake_engine.make_config(),
   'federated': experiments.FederatedConfig(
-    method='cold',
+    method=methods.ColdStart(),
     dataset='d',
     data_hash='0',
     engine='tff',
@@ -58,12 +62,11 @@ _CONFIGS = {
     plan=_PLAN,
   ),
   'sample_level': sample_level_config.SampleLevelConfig(
-    method='pda',
+    method=methods.PdaDpmd(alpha=schedules.cosine(5)),
     dataset='digits',
     data_hash='0',
     engine='jax',
     plan=_PLAN,
-    alpha=schedules.cosine(5),
     split=sample_level.SplitConfig(public_share=0.1),
     spec=convolutional.DIGITS,
     learning_rate=0.5,
@@ -173,7 +176,10 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
 )
 def test_settings_are_json(name):
   """What config.json says is what is compared when a run goes on."""
-  settings = experiments.config.as_settings(_CONFIGS[name])
+  config = _CONFIGS[name]
+  settings = experiments.config.as_settings(config)
+  if isinstance(config, experiments.RunConfig):
+    settings = config.settings()
   assert json.loads(json.dumps(settings, allow_nan=False)) == json.loads(
     json.dumps(settings)
   )

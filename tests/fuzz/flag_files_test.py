@@ -8,7 +8,7 @@ from scripts.lib import cli
 
 from tests.fuzz import harness
 
-_PRESETS = pathlib.Path(cli.__file__).parent / 'presets'
+_PRESETS = pathlib.Path(cli.__file__).parents[1] / 'presets'
 _NAME = 'preset.flags'
 
 

@@ -164,7 +164,8 @@ def _show_run(folder):
 
 def _run_is_sound(expected, found):
   assert found.plan.rounds == found.result['rounds'] == 10
-  assert found.method in experiments.METHODS
+  # It may be a method that is not installed here.
+  assert isinstance(found.method, str) and found.method
   rounds = [row['round'] for row in found.rows]
   assert rounds == sorted(set(rounds)) and rounds[-1] == 10
   for row in found.rows:

@@ -7,8 +7,6 @@ import struct
 
 from data_prep import errors
 from data_prep import sample_level
-from data_prep.sample_level import base
-from data_prep.sample_level import packing
 import numpy as np
 import pytest
 
@@ -86,25 +84,6 @@ def test_cifar10_pickle(fuzz, protocol):
       check=_images_are_sound((32, 32, 3), 10),
     ),
     must_find=0.25,
-  )
-
-
-def test_cifar10_packed(fuzz):
-  def write(folder):
-    for split in ('train', 'test'):
-      images = _RNG.integers(0, 256, (_IMAGES, 32, 32, 3), np.uint8)
-      labels = _RNG.integers(0, 10, _IMAGES).astype(np.int32)
-      packing.write_packed(base.Examples(images, labels), folder / split, 2)
-
-  fuzz(
-    harness.Target(
-      write=write,
-      load=lambda f: sample_level.load_cifar10(f),
-      check=_same_arrays,
-      names=('train', 'test'),
-    ),
-    0.3,
-    must_find=0.9,
   )
 
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 from pda_fed import learning
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import schedules
 import pytest
@@ -140,9 +141,9 @@ def test_whole_rounds_equal_numpy(momentum, mode, data, users, public_fn):
   expected = list(_numpy_rounds(alphas, public_fn, momentum or 0.0))
   for a, e in zip(actual, expected, strict=True):
     _assert_close(a, e)
-  mirror = output.metrics['finalizer']['mirror']
+  mirror = output.metrics['finalizer']['method']
   assert mirror['alpha'] == 0.0
-  assert mirror['mixed_update_norm'] == mirror['public_update_norm']
+  assert mirror['mixed_norm'] == mirror['public_norm']
   assert -1 <= mirror['cosine'] <= 1
 
 
@@ -236,7 +237,7 @@ def test_public_users_change_by_round_and_repeat_by_seed():
       state = output.state._replace(
         global_model_weights=state.global_model_weights
       )
-      found.append(float(output.metrics['finalizer']['mirror']['public_loss']))
+      found.append(float(output.metrics['finalizer']['method']['public_loss']))
     return found
 
   first = losses(5)
@@ -247,8 +248,8 @@ def test_public_users_change_by_round_and_repeat_by_seed():
 def test_public_clip():
   process = _pda_dpmd(public_clip_norm=1e-3)
   _, output = _run(process, [_DATASETS])
-  mirror = output.metrics['finalizer']['mirror']
-  assert mirror['public_update_norm'] == pytest.approx(1e-3)
+  mirror = output.metrics['finalizer']['method']
+  assert mirror['public_norm'] == pytest.approx(1e-3)
 
 
 def test_types_are_those_of_a_stock_process():
@@ -318,7 +319,7 @@ def test_runs_and_resumes_in_tffs_training_loop(tmp_path):
     (dict(alpha=[1.5]), 'alpha must be in'),
     (dict(alpha=[math.nan]), 'alpha must be in'),
     (dict(alpha=[]), 'alpha must be a list'),
-    (dict(alpha=0.5), 'a schedule where one is taken.* Found 0.5'),
+    (dict(alpha=0.5), 'a list of numbers, or a schedule.* Found 0.5'),
     (
       dict(public_users_per_round=3),
       'public_users_per_round must be at most 2',
@@ -382,23 +383,17 @@ def test_public_users_are_arrays(user):
     learning.PublicData.from_users([user])
 
 
-def test_finalizer_may_be_wrapped():
-  given = []
-
-  def wrap(finalizer):
-    given.append(finalizer)
-    return finalizer
-
-  learning.build_dp_fedavg(
-    _MODEL_FN, _plan(), _sgd(0.1), _sgd(1.0), wrap_finalizer=wrap
-  )
-  (finalizer,) = given
-  assert isinstance(finalizer, tff.learning.templates.FinalizerProcess)
-  # The noised mean, and nothing of clients.
-  update = finalizer.next.type_signature.parameter[2]
-  assert update.placement is tff.SERVER
-
-
 def test_keras_optimizers_are_refused():
   with pytest.raises(TypeError, match='server_optimizer must be a tff'):
     _dp_fedavg(server_optimizer=tf.keras.optimizers.SGD(1.0))
+
+
+def test_methods_that_need_public_data_say_so():
+  with pytest.raises(ValueError, match='public_data must be given for DOPE'):
+    learning.build_learning_process(
+      _MODEL_FN, _plan(), _sgd(_RATE), _sgd(1.0), method=methods.Dope()
+    )
+  with pytest.raises(TypeError, match="method must be a Method.*Found 'dope'"):
+    learning.build_learning_process(
+      _MODEL_FN, _plan(), _sgd(_RATE), _sgd(1.0), method='dope'
+    )

@@ -1,5 +1,7 @@
 """Sizes of the paper's models, and layers against JAX's own."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,13 @@ def test_wikitext_is_the_papers():
   assert spec.num_parameters == 2_159_360
 
 
-@pytest.mark.parametrize('spec', [convolutional.EMNIST, convolutional.DIGITS])
+_LINEAR = convolutional.linear((7,), 3)
+_MLP = dataclasses.replace(_LINEAR, dense_sizes=(5, 4))
+
+
+@pytest.mark.parametrize(
+  'spec', [convolutional.EMNIST, convolutional.DIGITS, _LINEAR, _MLP]
+)
 def test_the_model_has_the_specs_shapes(spec):
   model = jax_convolutional.ConvolutionalModel(spec)
   params = model.initial_params(0)
@@ -74,6 +82,22 @@ def test_images_that_are_too_small_are_refused():
       dense_sizes=(),
       num_classes=2,
     )
+
+
+def test_sizes_without_convolutions():
+  assert _LINEAR.num_parameters == 7 * 3 + 3
+  assert _MLP.parameter_shapes[::2] == [(7, 5), (5, 4), (4, 3)]
+  of_images = convolutional.linear((8, 8, 2), 3)
+  assert of_images.parameter_shapes == [(128, 3), (3,)]
+
+
+@pytest.mark.parametrize('shape', [(), (8, 8), (1, 2, 3, 4)])
+def test_shapes_of_neither_images_nor_tables(shape):
+  with pytest.raises(ValueError, match='image_shape must be height.*Found'):
+    convolutional.linear(shape, 3)
+  layers = convolutional.DIGITS.convolutions
+  with pytest.raises(ValueError, match=r'without convolutions.*Found \(7,\)'):
+    dataclasses.replace(_LINEAR, convolutions=layers)
 
 
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])

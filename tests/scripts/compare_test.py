@@ -109,6 +109,33 @@ class TestCompare:
     assert 'plan.rounds: 4 -> 5' in other.stderr
 
 
+def test_settings_go_to_the_methods_that_have_them(tmp_path):
+  done = programs.run(
+    'compare',
+    programs.FAKE,
+    f'--output_dir={tmp_path}',
+    '--methods=adadps,semi_dp,pda,cold',
+    '--',
+    '--rounds=2',
+    '--alpha_K=3',
+    '--semi_dp_weight=0.2',
+  )
+  assert done.returncode == 0, done.stderr
+  titles = [line.split('  ')[0] for line in done.stdout.splitlines()[3:7]]
+  assert titles == ['cold start', 'PDA-DPMD', 'Semi-DP', 'AdaDPS']
+  found = {}
+  for name in ('cold', 'pda', 'semi_dp', 'adadps'):
+    config = json.loads((tmp_path / f'runs/{name}_0/config.json').read_text())
+    settings = config['settings']
+    found[name] = settings['alpha'], settings.get('semi_dp_weight')
+  assert found == {
+    'cold': (None, None),
+    'pda': ({'kind': 'cosine', 'K': 3}, None),
+    'semi_dp': (None, 0.2),
+    'adadps': (None, None),
+  }
+
+
 @pytest.mark.parametrize(
   'arguments, words',
   [
@@ -118,7 +145,8 @@ class TestCompare:
     ),
     (
       ['--methods=cold,hot'],
-      "methods must be among cold, warm, pda. Found 'hot'",
+      'method must be one of cold, warm, pda, semi_dp, dope, adadps, or a'
+      " module such as my_package.my_method. Found 'hot'",
     ),
     (['--method_flags=hot:--x'], 'method_flags must begin with one of'),
     (['--binary=train_nothing'], 'binary must be a training binary'),

@@ -9,6 +9,7 @@ import sys
 from absl import flags
 from pda_fed import errors
 from pda_fed import schedules
+from scripts.lib import method_flags
 from scripts.lib import run_flags
 
 from tests import fake_engine
@@ -25,7 +26,7 @@ class _Engine(fake_engine.FakeEngine):
   def evaluate(self, weights, group, max_users=None):
     found = super().evaluate(weights, group, max_users)
     start = 1.0 if self.config.warm_start else 2.0
-    better = 0.5 if self.config.alpha is not None else 1.0
+    better = 0.5 if self.config.method.uses_public else 1.0
     loss = start * better * _RATE.value + found['loss'] * 1e-3
     if _BEST_RATE.value is not None:
       loss = 1 + abs(math.log(_RATE.value / _BEST_RATE.value))
@@ -41,7 +42,7 @@ def main():
     raise errors.DivergenceError('The model is no longer finite.')
   config = fake_engine.make_config(
     rounds=_ROUNDS.value,
-    alpha=run_flags.alpha(schedules.cosine(8)),
+    method=method_flags.build(schedules.cosine(8), _ROUNDS.value),
     **run_flags.loop_settings(),
   )
   run_flags.print_result(

@@ -7,6 +7,8 @@ import pathlib
 from data_prep import sample_level
 import numpy as np
 from pda_fed.experiments import sample_level_config
+from pda_fed.models import convolutional
+from pda_fed.models import language
 from pda_fed.privacy import presets
 import pytest
 
@@ -142,6 +144,90 @@ def test_images_of_ones_own(tmp_path, own_public):
     assert '--public_share must be given' in refused.stderr
 
 
+def _table(**changes):
+  """Separable classes, in features of different sizes."""
+  rng = np.random.default_rng(0)
+  arrays = {}
+  for part, count in (('train', 300), ('test', 60), ('public', 30)):
+    labels = np.arange(count) % 3
+    rows = rng.normal(size=(count, 4)) + 3 * np.eye(3, 4)[labels]
+    arrays[f'{part}_inputs'] = rows * [1e-3, 1, 1e3, 0] + [0, 0, 1e4, 0.1]
+    arrays[f'{part}_labels'] = labels
+  arrays |= {'num_classes': 3} | changes
+  return {name: value for name, value in arrays.items() if value is not None}
+
+
+def _run_table(tmp_path, arrays, *arguments):
+  np.savez(tmp_path / 'mine.npz', **arrays)
+  return _run(
+    '--dataset=table',
+    f'--data_dir={tmp_path}/mine.npz',
+    f'--output_dir={tmp_path}/run',
+    '--seed=0',
+    '--delta=1e-3',
+    *arguments,
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'dense_sizes'),
+  [
+    (['--method=cold', '--compute_dtype=bfloat16'], []),
+    (['--dense_sizes=8,6', '--activation=relu', '--epochs=3'], [8, 6]),
+  ],
+)
+def test_a_table_of_ones_own(tmp_path, arguments, dense_sizes):
+  done = _run_table(tmp_path, _table(), *arguments)
+  assert done.returncode == 0, done.stderr
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  spec = config['settings']['spec']
+  assert (spec['image_shape'], spec['convolutions']) == ([4], [])
+  assert spec['dense_sizes'] == dense_sizes
+  sizes = config['data']['examples']
+  assert (sizes['private'], sizes['public']) == (300, 30)
+  result = json.loads((tmp_path / 'run' / 'result.json').read_text())
+  assert result['test']['accuracy'] > 0.8
+
+
+_NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
+
+
+@pytest.mark.parametrize(
+  ('changes', 'flag', 'message'),
+  [
+    ({}, '--augmentation=all', "augmentation must be 'none' for a table"),
+    ({}, '--pretraining_augmentation', "'none' for a table"),
+    ({}, '--dense_sizes=8,-1', 'positive integers, and for --dataset=table'),
+    ({}, '--dense_sizes=8,0', 'dense_sizes must be at least 1. Found 0'),
+    ({}, '--public_share=0.1', '--public_share must not be given'),
+    (_NO_PUBLIC, '', '--public_share must be given'),
+    # What else can be wrong with the file has tests with its reader.
+    ({'test_inputs': np.full((60, 4), np.nan)}, '', 'Found nan in row 0, col'),
+    ({}, '--dataset=images', "Found 'train_inputs.npy'"),
+  ],
+)
+def test_bad_tables_are_one_line(tmp_path, changes, flag, message):
+  done = _run_table(tmp_path, _table(**changes), *filter(None, [flag]))
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
+  assert not (tmp_path / 'run').exists()
+
+
+def test_the_model_of_a_table_is_for_its_rows():
+  rows = sample_level.Examples(np.zeros((4, 5), np.float32), np.arange(4) % 3)
+  data = sample_level.SampleLevelData('table', rows, rows, 3)
+  spec = convolutional.linear((5,), 3)
+  assert sample_level_config.config_for(spec, data) == spec
+  with pytest.raises(ValueError, match='which is rows'):
+    sample_level_config.config_for(language.LanguageSpec(), data)
+  with pytest.raises(ValueError, match='3 classes'):
+    sample_level_config.config_for(convolutional.linear((5,), 4), data)
+  for shape in ((6,), (5, 1, 1)):
+    with pytest.raises(ValueError, match=r'rows of the shape \(5,\)'):
+      sample_level_config.config_for(convolutional.linear(shape, 3), data)
+
+
 def _preset_flags(name):
   """The flags of a preset and of those that it includes."""
   lines = (programs.ROOT / 'scripts/presets' / name).read_text().splitlines()
@@ -215,6 +301,7 @@ def test_presets_have_flags_that_exist():
       "compute_dtype must be 'float32' for images on a CPU",
     ),
     ('--public_dataset=x', "'digits', which has no words"),
+    ('--dense_sizes=8', '--dataset=table alone. Found 8 for digits'),
     ('--epochs=-1', 'epochs must be positive and finite. Found -1'),
     ('--epochs=nan', 'epochs must be positive and finite. Found nan'),
     ('--pretraining_dropout=1.5', 'pretraining_dropout must be in [0, 1)'),

@@ -87,7 +87,12 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     (['--nonsense'], 'nonsense'),
     (['--vocabulary_size=10000'], '1,000 words. Found a model of 10,000 words'),
     (['--public_users_per_round=5'], 'must be at most 4'),
-    (['--alpha_i=2', '--alpha_K=3'], 'Only one alpha must be given'),
+    (
+      ['--alpha_i=2', '--alpha_K=3'],
+      'Give at most one of --alpha_K',
+    ),
+    (['--method=hot'], 'method must be one of cold, warm, pda, semi_dp, dope'),
+    (['--semi_dp_weight=0.5'], 'must be given with --method=semi_dp'),
     (['--noise_multiplier=1', '--target_epsilon=1'], 'must not be given with'),
     (['--workers=b.lan:8443'], 'b.lan:8443 must be protected'),
     (['--insecure'], 'must be given with --workers'),

@@ -3,11 +3,13 @@
 import jax
 import numpy as np
 from pda_fed import learning
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import public_draws
+from pda_fed.vectorized import rounds as rounds_lib
 from pda_fed.vectorized.federated import training
 import pytest
 import tensorflow_federated as tff
@@ -21,7 +23,7 @@ _PUBLIC_SEED = 77
 _USERS = small_users.make_users(_SPEC, [7, 1, 3, 12, 5, 2], seed=0)
 _PUBLIC = small_users.make_users(_SPEC, [4, 9, 2, 6], seed=1)
 _COHORTS = [[0, 1, 2], [3], [], [5, 0, 4, 2], [1, 3]]
-_ALPHA = schedules.cosine(7)
+_PDA = methods.PdaDpmd(alpha=schedules.cosine(7))
 
 
 def _plan(**changes) -> privacy.PrivacyPlan:
@@ -39,46 +41,56 @@ def _plan(**changes) -> privacy.PrivacyPlan:
 _ADAPTIVE = privacy.AdaptiveClipping(target_quantile=0.3, count_stddev=1e-9)
 # Each costs TFF some seconds to build, so a case has several settings.
 _CASES = {
-  'DP-FedAvg, fixed clip': {},
-  'gradient mode, no client clipped': dict(
-    plan=_plan(clip_norm=100.0), public='gradient'
+  'cold': dict(method=methods.ColdStart()),
+  'pda, gradient mode, no client clipped': dict(
+    method=_PDA, plan=_plan(clip_norm=100.0), public='gradient'
   ),
-  'local training, adaptive clip, all clips': dict(
+  'pda, adaptive clip, all clips': dict(
+    method=_PDA,
     plan=_plan(adaptive_clipping=_ADAPTIVE),
-    public='local_training',
     public_clip_norm=0.1,
     mean_clip_norm=0.04,
+  ),
+  'semi_dp, gradient mode': dict(
+    method=methods.SemiDp(weight=0.6), public='gradient'
+  ),
+  'semi_dp, adaptive clip': dict(
+    method=methods.SemiDp(weight=0.6), plan=_plan(adaptive_clipping=_ADAPTIVE)
+  ),
+  'dope, adaptive clip, all clips': dict(
+    method=methods.Dope(),
+    plan=_plan(adaptive_clipping=_ADAPTIVE),
+    public_clip_norm=0.1,
+    mean_clip_norm=0.04,
+  ),
+  'adadps': dict(method=methods.AdaDps()),
+  'adadps, multiplied back, gradient mode': dict(
+    method=methods.AdaDps(multiply_back=True), public='gradient'
   ),
 }
 
 
-def _tff_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
+def _tff_rounds(
+  weights, method, plan, public, public_clip_norm, mean_clip_norm
+):
   optimizers = tff.learning.optimizers
-  common = dict(
-    model_fn=learning.build_model_fn(_SPEC),
-    plan=plan,
-    client_optimizer=optimizers.build_sgdm(_RATES['client']),
-    server_optimizer=optimizers.build_sgdm(
-      _RATES['server'], _RATES['momentum']
-    ),
+  process = learning.build_learning_process(
+    learning.build_model_fn(_SPEC),
+    plan,
+    optimizers.build_sgdm(_RATES['client']),
+    optimizers.build_sgdm(_RATES['server'], _RATES['momentum']),
+    method=method,
+    public_data=[
+      (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
+    ],
+    public_update=public,
+    public_users_per_round=2,
+    public_batch_size=_BATCH,
+    public_clip_norm=public_clip_norm,
+    public_seed=_PUBLIC_SEED,
     noise_seed=0,
     mean_clip_norm=mean_clip_norm,
   )
-  if public is None:
-    process = learning.build_dp_fedavg(**common)
-  else:
-    process = learning.build_pda_dpmd(
-      **common,
-      public_data=[
-        (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
-      ],
-      alpha=_ALPHA,
-      public_update=public,
-      public_users_per_round=2,
-      public_batch_size=_BATCH,
-      public_clip_norm=public_clip_norm,
-      public_seed=_PUBLIC_SEED,
-    )
   state = process.set_model_weights(
     process.initialize(),
     tff.learning.models.ModelWeights(tuple(weights), ()),
@@ -90,8 +102,6 @@ def _tff_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
 
 
 def _public_chunks(public, round_num):
-  if public is None:
-    return None
   if public == 'gradient':
     sentences = np.concatenate(_PUBLIC)
     rows = public_draws.draw_rows(
@@ -102,9 +112,12 @@ def _public_chunks(public, round_num):
   return small_users.chunk([_PUBLIC[i] for i in users], _BATCH, min_chunks=2)
 
 
-def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
+def _jax_rounds(
+  weights, method, plan, public, public_clip_norm, mean_clip_norm
+):
   settings = training.FederatedSettings(
-    spec=_SPEC,
+    model=_SPEC.jax_model(),
+    method=method,
     plan=plan,
     client_learning_rate=_RATES['client'],
     server_learning_rate=_RATES['server'],
@@ -118,25 +131,33 @@ def _jax_rounds(weights, plan, public, public_clip_norm, mean_clip_norm):
       private=small_users.chunk(
         [_USERS[i] for i in cohort], _BATCH, clients_per_chunk=2, min_chunks=2
       ),
-      public=_public_chunks(public, t),
-      alpha=None if public is None else np.float32(_ALPHA(t)),
+      public=_public_chunks(public, t) if method.uses_public else None,
+      schedules={n: np.float32(v) for n, v in method.schedules_at(t).items()},
     )
     for t, cohort in enumerate(_COHORTS)
   ]
   run = training.build_rounds(settings, jax.devices()[:1])
-  key = training.noise_key(0)
+  key = rounds_lib.noise_key(0)
   state = training.initial_state(settings, weights)
   for inputs in rounds:
-    state, _ = run(state, training.stack_rounds([inputs], 1), 1, key)
+    state, _ = run(state, rounds_lib.stack_rounds([inputs], 1), 1, key)
     yield list(state.params)
+
+
+def test_every_method_is_compared():
+  names = {case['method'].name for case in _CASES.values()}
+  # A warm start is a cold one from other weights.
+  assert names == set(methods.names()) - {'warm'}
 
 
 @pytest.mark.parametrize('case', _CASES)
 def test_weights_agree(case):
-  settings = (
-    dict(plan=_plan(), public=None, public_clip_norm=None, mean_clip_norm=None)
-    | _CASES[case]
-  )
+  settings = {
+    'plan': _plan(),
+    'public': 'local_training',
+    'public_clip_norm': None,
+    'mean_clip_norm': None,
+  } | _CASES[case]
   weights = list(jax_recurrent.initial_params(_SPEC, 5))
   both = zip(
     _tff_rounds(weights, **settings),

@@ -11,9 +11,16 @@ from pda_fed.models import jax_language
 from pda_fed.models import language
 
 
-def _images(convolutions, dense_sizes=(5,), activation='tanh', channels=2):
+def _images(
+  convolutions,
+  dense_sizes=(5,),
+  activation='tanh',
+  channels=2,
+  shape=None,
+):
+  shape = shape or (6, 6, channels)
   spec = convolutional.ConvolutionalSpec(
-    image_shape=(6, 6, channels),
+    image_shape=shape,
     convolutions=convolutions,
     dense_sizes=dense_sizes,
     num_classes=4,
@@ -22,7 +29,7 @@ def _images(convolutions, dense_sizes=(5,), activation='tanh', channels=2):
   rng = np.random.default_rng(1)
   return (
     jax_convolutional.ConvolutionalModel(spec),
-    jnp.asarray(rng.normal(size=(5, 6, 6, channels)), jnp.float32),
+    jnp.asarray(rng.normal(size=(5, *shape)), jnp.float32),
     jnp.asarray(rng.integers(0, 4, 5)),
   )
 
@@ -71,6 +78,9 @@ def create(name):
       ),
       (),
     ),
+    # Rows of a table.
+    'linear': lambda: _images((), (), shape=(7,)),
+    'mlp': lambda: _images((), (6, 5), 'relu', shape=(7,)),
     # Eight steps against 5 x 8 weights: gradients; 44 x 96: ghost norms.
     'small_text': lambda: _text(embedding_size=3, lstm_size=2, num_layers=1),
     'text': lambda: _text(embedding_size=20, lstm_size=24),
@@ -87,7 +97,7 @@ IMAGES = (
   'strided_deep',
   'stacked',
 )
-NAMES = (*IMAGES, 'small_text', 'text')
+NAMES = (*IMAGES, 'linear', 'mlp', 'small_text', 'text')
 
 
 def params_of(model, seed=0):

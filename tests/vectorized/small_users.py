@@ -31,7 +31,7 @@ def loader(users, batch_size, steps):
       tokens[i, : len(users[place])] = users[place]
       weights[i, : len(users[place])] = 1
     return (
-      tokens.reshape(num_clients, steps, batch_size, _LENGTH),
+      (tokens.reshape(num_clients, steps, batch_size, _LENGTH),),
       weights.reshape(num_clients, steps, batch_size),
     )
 

@@ -29,6 +29,7 @@ METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
 WEIGHTS = 'weights'
 MOMENTUM = 'momentum'
 CLIP_NORM = 'clip_norm'
+METHOD = 'method'
 # Of TFF's tree: its generator and its noise, which are as secret as a seed.
 SECRET = 'tff/aggregator'
 
@@ -119,7 +120,8 @@ class Engine(Protocol):
 
     Returns:
       `weights/0`, `weights/1`, ...; `momentum/0`, ... (the server's SGD, none
-      without momentum); `clip_norm`; and what only this engine has under
+      without momentum); `method/0`, ... (what the method remembers);
+      `clip_norm`; and what only this engine has under
       `<engine>/`. Never a seed.
     """
 

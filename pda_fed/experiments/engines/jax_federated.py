@@ -20,23 +20,7 @@ from pda_fed import vectorized
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import stores
-from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import devices as devices_lib
-
-# Metrics of a round that are shown where a method has them.
-_SHOWN = (
-  'train_loss',
-  'clients',
-  'non_finite_clients',
-  'clipped_fraction',
-  'clip_norm',
-  'alpha',
-  'public_loss',
-  'private_norm',
-  'public_norm',
-  'mixed_norm',
-  'cosine',
-)
 
 
 @contextlib.contextmanager
@@ -84,8 +68,10 @@ class JaxEngine:
     self._seeds = seeds
     self._store = stores.open_checked(config)
     self._devices = devices_lib.choose_devices(config.platform)
+    self._model = config.spec.jax_model()
     self._settings = vectorized.FederatedSettings(
-      spec=config.spec,
+      model=self._model,
+      method=config.method,
       plan=config.plan,
       client_learning_rate=config.client_learning_rate,
       server_learning_rate=config.server_learning_rate,
@@ -103,20 +89,16 @@ class JaxEngine:
   def _choose_clients_per_chunk(self) -> int:
     batch = self._config.batch_size
     return devices_lib.choose_clients_per_chunk(
-      self._config.spec,
+      sum(math.prod(shape) for shape in self._model.shapes),
       self._devices[0],
-      -(-self._store.num_sentences('private') // batch),
+      -(-self._store.num_examples('private') // batch),
       math.ceil(self._config.plan.expected_cohort / len(self._devices)),
     )
 
   def initialize(self) -> vectorized.ServerState:
     """See `engine.Engine`."""
-    return vectorized.initial_state(
-      self._settings,
-      jax_recurrent.initial_params(
-        self._config.spec, self._seeds.initialization
-      ),
-    )
+    weights = self._model.initial_params(self._seeds.initialization)
+    return vectorized.initial_state(self._settings, weights)
 
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
@@ -161,20 +143,24 @@ class JaxEngine:
     largest = max(usual, *map(len, cohorts))
     per_device = math.ceil(largest / len(self._devices))
     private = vectorized.chunk_rounds(
-      [self._store.num_sentences('private')[c] for c in cohorts],
+      [self._store.num_examples('private')[c] for c in cohorts],
       [functools.partial(self._load, 'private', c) for c in cohorts],
       batch_size=self._config.batch_size,
       clients_per_chunk=self._clients_per_chunk,
       num_devices=len(self._devices),
       min_chunks=math.ceil(per_device / self._clients_per_chunk),
     )
-    public = alphas = [None] * len(rounds)
-    if self._config.alpha is not None:
+    method = self._config.method
+    public = [None] * len(rounds)
+    if method.uses_public:
       public = self._public(rounds)
-      alphas = [np.float32(self._config.alpha(t)) for t in rounds]
     inputs = [
-      vectorized.RoundInputs(np.int32(t), *of_round)
-      for t, *of_round in zip(rounds, private, public, alphas, strict=True)
+      vectorized.RoundInputs(
+        np.int32(t),
+        *of_round,
+        {n: np.float32(v) for n, v in method.schedules_at(t).items()},
+      )
+      for t, *of_round in zip(rounds, private, public, strict=True)
     ]
     return vectorized.stack_rounds(inputs, room)
 
@@ -186,21 +172,22 @@ class JaxEngine:
       batch_size=self._config.batch_size,
       num_clients=num_clients,
     )
-    return cohort.tokens, cohort.weights
+    return cohort.examples, cohort.weights
 
   def _public(self, rounds: range) -> list[vectorized.ClientChunks]:
     """What the public updates of rounds are computed from."""
     config, seed = self._config, self._seeds.public
-    sizes = self._store.num_sentences('public')
+    sizes = self._store.num_examples('public')
     if config.public_update == 'gradient':
       count = config.public_users_per_round * config.batch_size
       total = int(sizes.sum())
+      drawn = [vectorized.draw_rows(seed, t, total, count) for t in rounds]
       return [
         vectorized.one_batch(
-          self._public_sentences[vectorized.draw_rows(seed, t, total, count)],
+          tuple(array[rows] for array in self._public_examples),
           len(self._devices),
         )
-        for t in rounds
+        for rows in drawn
       ]
     users = [
       vectorized.draw_users(seed, t, len(sizes), config.public_users_per_round)
@@ -216,13 +203,13 @@ class JaxEngine:
     )
 
   @functools.cached_property
-  def _public_sentences(self) -> np.ndarray:
-    return self._sentences('public')
+  def _public_examples(self) -> tuple[np.ndarray, ...]:
+    return self._examples('public')
 
-  def _sentences(self, group: str, max_users: Optional[int] = None):
-    """The sentences of a group's first users, which lie side by side."""
+  def _examples(self, group: str, max_users: Optional[int] = None):
+    """The examples of a group's first users, which lie side by side."""
     offsets = self._store.row_offsets(group)[: _stop(max_users)]
-    return self._store.tokens[offsets[0] : offsets[-1]]
+    return self._store.read(offsets[0], offsets[-1])
 
   def _too_high(self) -> str:
     return (
@@ -247,7 +234,7 @@ class JaxEngine:
         f' noise was added. {self._too_high()}',
         stacklevel=2,
       )
-    shown = {n: float(found[n]) for n in _SHOWN if n in found}
+    shown = {n: float(v) for n, v in found.items() if n != 'weights_norm'}
     if not np.isfinite(found['train_loss']):
       del shown['train_loss']
     if self._config.plan.adaptive_clipping is None:
@@ -262,7 +249,7 @@ class JaxEngine:
   ) -> dict[str, float]:
     """See `engine.Engine`."""
     return vectorized.evaluate(
-      self._config.spec, weights, self._sentences(group, max_users)
+      self._model, weights, self._examples(group, max_users)
     )
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
@@ -270,8 +257,9 @@ class JaxEngine:
     settings = self._config.pretraining
     seeds = privacy.SeedStreams(self._config.pretraining_seed)
     done = vectorized.pretrain(
-      jax_recurrent.initial_params(self._config.spec, seeds.initialization),
-      self._public_sentences,
+      self._model,
+      self._model.initial_params(seeds.initialization),
+      self._public_examples,
       settings.learning_rate,
       settings.convergence(seeds.shuffling),
       compute_dtype=self._config.compute_dtype,
@@ -293,6 +281,7 @@ class JaxEngine:
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
       **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
       engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
     }
 
@@ -306,9 +295,11 @@ class JaxEngine:
     )
     momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
     if momentum:
-      momentum = jax_recurrent.RecurrentParams(*map(jnp.asarray, momentum))
+      momentum = self._model.check_params(momentum)
+    memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
     return state._replace(
       momentum=momentum or (),
+      memory=tuple(map(jnp.asarray, memory)),
       clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
     )
 

@@ -18,8 +18,6 @@ from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import sample_level_config
 from pda_fed.experiments.engines import base as engine_lib
-from pda_fed.models import jax_convolutional
-from pda_fed.models import jax_language
 from pda_fed.models import metrics as metrics_lib
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
@@ -31,19 +29,6 @@ _DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
 
 # What only this engine has: averaged weights.
 _AVERAGE = 'jax/average'
-_SHOWN = (
-  'train_loss',
-  'clients',
-  'non_finite_clients',
-  'clipped_fraction',
-  'example_norm',
-  'alpha',
-  'public_loss',
-  'private_norm',
-  'public_norm',
-  'mixed_norm',
-  'cosine',
-)
 
 
 # The split's seed and sizes, the text's options: few in a process.
@@ -56,7 +41,7 @@ def load_data(
   Args:
     dataset: A name of `sample_level.DATASETS`.
     data_dir: Where its files are.
-    vocabulary_size: Of text; None for images.
+    vocabulary_size: Of text; None for others.
   """
   options = {}
   if vocabulary_size is not None:
@@ -86,13 +71,6 @@ def load_split(
   return sample_level.split_examples(data, config, public)
 
 
-def create_model(spec: sample_level_config.Spec):
-  """Returns the JAX model of a specification."""
-  if isinstance(spec, sample_level_config.language.LanguageSpec):
-    return jax_language.LanguageModel(spec)
-  return jax_convolutional.ConvolutionalModel(spec)
-
-
 def _on_device(examples: sample_level.Examples) -> batches_lib.ExampleArrays:
   return batches_lib.ExampleArrays(
     jnp.asarray(examples.inputs), jnp.asarray(examples.targets)
@@ -113,10 +91,10 @@ def _trainer(
   split: sample_level.Split,
 ) -> tuple[Any, vectorized.SampleTrainer]:
   """Model and compiled steps; what depends on no number of a run."""
-  model = create_model(spec)
+  model = spec.jax_model()
   standardization = None
-  if split.public.inputs.ndim == 4:
-    # Of public images, so that epsilon covers it.
+  if split.public.targets.ndim == 1:  # No text.
+    # Of public examples, so that epsilon covers it.
     standardization = augmentation.Standardization.of(split.public.inputs)
   return model, vectorized.SampleTrainer(model, settings, standardization)
 
@@ -167,6 +145,10 @@ class SampleLevelEngine:
     self.settings = vectorized.SampleLevelSettings(
       clip_norm=config.plan.clip_norm,
       expected_batch=config.plan.expected_cohort,
+      # Schedules are inputs: runs that differ in alpha share a program.
+      method=config.method.with_schedules_at(
+        dict.fromkeys(config.method.schedules)
+      ),
       momentum=config.momentum,
       mean_clip_norm=config.mean_clip_norm,
       public_update=config.public_update,
@@ -193,7 +175,8 @@ class SampleLevelEngine:
         f' Found the sha256 {found}, not {config.data_hash}.'
       )
     is_cpu = jax.default_backend() == 'cpu'
-    if is_cpu and not data.is_text and config.compute_dtype == 'bfloat16':
+    convolves = bool(getattr(config.spec, 'convolutions', ()))
+    if is_cpu and convolves and config.compute_dtype == 'bfloat16':
       # jaxlib 0.4.30's ends the process, or raises an internal error.
       raise ValueError(
         "compute_dtype must be 'float32' for images on a CPU, whose compiler"
@@ -208,7 +191,8 @@ class SampleLevelEngine:
   @property
   def data(self) -> vectorized.TrainingArrays:
     """What steps read."""
-    public = self._arrays['public'] if self.config.alpha is not None else None
+    uses_public = self.config.method.uses_public
+    public = self._arrays['public'] if uses_public else None
     return vectorized.TrainingArrays(self._arrays['private'], public)
 
   def initialize(self) -> vectorized.SampleState:
@@ -225,8 +209,8 @@ class SampleLevelEngine:
     rows, present = vectorized.draw_batches(
       config.plan, rounds, self._seeds.sampling, config.microbatch_size
     )
-    public_rows = alphas = None
-    if config.alpha is not None:
+    public_rows = None
+    if config.method.uses_public:
       count = len(self._arrays['public'].targets)
       public_rows = np.stack(
         [
@@ -236,14 +220,14 @@ class SampleLevelEngine:
           for t in rounds
         ]
       )
-      alphas = config.alphas(rounds)
     return vectorized.StepInputs(
       round_num=np.asarray(rounds, np.int32),
       rows=rows,
       present=present,
       learning_rate=config.learning_rates(rounds),
+      epoch=config.epochs(rounds),
       public_rows=public_rows,
-      alpha=alphas,
+      schedules=config.schedules(rounds),
     )
 
   def take_inputs(self, rounds: range) -> vectorized.StepInputs:
@@ -289,7 +273,7 @@ class SampleLevelEngine:
           f' learning_rate={self.config.learning_rate:g} is too high. The'
           ' newest checkpoint is of a round before it.'
         )
-      row = {n: float(found[n][i]) for n in _SHOWN if n in found}
+      row = {n: float(v[i]) for n, v in found.items() if n != 'weights_norm'}
       if not row['clients']:
         del row['train_loss']
       shown.append(row)
@@ -353,6 +337,7 @@ class SampleLevelEngine:
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
       **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
       **engine_lib.numbered(_AVERAGE, list(state.average)),
+      **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
     }
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
@@ -361,7 +346,12 @@ class SampleLevelEngine:
     engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
     parts = [
       tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
-      for prefix in (engine_lib.WEIGHTS, engine_lib.MOMENTUM, _AVERAGE)
+      for prefix in (
+        engine_lib.WEIGHTS,
+        engine_lib.MOMENTUM,
+        _AVERAGE,
+        engine_lib.METHOD,
+      )
     ]
     return vectorized.SampleState(*parts)
 

@@ -23,7 +23,6 @@ from pda_fed.experiments.engines import jax_sample_level
 
 # In these, runs of a group may differ.
 _FREE = (
-  'alpha',
   'learning_rate',
   'learning_rate_decay',
   'method',
@@ -43,7 +42,11 @@ def _kind(config: sample_level_config.SampleLevelConfig) -> Any:
   plan = dataclasses.replace(config.plan, noise_multiplier=1.0)
   # The first run of a group knows its own warm start alone.
   start = config.pretraining_settings() if config.warm_start else None
-  return fields, plan, start, config.alpha is None, config.seed is None
+  # Schedules are inputs of a program, and other settings are part of it.
+  method = config.method.with_schedules_at(
+    dict.fromkeys(config.method.schedules)
+  )
+  return fields, plan, start, method, config.seed is None
 
 
 def _groups(

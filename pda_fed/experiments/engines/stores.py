@@ -1,4 +1,4 @@
-"""The token store of a federated run."""
+"""The store of a federated run."""
 
 import functools
 import pathlib
@@ -8,12 +8,23 @@ from data_prep import store as store_lib
 from pda_fed.experiments import config as config_lib
 
 
-def data_hash(store: data_prep.TokenStore) -> str:
-  """Returns the sha256 of a store's manifest, which has those of its files."""
+def data_hash(store: data_prep.UserStore) -> str:
+  """Returns the sha256 of a store's manifest, which has those of its files.
+
+  Example:
+
+  ```
+  store = data_prep.open_store('data/laptop')
+  settings = dict(data_dir='data/laptop', data_hash=data_hash(store))
+  ```
+
+  Args:
+    store: The store.
+  """
   return store_lib.file_sha256(store.path / store_lib.MANIFEST)
 
 
-def _verify(store: data_prep.TokenStore) -> None:
+def _verify(store: data_prep.UserStore) -> None:
   """Reads the store once: a token that a disk has changed trains in silence."""
   states = [(store.path / name).stat() for name in store.manifest['files']]
   key = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states)
@@ -26,7 +37,7 @@ def _verify_files(path: pathlib.Path, *state) -> None:
   data_prep.open_store(path).verify()
 
 
-def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
+def open_checked(config: config_lib.FederatedConfig) -> data_prep.UserStore:
   """Opens a run's store, if it is what the settings expect.
 
   Args:
@@ -38,12 +49,7 @@ def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
   """
   store = data_prep.open_store(config.data_dir)
   _verify(store)
-  if store.spec.num_words != config.spec.num_words:
-    raise ValueError(
-      f'The model must have the vocabulary of the data in {config.data_dir},'
-      f' {store.spec.num_words:,} words. Found a model of'
-      f' {config.spec.num_words:,} words.'
-    )
+  config.spec.check_store(store)
   if data_hash(store) != config.data_hash:
     raise ValueError(
       f'The data in {config.data_dir} must be those that the settings name.'
@@ -60,9 +66,10 @@ def open_checked(config: config_lib.FederatedConfig) -> data_prep.TokenStore:
   if config.warm_start and not num_public:
     raise ValueError(
       f'method must be cold without public users; {config.data_dir} has none.'
-      f' Found {config.method!r}.'
+      f' Found {config.method.name!r}.'
     )
-  if config.alpha is not None and config.public_users_per_round > num_public:
+  uses_public = config.method.uses_public
+  if uses_public and config.public_users_per_round > num_public:
     raise ValueError(
       f'public_users_per_round must be at most {num_public}, the public users'
       f' in {config.data_dir}. Found {config.public_users_per_round}.'

@@ -1,4 +1,4 @@
-"""The TFF engine of federated runs: DP-FedAvg and PDA-DPMD by `learning`."""
+"""The TFF engine of federated runs: learning processes of `learning`."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -19,14 +19,7 @@ import tensorflow_federated as tff
 # Metrics are sums over sentences, so this changes speed alone.
 _EVALUATION_BATCH = 64
 _AGGREGATOR = engine_lib.SECRET
-_MIRROR_METRICS = {
-  'alpha': 'alpha',
-  'public_loss': 'public_loss',
-  'private_update_norm': 'private_norm',
-  'public_update_norm': 'public_norm',
-  'mixed_update_norm': 'mixed_norm',
-  'cosine': 'cosine',
-}
+_TOKEN_LOSS = 'token_loss'
 
 
 @contextlib.contextmanager
@@ -89,40 +82,38 @@ class TffEngine:
   def _build_process(self) -> tff.learning.templates.LearningProcess:
     config = self._config
     sgd = tff.learning.optimizers.build_sgdm
-    arguments = dict(
-      model_fn=self._model_fn,
-      plan=config.plan,
-      client_optimizer=sgd(config.client_learning_rate),
+    return learning.build_learning_process(
+      self._model_fn,
+      config.plan,
+      sgd(config.client_learning_rate),
       # A momentum of 0 would keep a copy of the model for nothing.
-      server_optimizer=sgd(
-        config.server_learning_rate, config.server_momentum or None
-      ),
-      noise_seed=self._seeds.noise,
-      mean_clip_norm=config.mean_clip_norm,
-    )
-    if config.alpha is None:
-      return learning.build_dp_fedavg(**arguments)
-    return learning.build_pda_dpmd(
-      **arguments,
-      public_data=self._public_data,
-      alpha=config.alpha,
+      sgd(config.server_learning_rate, config.server_momentum or None),
+      method=config.method,
+      public_data=self._public_data if config.method.uses_public else None,
       public_update=config.public_update,
       public_users_per_round=config.public_users_per_round,
       public_batch_size=config.batch_size,
       public_clip_norm=config.public_clip_norm,
       public_seed=self._seeds.public,
+      noise_seed=self._seeds.noise,
+      mean_clip_norm=config.mean_clip_norm,
     )
 
   @functools.cached_property
   def _public_data(self) -> learning.PublicData:
-    users = []
-    for i in range(len(self._store.users('public'))):
-      rows = self._store.sentences(('public', i)).astype(np.int64)
-      users.append((rows[:, :-1], rows[:, 1:]))
-    return learning.PublicData.from_users(users)
+    count = len(self._store.users('public'))
+    return learning.PublicData.from_users(
+      [self._rows('public', i) for i in range(count)]
+    )
+
+  def _rows(self, group: str, user: int) -> Any:
+    """A user's examples, as the model takes them."""
+    start, stop = self._store.row_offsets(group)[user : user + 2]
+    return self._config.spec.keras_examples(self._store.read(start, stop))
 
   def _dataset(self, group: str, user: int, batch: int) -> tf.data.Dataset:
-    return learning.make_dataset(self._store.sentences((group, user)), batch)
+    rows = self._rows(group, user)
+    return tf.data.Dataset.from_tensor_slices(rows).batch(batch)
 
   def initialize(self):
     """See `engine.Engine`."""
@@ -146,15 +137,14 @@ class TffEngine:
     clients = output.metrics['client_work']
     found = {'clients': len(cohort), 'non_finite_clients': 0.0}
     if len(cohort):
-      found['train_loss'] = float(clients['train']['token_loss'])
+      found['train_loss'] = float(_loss_of(clients['train']))
       found['non_finite_clients'] = float(clients['num_non_finite'])
     if self._config.plan.adaptive_clipping is not None:
       clip = output.metrics['aggregator']['dp_query_metrics']['clip_norm']
       found['clip_norm'] = float(clip)
-    if self._config.alpha is not None:
-      mirror = output.metrics['finalizer']['mirror']
-      for name, shown in _MIRROR_METRICS.items():
-        found[shown] = float(mirror[name])
+    if self._config.method.uses_public:
+      measured = output.metrics['finalizer']['method']
+      found |= {name: float(value) for name, value in measured.items()}
     return output.state, found
 
   def evaluate(
@@ -169,13 +159,11 @@ class TffEngine:
       tff.learning.models.ModelWeights(list(weights), []),
       (self._dataset(group, i, _EVALUATION_BATCH) for i in users),
     )
-    loss = found['token_loss']
-    return {
-      'loss': loss,
-      'accuracy': found['accuracy'],
-      'accuracy_with_oov': found['accuracy_with_oov'],
-      'perplexity': metrics_lib.perplexity(loss),
-    }
+    shown = {n: found[n] for n in engine_lib.METRICS if n in found}
+    shown['loss'] = _loss_of(found)
+    if _TOKEN_LOSS in found:
+      shown['perplexity'] = metrics_lib.perplexity(shown['loss'])
+    return shown
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
     """See `engine.Engine`."""
@@ -208,6 +196,9 @@ class TffEngine:
     arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
     momentum = self._optimizer_state(state).get('accumulator', [])
     arrays |= engine_lib.numbered(engine_lib.MOMENTUM, momentum)
+    if self._config.method.uses_public:
+      memory = list(state.finalizer['memory'])
+      arrays |= engine_lib.numbered(engine_lib.METHOD, memory)
     if self._config.plan.mechanism == 'tree':
       leaves = _numbers(tf.nest.flatten(state.aggregator))
       return arrays | engine_lib.numbered(_AGGREGATOR, leaves)
@@ -216,8 +207,8 @@ class TffEngine:
     return arrays
 
   def _optimizer_state(self, state) -> Mapping[str, Any]:
-    is_mirror = self._config.alpha is not None
-    return state.finalizer['inner'] if is_mirror else state.finalizer
+    wrapped = self._config.method.uses_public
+    return state.finalizer['inner'] if wrapped else state.finalizer
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
@@ -228,19 +219,23 @@ class TffEngine:
     state = self.set_weights(
       state, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
-    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
     return state._replace(
-      finalizer=self._restored_finalizer(state, momentum, round_num),
+      finalizer=self._restored_finalizer(state, arrays, round_num),
       aggregator=self._restored_aggregator(state, arrays, round_num),
     )
 
-  def _restored_finalizer(self, state, momentum, round_num: int):
+  def _restored_finalizer(self, state, arrays, round_num: int):
+    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
     optimizer = self._optimizer_state(state)
     if momentum:
       optimizer = type(optimizer)({**optimizer, 'accumulator': momentum})
-    if self._config.alpha is None:
+    if not self._config.method.uses_public:
       return optimizer
-    return type(state.finalizer)(inner=optimizer, round_num=np.int32(round_num))
+    return type(state.finalizer)(
+      inner=optimizer,
+      memory=engine_lib.from_numbered(engine_lib.METHOD, arrays),
+      round_num=np.int32(round_num),
+    )
 
   def _restored_aggregator(self, state, arrays, round_num: int):
     """The seed is not in a checkpoint: `initialize` has set it."""
@@ -261,6 +256,11 @@ class TffEngine:
       query_state=query._replace(numerator_state=planned),
       is_init_state=round_num == 0,
     )
+
+
+def _loss_of(found: Mapping[str, Any]) -> Any:
+  """The loss per target: a text's is that of its tokens."""
+  return found[_TOKEN_LOSS if _TOKEN_LOSS in found else 'loss']
 
 
 def _is_number(leaf) -> bool:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from pda_fed.common import validate
 
-# Of clients' places and the wished number of clients: tokens and weights of
-# these clients, [clients, steps, batch, time + 1] and [clients, steps, batch].
-LoadFn = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+# Of clients' places and the wished number of clients: arrays of their examples,
+# [clients, steps, batch, ...], and weights, [clients, steps, batch].
+Examples = tuple[np.ndarray, ...]
+LoadFn = Callable[[np.ndarray, int], tuple[Examples, np.ndarray]]
 
 
 class ClientChunks(NamedTuple):
@@ -24,14 +25,14 @@ class ClientChunks(NamedTuple):
   Example: see `chunk_clients`.
 
   Attributes:
-    tokens: uint16 [devices, chunks, clients, steps, batch, time + 1].
+    examples: Arrays [devices, chunks, clients, steps, batch, ...].
     weights: float32 [devices, chunks, clients, steps, batch].
     present: bool [devices, chunks, clients]; False is padding.
     num_steps: int32 [devices, chunks].
     num_chunks: int32 [devices]; those beyond are padding.
   """
 
-  tokens: np.ndarray
+  examples: Examples
   weights: np.ndarray
   present: np.ndarray
   num_steps: np.ndarray
@@ -76,7 +77,7 @@ def assign_chunks(
 
 
 def chunk_clients(
-  num_sentences: np.ndarray,
+  num_examples: np.ndarray,
   load: LoadFn,
   *,
   batch_size: int,
@@ -90,16 +91,16 @@ def chunk_clients(
 
     >>> def load(places, num_clients):
     ...   shape = (num_clients, 2, 16)  # Two steps are enough for all of them.
-    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    ...   return (np.zeros((*shape, 21)),), np.ones(shape, np.float32)
     >>> sizes = np.array([3, 20, 16])
     >>> chunks = chunk_clients(sizes, load, batch_size=16, clients_per_chunk=2)
-    >>> int(chunks.present.sum()), chunks.tokens.shape
+    >>> int(chunks.present.sum()), chunks.examples[0].shape
     (3, (1, 2, 2, 2, 16, 21))
 
   Args:
-    num_sentences: Of each client.
+    num_examples: The number of examples of each client.
     load: Gives the arrays of clients, padded by absent clients at the end.
-    batch_size: Sentences in a step.
+    batch_size: Examples in a step.
     clients_per_chunk: How many clients train side by side.
     num_devices: That share the clients.
     min_chunks: Room for chunks on each device: with the same room, shapes are
@@ -114,26 +115,27 @@ def chunk_clients(
   validate.integers(
     1, clients_per_chunk=clients_per_chunk, num_devices=num_devices
   )
-  steps = -(-np.asarray(num_sentences) // batch_size)
+  steps = -(-np.asarray(num_examples) // batch_size)
   assigned = assign_chunks(steps, clients_per_chunk, num_devices)
   counts = np.array([len(chunks) for chunks in assigned], np.int32)
   room = bucket_size(max(int(counts.max()), min_chunks))
-  tokens, weights = [], []
+  loaded = []
   present = np.zeros((num_devices, room * clients_per_chunk), bool)
   num_steps = np.zeros((num_devices, room), np.int32)
   for device, chunks in enumerate(assigned):
     # Only the last chunk of all can be short, and it is its device's last.
     places = np.concatenate([*chunks, np.zeros(0, np.int64)])
-    loaded = load(places.astype(np.int64), room * clients_per_chunk)
-    tokens.append(loaded[0])
-    weights.append(loaded[1])
+    loaded.append(load(places.astype(np.int64), room * clients_per_chunk))
     present[device, : len(places)] = True
     num_steps[device, : len(chunks)] = [steps[c].max() for c in chunks]
   split = num_devices, room, clients_per_chunk
-  tokens, weights = np.stack(tokens), np.stack(weights)
+
+  def stack(*arrays: np.ndarray) -> np.ndarray:
+    return np.stack(arrays).reshape(*split, *arrays[0].shape[1:])
+
   return ClientChunks(
-    tokens=tokens.reshape(*split, *tokens.shape[2:]),
-    weights=weights.reshape(*split, *weights.shape[2:]),
+    examples=tuple(map(stack, *(examples for examples, _ in loaded))),
+    weights=stack(*(weights for _, weights in loaded)),
     present=present.reshape(split),
     num_steps=num_steps,
     num_chunks=counts,
@@ -141,7 +143,7 @@ def chunk_clients(
 
 
 def chunk_rounds(
-  num_sentences: Sequence[np.ndarray],
+  num_examples: Sequence[np.ndarray],
   loads: Sequence[LoadFn],
   *,
   min_chunks: int = 1,
@@ -153,16 +155,16 @@ def chunk_rounds(
 
     >>> def load(places, num_clients):
     ...   shape = (num_clients, 2, 16)
-    ...   return np.zeros((*shape, 21), np.uint16), np.ones(shape, np.float32)
+    ...   return (np.zeros((*shape, 21)),), np.ones(shape, np.float32)
     >>> rounds = chunk_rounds(
     ...   [np.array([3, 20, 16]), np.array([5])], [load, load],
     ...   batch_size=16, clients_per_chunk=2,
     ... )
-    >>> [chunks.tokens.shape for chunks in rounds]
+    >>> [chunks.examples[0].shape for chunks in rounds]
     [(1, 2, 2, 2, 16, 21), (1, 2, 2, 2, 16, 21)]
 
   Args:
-    num_sentences: For each round, of each client.
+    num_examples: For each round, the number of examples of each client.
     loads: For each round, what loads its clients.
     min_chunks: See `chunk_clients`.
     **options: See `chunk_clients`.
@@ -179,41 +181,42 @@ def chunk_rounds(
 
   rounds = [
     chunk(size, load, min_chunks)
-    for size, load in zip(num_sentences, loads, strict=True)
+    for size, load in zip(num_examples, loads, strict=True)
   ]
   rooms = [clients.num_steps.shape[1] for clients in rounds]
   return [
     clients if room == max(rooms) else chunk(size, load, max(rooms))
     for clients, room, size, load in zip(
-      rounds, rooms, num_sentences, loads, strict=True
+      rounds, rooms, num_examples, loads, strict=True
     )
   ]
 
 
-def one_batch(sentences: np.ndarray, num_devices: int = 1) -> ClientChunks:
+def one_batch(examples: Examples, num_devices: int = 1) -> ClientChunks:
   """A single client with a single batch, on the first device.
 
   Example:
 
-    >>> one_batch(np.zeros([8, 21], np.uint16)).tokens.shape
+    >>> one_batch((np.zeros([8, 21]),)).examples[0].shape
     (1, 1, 1, 1, 8, 21)
 
   Args:
-    sentences: Token ids, [sentences, time + 1].
+    examples: Arrays [batch, ...].
     num_devices: The others have nothing to do.
 
   Returns:
     The client, as the only one of its chunk.
   """
-  size, length = sentences.shape
   first = np.arange(num_devices) == 0
-  tokens = np.zeros((num_devices, 1, 1, 1, size, length), sentences.dtype)
-  tokens[0] = sentences
-  weights = np.zeros(tokens.shape[:-1], np.float32)
-  weights[0] = 1
+
+  def on_first(array: np.ndarray) -> np.ndarray:
+    chunks = np.zeros((num_devices, 1, 1, 1, *array.shape), array.dtype)
+    chunks[0] = array
+    return chunks
+
   return ClientChunks(
-    tokens=tokens,
-    weights=weights,
+    examples=tuple(map(on_first, examples)),
+    weights=on_first(np.ones(len(examples[0]), np.float32)),
     present=first[:, None, None],
     num_steps=first[:, None].astype(np.int32),
     num_chunks=first.astype(np.int32),

@@ -1,4 +1,4 @@
-"""Evaluation of a model on sentences, in JAX."""
+"""Evaluation of a model on the examples of many users, in JAX."""
 
 import functools
 from typing import Any
@@ -6,64 +6,77 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import models
-from pda_fed.models import jax_recurrent
+from pda_fed.models import jax_model
 from pda_fed.models import metrics
 
 _CPU_BATCH = 128
 _BATCH = 1024
 
 
-@functools.partial(jax.jit, static_argnames='spec')
-def _token_sums(params, sentences, *, spec):
-  return jax_recurrent.token_sums(spec, params, sentences.astype(jnp.int32))
+@functools.partial(jax.jit, static_argnames='model')
+def _batch_sums(params, examples, present, *, model):
+  sums = model.metric_sums(params, *examples)
+  return jax.tree_util.tree_map(
+    lambda values: jnp.where(present, values, 0).sum(), sums
+  )
 
 
 def evaluate(
-  spec: models.RecurrentSpec, weights: Any, sentences: np.ndarray
+  model: jax_model.Model, weights: Any, examples: tuple[np.ndarray, ...]
 ) -> dict[str, float]:
-  """Returns the metrics of the paper on all sentences together.
+  """Returns the metrics of a model on all examples together.
 
   Example:
 
-    >>> from pda_fed.models import jax_recurrent
+    >>> from pda_fed import models
     >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
-    >>> weights = [0 * w for w in jax_recurrent.initial_params(spec)]
+    >>> model = spec.jax_model()
+    >>> weights = [0 * w for w in model.initial_params(0)]
     >>> sentence = np.array([[spec.bos, 1, 2, spec.eos]], np.uint16)
-    >>> found = evaluate(spec, weights, sentence)
+    >>> found = evaluate(model, weights, (sentence,))
     >>> round(found['perplexity'], 3)  # Of 9 tokens.
     9.0
 
   Args:
-    spec: The model's sizes.
-    weights: In the order of the Keras model.
-    sentences: Token ids, [sentences, time + 1]; a memory-mapped array is read
+    model: The model.
+    weights: Its weights.
+    examples: Arrays with one row an example; memory-mapped arrays are read
       batch by batch.
 
   Returns:
-    `loss` per token, `accuracy` over words of the vocabulary,
-    `accuracy_with_oov` over all tokens, and `perplexity`.
+    `loss` per target, what else the model measures (`accuracy`, for example),
+    and `perplexity` for text.
 
   Raises:
-    ValueError: If there are no sentences, or the weights are another model's.
+    ValueError: If there are no examples, or the weights are another model's.
   """
-  if not len(sentences):
-    raise ValueError('sentences must have at least one row. Found none.')
-  params = jax_recurrent.check_params(spec, weights)
-  params = jax.device_put(jax_recurrent.cast_params(params, jnp.float32))
+  count = len(examples[0])
+  if not count:
+    raise ValueError('examples must have at least one row. Found none.')
+  params = jax.device_put(model.check_params(weights))
   size = _CPU_BATCH if jax.default_backend() == 'cpu' else _BATCH
-  totals = np.zeros(len(jax_recurrent.TokenSums._fields))
-  for start in range(0, len(sentences), size):
-    batch = np.zeros((size, sentences.shape[1]), sentences.dtype)
-    rows = sentences[start : start + size]
-    batch[: len(rows)] = rows
-    # In float64: sums over many batches.
-    totals += np.array(_token_sums(params, batch, spec=spec), np.float64)
-  sums = jax_recurrent.TokenSums(*totals.tolist())
-  loss = sums.loss / max(sums.tokens, 1)
-  return {
-    'loss': loss,
-    'accuracy': sums.word_hits / max(sums.words, 1),
-    'accuracy_with_oov': sums.hits / max(sums.tokens, 1),
-    'perplexity': metrics.perplexity(loss),
+  totals: dict[str, np.ndarray] = {}
+  for start in range(0, count, size):
+    batch = tuple(
+      _padded(array[start : start + size], size) for array in examples
+    )
+    sums = _batch_sums(
+      params, batch, np.arange(start, start + size) < count, model=model
+    )
+    for name, pair in sums.items():
+      # In float64: sums over many batches.
+      pair = np.array(pair, np.float64)
+      totals[name] = totals.get(name, 0) + pair
+  found = {
+    name: float(value / max(weight, 1))
+    for name, (value, weight) in totals.items()
   }
+  if model.has_perplexity:
+    found['perplexity'] = metrics.perplexity(found['loss'])
+  return found
+
+
+def _padded(rows: np.ndarray, size: int) -> np.ndarray:
+  batch = np.zeros((size, *rows.shape[1:]), rows.dtype)
+  batch[: len(rows)] = rows
+  return batch

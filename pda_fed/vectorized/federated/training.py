@@ -1,37 +1,40 @@
-"""Rounds of DP-FedAvg and PDA-DPMD in JAX.
+"""Rounds of DP-FedAvg with a public-data method, in JAX.
 
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
 ICML 2022, arXiv:2112.00193), Algorithm 1 with the first-order mirror step of
 equation (3):
 
-    chunks of clients -> local SGD -> clip -> sum  (per device)
-      -> noise -> / qN -> [mix with the public update] -> server SGD
+    chunks of clients -> local SGD -> [before_clip] -> clip -> sum  (per device)
+      -> noise -> / qN -> [after_noise] -> server SGD
 
-The same computation as `learning.build_dp_fedavg` and `build_pda_dpmd`: without
-noise, weights agree to rounding. Several rounds are one compiled program.
+where the brackets are the method's. The same computation as
+`learning.build_learning_process`: without noise, weights agree to rounding.
+Several rounds are one compiled program.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import models
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import validate
-from pda_fed.models import jax_recurrent
+from pda_fed.methods import arrays
+from pda_fed.models import jax_model
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import clipping
 from pda_fed.vectorized import devices as devices_lib
+from pda_fed.vectorized import optimizers
 from pda_fed.vectorized import rounds as rounds_lib
-from pda_fed.vectorized import server_step
 from pda_fed.vectorized.federated import chunks as chunks_lib
 from pda_fed.vectorized.federated import local_training
 
-_Params = jax_recurrent.RecurrentParams
+# Weights of a model, in the structure that it has for them.
+_Params = Any
 
 
 class ServerState(NamedTuple):
@@ -43,11 +46,13 @@ class ServerState(NamedTuple):
     params: The model's weights.
     momentum: The server optimizer's accumulator; () without momentum.
     clip_norm: S, which adaptive clipping moves.
+    memory: What the method remembers of public updates.
   """
 
   params: _Params
-  momentum: Union[_Params, tuple]
+  momentum: _Params
   clip_norm: jax.Array
+  memory: arrays.Update = ()
 
 
 class RoundInputs(NamedTuple):
@@ -58,14 +63,15 @@ class RoundInputs(NamedTuple):
   Attributes:
     round_num: The round.
     private: Its private clients.
-    public: Those whose updates make the public one; None for DP-FedAvg.
-    alpha: The weight of the private update; None for DP-FedAvg.
+    public: Those whose updates make the public one; None if the method uses
+      none.
+    schedules: Values of the method's schedules, by field.
   """
 
   round_num: np.ndarray
   private: chunks_lib.ClientChunks
   public: Optional[chunks_lib.ClientChunks] = None
-  alpha: Optional[np.ndarray] = None
+  schedules: Mapping[str, np.ndarray] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,8 +80,9 @@ class FederatedSettings:
 
   Example:
 
+    >>> from pda_fed import models
     >>> settings = FederatedSettings(
-    ...   spec=models.RecurrentSpec(num_words=10),
+    ...   model=models.RecurrentSpec(num_words=10).jax_model(),
     ...   plan=privacy.PrivacyPlan(
     ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
     ...     noise_multiplier=1.0, clip_norm=1.0,
@@ -87,11 +94,12 @@ class FederatedSettings:
     'float32'
 
   Attributes:
-    spec: The model's sizes.
+    model: The model.
     plan: Clip, noise and expected cohort, with the 'gaussian' mechanism.
     client_learning_rate: Of local SGD.
     server_learning_rate: Of the server's SGD.
     server_momentum: Of the server's SGD.
+    method: The public-data method; by default none.
     public_clip_norm: An optional bound on the public update's norm.
     mean_clip_norm: An optional bound on the noised mean's norm.
     compute_dtype: Of products, 'float32' or 'bfloat16'. Weights, clipping, sums
@@ -100,11 +108,12 @@ class FederatedSettings:
       which changes no number.
   """
 
-  spec: models.RecurrentSpec
+  model: jax_model.Model
   plan: privacy.PrivacyPlan
   client_learning_rate: float
   server_learning_rate: float
   server_momentum: float = 0.0
+  method: methods.Method = methods.ColdStart()
   public_clip_norm: Optional[float] = None
   mean_clip_norm: Optional[float] = None
   compute_dtype: str = 'float32'
@@ -126,8 +135,15 @@ class _ClientSums(NamedTuple):
 
   updates: aggregation.ClippedSum
   loss: jax.Array
-  tokens: jax.Array
+  targets: jax.Array
   mean_loss: jax.Array
+
+
+class _ClipInputs(NamedTuple):
+  """What clipping needs: the norm, and what the method has of public data."""
+
+  clip_norm: jax.Array
+  prepared: Any = ()
 
 
 def initial_state(
@@ -137,10 +153,11 @@ def initial_state(
 
   Example:
 
-    >>> from pda_fed.models import jax_recurrent
+    >>> from pda_fed import models
     >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
+    >>> model = spec.jax_model()
     >>> settings = FederatedSettings(
-    ...   spec=spec,
+    ...   model=model,
     ...   plan=privacy.PrivacyPlan(
     ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
     ...     noise_multiplier=1.0, clip_norm=0.5,
@@ -148,7 +165,7 @@ def initial_state(
     ...   client_learning_rate=0.5,
     ...   server_learning_rate=1.0,
     ... )
-    >>> state = initial_state(settings, jax_recurrent.initial_params(spec))
+    >>> state = initial_state(settings, model.initial_params(0))
     >>> float(state.clip_norm), state.momentum
     (0.5, ())
 
@@ -159,75 +176,68 @@ def initial_state(
   Raises:
     ValueError: If they are of another model.
   """
-  params = jax_recurrent.check_params(settings.spec, weights)
-  params = _Params(*(jnp.asarray(w, jnp.float32) for w in params))
+  params = settings.model.check_params(weights)
   return ServerState(
     params,
     jax.tree_util.tree_map(jnp.zeros_like, params)
     if settings.server_momentum
     else (),
     jnp.asarray(settings.plan.clip_norm, jnp.float32),
+    settings.method.initial_memory(_leaves(params)),
   )
 
 
-def noise_key(seed: int) -> np.ndarray:
-  """Returns the key of all noise; all 64 bits of the seed count.
-
-  `jax.random.PRNGKey` takes 32 bits unless JAX is set to 64.
-
-  Example:
-
-    >>> noise_key(2**32 + 7)
-    array([1, 7], dtype=uint32)
-
-  Args:
-    seed: 64 bits.
-
-  Raises:
-    ValueError: If it is negative or has more bits.
-  """
-  validate.integers(0, noise_seed=seed)
-  validate.in_range(0, 2**64 - 1, noise_seed=seed)
-  return np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+def _leaves(tree: Any) -> arrays.Update:
+  return tuple(jax.tree_util.tree_leaves(tree))
 
 
 def _sum_clients(
   params: _Params,
   clients: chunks_lib.ClientChunks,
-  clip_norm: jax.Array,
+  clip: _ClipInputs,
   *,
   settings: FederatedSettings,
+  before_clip: Optional[Callable[[arrays.Update, Any], arrays.Update]] = None,
 ) -> _ClientSums:
   """Trains a device's chunks one after the other and sums their updates."""
-  dtype = jnp.dtype(settings.compute_dtype)
-  zero = jnp.zeros((), jnp.float32)
-  count = jnp.zeros((), jnp.int32)
-  totals = jax.tree_util.tree_map(jnp.zeros_like, params)
-  start = _ClientSums(
-    aggregation.ClippedSum(totals, count, count, count), zero, zero, zero
-  )
+  model, dtype = settings.model, jnp.dtype(settings.compute_dtype)
+
+  def changed(update):
+    # A method sees the model's own coordinates, without padding.
+    leaves = _leaves(model.unpad_params(update))
+    return model.as_params(before_clip(leaves, clip.prepared))
 
   def body(i, sums):
     present = clients.present[i]
     updates, stats = local_training.train_clients(
+      model,
       params,
-      clients.tokens[i],
+      tuple(array[i] for array in clients.examples),
       clients.weights[i],
       clients.num_steps[i],
       settings.client_learning_rate,
       dtype=dtype,
     )
+    if before_clip is not None:
+      updates = jax.vmap(changed)(updates)
     # A client that diverged sends zeros; its loss is left out likewise.
     counted = present & jnp.isfinite(stats.loss)
-    mean_loss = stats.batch_loss / jnp.maximum(stats.sentences, 1)
+    mean_loss = stats.batch_loss / jnp.maximum(stats.examples, 1)
     chunk = _ClientSums(
-      aggregation.clipped_sum(updates, present, clip_norm),
+      aggregation.clipped_sum(updates, present, clip.clip_norm),
       jnp.where(counted, stats.loss, 0).sum(),
-      jnp.where(counted, stats.tokens, 0).sum(),
+      jnp.where(counted, stats.targets, 0).sum(),
       jnp.where(counted, mean_loss, 0).sum(),
     )
+
     return jax.tree_util.tree_map(jnp.add, sums, chunk)
 
+  summed = params if before_clip is None else model.unpad_params(params)
+  totals = jax.tree_util.tree_map(jnp.zeros_like, summed)
+  zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+  start = _ClientSums(
+    aggregation.ClippedSum(totals, count, count, count), zero, zero, zero
+  )
   return jax.lax.fori_loop(0, clients.num_chunks, body, start)
 
 
@@ -259,64 +269,92 @@ def _private_update(
   )
 
 
+class _Public(NamedTuple):
+  """A round's public update, and what the method made of it."""
+
+  update: arrays.Update
+  prepared: Any
+  memory: arrays.Update
+  loss: jax.Array
+
+
+def _public_update(
+  state: ServerState,
+  params: _Params,
+  inputs: RoundInputs,
+  settings: FederatedSettings,
+  sum_public: Callable[..., _ClientSums],
+) -> _Public:
+  """The mean update of public clients, clipped as the method wants it."""
+  is_clipped = settings.method.public == 'clipped_update'
+  clip_norm = state.clip_norm if is_clipped else jnp.inf
+  public = sum_public(params, inputs.public, _ClipInputs(clip_norm))
+  count = public.updates.num_clients.astype(jnp.float32)
+  update = jax.tree_util.tree_map(
+    lambda leaf: leaf / count,
+    settings.model.unpad_params(public.updates.total),
+  )
+  if settings.public_clip_norm is not None:
+    update = clipping.clip_one(update, settings.public_clip_norm)
+  prepared, memory = settings.method.prepare_public(
+    _leaves(update), state.memory
+  )
+  return _Public(_leaves(update), prepared, memory, public.mean_loss / count)
+
+
 def _round(
   state: ServerState,
   inputs: RoundInputs,
   key: jax.Array,
   *,
   settings: FederatedSettings,
-  sum_clients: Callable[..., _ClientSums],
+  sum_private: Callable[..., _ClientSums],
+  sum_public: Callable[..., _ClientSums],
 ) -> tuple[ServerState, dict[str, jax.Array]]:
   """One round."""
-  spec = settings.spec
-  params = jax_recurrent.pad_params(state.params, settings.pad_to)
-  private = sum_clients(params, inputs.private, state.clip_norm)
-  # Noise is for the model's own coordinates, so padding goes first.
-  clipped = private.updates._replace(
-    total=jax_recurrent.unpad_params(private.updates.total, spec)
+  model = settings.model
+  method = settings.method.with_schedules_at(inputs.schedules)
+  params = model.pad_params(state.params, settings.pad_to)
+  public = _Public((), (), state.memory, jnp.zeros(()))
+  if method.uses_public:
+    public = _public_update(state, params, inputs, settings, sum_public)
+  private = sum_private(
+    params, inputs.private, _ClipInputs(state.clip_norm, public.prepared)
   )
-  update, clip_norm = _private_update(
+  sums = private.updates
+  if not method.acts_before_clip:
+    # Noise is for the model's own coordinates, so padding goes first.
+    sums = sums._replace(total=model.unpad_params(sums.total))
+  mean, clip_norm = _private_update(
     settings.plan,
-    clipped,
+    sums,
     state.clip_norm,
     jax.random.fold_in(key, inputs.round_num),
   )
   if settings.mean_clip_norm is not None:
-    update = clipping.clip_one(update, settings.mean_clip_norm)
+    mean = clipping.clip_one(mean, settings.mean_clip_norm)
   metrics = {
-    'train_loss': private.loss / private.tokens,
-    'clients': clipped.num_clients,
-    'non_finite_clients': clipped.num_non_finite,
-    'clipped_fraction': (
-      clipped.num_clipped / jnp.maximum(clipped.num_clients, 1)
-    ),
+    'train_loss': private.loss / private.targets,
+    'clients': sums.num_clients,
+    'non_finite_clients': sums.num_non_finite,
+    'clipped_fraction': sums.num_clipped / jnp.maximum(sums.num_clients, 1),
     'clip_norm': clip_norm,
   }
-  if inputs.public is None:
-    metrics['private_norm'] = server_step.global_norm(update)
-  else:
-    public = sum_clients(params, inputs.public, jnp.inf)
-    count = public.updates.num_clients.astype(jnp.float32)
-    public_update = jax.tree_util.tree_map(
-      lambda leaf: leaf / count,
-      jax_recurrent.unpad_params(public.updates.total, spec),
-    )
-    if settings.public_clip_norm is not None:
-      public_update = clipping.clip_one(
-        public_update, settings.public_clip_norm
-      )
-    update, mixed = server_step.mirror_step(update, public_update, inputs.alpha)
-    metrics |= mixed | {'public_loss': public.mean_loss / count}
-  params, momentum = server_step.sgd_step(
+  update, measured = methods.server_step(
+    method, _leaves(mean), inputs.round_num, public.update, public.prepared
+  )
+  metrics |= measured
+  if method.uses_public:
+    metrics['public_loss'] = public.loss
+  params, momentum = optimizers.sgd_step(
     state.params,
     state.momentum,
-    update,
+    model.as_params(update),
     settings.server_learning_rate,
     settings.server_momentum,
   )
-  state = state._replace(params=params, momentum=momentum)
-  metrics['weights_norm'] = server_step.global_norm(state.params)
-  return state._replace(clip_norm=clip_norm), metrics
+  metrics['weights_norm'] = arrays.norm(_leaves(params))
+  return ServerState(params, momentum, clip_norm, public.memory), metrics
 
 
 def build_rounds(
@@ -343,17 +381,22 @@ def build_rounds(
     these to run, and of the `noise_key`. It returns the new state and metrics,
     each a vector of one number a round.
   """
-  sum_clients = devices_lib.map_over_devices(
-    functools.partial(_sum_clients, settings=settings), devices
+  method = settings.method
+  before_clip = method.before_clip if method.acts_before_clip else None
+  sum_public = functools.partial(_sum_clients, settings=settings)
+  sum_private = functools.partial(sum_public, before_clip=before_clip)
+  one_round = functools.partial(
+    _round,
+    settings=settings,
+    sum_private=devices_lib.map_over_devices(sum_private, devices),
+    sum_public=devices_lib.map_over_devices(sum_public, devices),
   )
 
   def run(state, inputs: RoundInputs, num_rounds, key_data):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
     def one(state, at_round):
-      return _round(
-        state, at_round, key, settings=settings, sum_clients=sum_clients
-      )
+      return one_round(state, at_round, key)
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
@@ -367,19 +410,3 @@ def build_rounds(
       return compiled(state, inputs, num_rounds, key_data)
 
   return run_on_devices
-
-
-def stack_rounds(rounds: Sequence[RoundInputs], room: int) -> Any:
-  """Puts rounds behind each other, with room for more.
-
-  Example: see `build_rounds`.
-
-  Args:
-    rounds: At least one, all of equal shapes.
-    room: At least as many; the rest is a copy of the last one.
-
-  Returns:
-    The rounds as one `RoundInputs`, with a leading axis of that size.
-  """
-  padded = [*rounds, *[rounds[-1]] * (room - len(rounds))]
-  return jax.tree_util.tree_map(lambda *a: np.stack(a), *padded)

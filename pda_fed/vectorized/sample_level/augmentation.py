@@ -1,4 +1,4 @@
-"""Images, standardised and varied."""
+"""Images and tables, standardised; images, varied."""
 
 from typing import NamedTuple
 
@@ -8,33 +8,34 @@ import numpy as np
 
 
 class Standardization(NamedTuple):
-  """Brings pixels to mean 0 and variance 1, channel by channel.
+  """Brings inputs to mean 0 and variance 1, by channel or feature.
 
   Attributes:
-    mean: [channels], of pixels from 0 to 255.
-    stddev: [channels].
+    mean: [channels], of pixels from 0 to 255, or [features].
+    stddev: [channels] or [features].
   """
 
   mean: np.ndarray
   stddev: np.ndarray
 
   @classmethod
-  def of(cls, images: np.ndarray) -> 'Standardization':
-    """Measures images: public ones, or epsilon does not cover it.
+  def of(cls, inputs: np.ndarray) -> 'Standardization':
+    """Measures inputs: public ones, or epsilon does not cover it.
 
     Args:
-      images: uint8 [images, height, width, channels].
+      inputs: uint8 [images, height, width, channels], or float32 [examples,
+        features].
     """
-    pixels = images.reshape(-1, images.shape[-1]).astype(np.float64)
-    # A channel that never changes stays as it is, but for its mean.
-    stddev = np.where(pixels.std(axis=0) == 0, 1, pixels.std(axis=0))
-    return cls(
-      pixels.mean(axis=0).astype(np.float32), stddev.astype(np.float32)
-    )
+    values = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
+    stddev = values.std(axis=0).astype(np.float32)
+    # What never changes stays as it is, but for its mean. XLA takes smaller
+    # numbers for 0.
+    stddev[stddev < np.finfo(np.float32).tiny] = 1
+    return cls(values.mean(axis=0).astype(np.float32), stddev)
 
-  def apply(self, images: jax.Array) -> jax.Array:
-    """Returns standardised images, float32."""
-    return (images.astype(jnp.float32) - self.mean) / self.stddev
+  def apply(self, inputs: jax.Array) -> jax.Array:
+    """Returns standardised inputs, float32."""
+    return (inputs.astype(jnp.float32) - self.mean) / self.stddev
 
 
 def flip_and_crop(

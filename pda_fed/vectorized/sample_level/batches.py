@@ -1,6 +1,6 @@
 """What steps of sample-level training read: examples, and batches of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 import jax
@@ -55,16 +55,18 @@ class StepInputs(NamedTuple):
     rows: Of private examples, [room].
     present: Which rows are examples; the others are padding.
     learning_rate: Of SGD.
+    epoch: t of schedules: whole epochs done before the step.
     public_rows: Of public examples, [public batch]; None for DP-SGD.
-    alpha: The weight of the private gradient; None for DP-SGD.
+    schedules: Values of the method's schedules, by field.
   """
 
   round_num: np.ndarray
   rows: np.ndarray
   present: np.ndarray
   learning_rate: np.ndarray
+  epoch: np.ndarray
   public_rows: Optional[np.ndarray] = None
-  alpha: Optional[np.ndarray] = None
+  schedules: Mapping[str, np.ndarray] = {}
 
 
 def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:

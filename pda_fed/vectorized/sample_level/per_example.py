@@ -23,6 +23,7 @@ numbers, in float32 at full precision, and ghost norms are rounded up: the bound
 on an example's part of the sum holds for what is summed.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 import jax
@@ -272,3 +273,51 @@ def clipped_sum(
     hits=jnp.where(counts, trace.hits, 0).sum(),
     squared_norm=jnp.where(counts, squared_norms, 0).sum(),
   )
+
+
+def clipped_sum_of_changed(
+  model: jax_layers.Model,
+  params: jax_layers.Params,
+  inputs: jax.Array,
+  targets: jax.Array,
+  mask: jax.Array,
+  clip_norm: float,
+  *,
+  before_clip: Optional[Callable[[_Arrays], _Arrays]] = None,
+  compute_dtype: Optional[jnp.dtype] = None,
+) -> tuple[aggregation.ClippedSum, ExampleStats]:
+  """Does what `clipped_sum` does, with each gradient changed before the clip.
+
+  It forms the gradients of all examples, which takes more time and memory, and
+  needs no layers of the model.
+
+  Args:
+    model: See `clipped_sum`.
+    params: See `clipped_sum`.
+    inputs: See `clipped_sum`.
+    targets: See `clipped_sum`.
+    mask: See `clipped_sum`.
+    clip_norm: See `clipped_sum`.
+    before_clip: Changes the gradient of one example, a tuple of arrays.
+    compute_dtype: See `clipped_sum`.
+
+  Returns:
+    See `clipped_sum`.
+  """
+
+  def one_loss(params, *example):
+    if compute_dtype is not None:
+      params = tuple(w.astype(compute_dtype) for w in params)
+    found = model.run(params, *(part[None] for part in example))
+    return found.losses[0], (found.token_losses[0], found.hits[0])
+
+  def one(*example):
+    gradient, stats = jax.grad(one_loss, has_aux=True)(params, *example)
+    squared = sum(jnp.square(leaf).sum() for leaf in gradient)
+    changed = gradient if before_clip is None else before_clip(gradient)
+    return changed, (*stats, squared)
+
+  gradients, stats = jax.vmap(one)(inputs, targets)
+  sums = aggregation.clipped_sum(gradients, mask, clip_norm)
+  counts = (mask != 0) & jnp.isfinite(stats[-1])
+  return sums, ExampleStats(*(jnp.where(counts, s, 0).sum() for s in stats))

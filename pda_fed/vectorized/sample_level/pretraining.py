@@ -11,8 +11,7 @@ from pda_fed.common import validate
 from pda_fed.models import convergence
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import clipping
-from pda_fed.vectorized import server_step
-from pda_fed.vectorized.federated import pretraining as adam
+from pda_fed.vectorized import optimizers
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import training
 
@@ -47,7 +46,7 @@ class _Trainer:
     params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
     self._state = _State(
       params=params,
-      optimizer=adam.Adam.start(params)
+      optimizer=optimizers.Adam.start(params)
       if optimizer.optimizer == 'adam'
       else tuple(map(jnp.zeros_like, params)),
       average=params,
@@ -102,11 +101,11 @@ class _Trainer:
     if options.clip_norm is not None:
       gradients = clipping.clip_one(gradients, options.clip_norm)
     if options.optimizer == 'adam':
-      params, optimizer = adam.adam_step(
+      params, optimizer = optimizers.adam_step(
         state.params, state.optimizer, gradients, rate
       )
     else:
-      params, optimizer = server_step.sgd_step(
+      params, optimizer = optimizers.sgd_step(
         state.params, state.optimizer, gradients, rate, options.momentum
       )
     if options.weight_decay:

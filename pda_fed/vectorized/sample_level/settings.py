@@ -4,6 +4,7 @@ import dataclasses
 from typing import Optional
 
 import numpy as np
+from pda_fed import methods
 from pda_fed.common import validate
 
 PUBLIC_UPDATES = ('gradient', 'clipped')
@@ -23,6 +24,7 @@ class SampleLevelSettings:
   Attributes:
     clip_norm: S, the bound on the norm of an example's gradient.
     expected_batch: qN, by which sums are divided.
+    method: The public-data method; by default none.
     momentum: Of SGD.
     mean_clip_norm: A bound on the norm of the noised mean; the paper has one,
       S, for images. None for none.
@@ -41,6 +43,7 @@ class SampleLevelSettings:
 
   clip_norm: float
   expected_batch: float
+  method: methods.Method = methods.ColdStart()
   momentum: float = 0.0
   mean_clip_norm: Optional[float] = None
   public_update: str = 'gradient'

@@ -1,30 +1,32 @@
-"""DP-SGD and PDA-DPMD over examples, in JAX.
+"""DP-SGD with a public-data method over examples, in JAX.
 
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
 ICML 2022, arXiv:2112.00193), section 5.4: Algorithm 1 with the first-order
 mirror step of equation (3), where a round is a step, a cohort is a Poisson
 batch of examples, and an update is a gradient:
 
-    rows of a batch -> gradients of examples -> clip -> sum  (microbatches)
-      -> noise -> / expected batch -> [clip once more]
-      -> [mix with the gradient of a public batch] -> SGD
+    rows of a batch -> gradients of examples -> [before_clip] -> clip -> sum
+      -> noise -> / expected batch -> clip once more -> [after_noise] -> SGD
 
-Clipping, noise, mixing and SGD are those of the federated rounds. All steps of
-a call are one compiled program, the data lie on the device, and several runs
-can be computed side by side.
+where the brackets are the method's. Clipping, noise and SGD are those of the
+federated rounds. All steps of a call are one compiled program, the data lie on
+the device, and several runs can be computed side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import functools
 from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import methods
+from pda_fed.methods import arrays
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import clipping
+from pda_fed.vectorized import optimizers
 from pda_fed.vectorized import rounds as rounds_lib
-from pda_fed.vectorized import server_step
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import per_example
@@ -40,11 +42,13 @@ class SampleState(NamedTuple):
     params: The model's weights.
     momentum: The accumulator of SGD; () without momentum.
     average: Averaged weights; () without averaging.
+    memory: What the method remembers of public gradients.
   """
 
   params: jax_layers.Params
   momentum: Any
   average: Any
+  memory: arrays.Update = ()
 
 
 def initial_state(
@@ -54,6 +58,8 @@ def initial_state(
 ) -> SampleState:
   """Returns the state before the first step.
 
+  Example: see `SampleTrainer`.
+
   Args:
     settings: Of the run.
     model: The model.
@@ -62,17 +68,12 @@ def initial_state(
   Raises:
     ValueError: If they are of another model.
   """
-  shapes = [tuple(np.shape(w)) for w in weights]
-  if shapes != [tuple(s) for s in model.shapes]:
-    raise ValueError(
-      f'weights must have the shapes {model.shapes}. Found {shapes}: they are'
-      ' of another model.'
-    )
-  params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
+  params = model.check_params(weights)
   return SampleState(
     params,
     tuple(map(jnp.zeros_like, params)) if settings.momentum else (),
     params if settings.averaging else (),
+    settings.method.initial_memory(params),
   )
 
 
@@ -100,7 +101,7 @@ class SampleTrainer:
     Args:
       model: The model.
       settings: Of the run.
-      standardization: Of images; None for tokens.
+      standardization: Of images or tables; None for tokens.
     """
     self._model = model
     self._settings = settings
@@ -185,18 +186,29 @@ class SampleTrainer:
       inputs = augmentation.flip_and_crop(inputs, key, start)
     return examples._replace(inputs=inputs)
 
-  def _clipped_sum(self, params, examples: batches_lib.ExampleArrays, present):
-    return per_example.clipped_sum(
-      self._model,
-      params,
-      *examples,
-      present,
-      self._settings.clip_norm,
-      compute_dtype=self._dtype,
+  def _clipped_sum(
+    self,
+    params,
+    examples: batches_lib.ExampleArrays,
+    present,
+    before_clip: Optional[Callable[[Any], Any]] = None,
+  ):
+    clip_norm = self._settings.clip_norm
+    arguments = (self._model, params, *examples, present, clip_norm)
+    if before_clip is None and self._model.layers:
+      return per_example.clipped_sum(*arguments, compute_dtype=self._dtype)
+    return per_example.clipped_sum_of_changed(
+      *arguments, before_clip=before_clip, compute_dtype=self._dtype
     )
 
   def _private_sums(
-    self, params, examples: batches_lib.ExampleArrays, rows, present, key
+    self,
+    params,
+    examples: batches_lib.ExampleArrays,
+    rows,
+    present,
+    key,
+    before_clip=None,
   ):
     """Sums over the batch, microbatch by microbatch."""
     if self._settings.augmentation != 'all':
@@ -204,12 +216,12 @@ class SampleTrainer:
     size = self._settings.microbatch_size or len(rows)
     if size >= len(rows):
       batch = self.prepare(examples.take(rows), key)
-      return self._clipped_sum(params, batch, present)
+      return self._clipped_sum(params, batch, present, before_clip)
 
     def body(sums, micro):
       start, rows, present = micro
       batch = self.prepare(examples.take(rows), key, start)
-      new = self._clipped_sum(params, batch, present)
+      new = self._clipped_sum(params, batch, present, before_clip)
       return jax.tree_util.tree_map(jnp.add, sums, new), None
 
     micros = (
@@ -227,7 +239,8 @@ class SampleTrainer:
   def _public_update(self, params, batch: batches_lib.ExampleArrays):
     """The gradient of a public batch, and its loss."""
     settings = self._settings
-    if settings.public_update == 'clipped':
+    is_clipped = settings.method.public == 'clipped_update'
+    if is_clipped or settings.public_update == 'clipped':
       everyone = jnp.ones(len(batch.targets), bool)
       sums, stats = self._clipped_sum(params, batch, everyone)
       count = len(batch.targets)
@@ -247,11 +260,27 @@ class SampleTrainer:
 
   def _step(self, state, data, inputs, noise_multiplier, key):
     settings = self._settings
+    method = settings.method.with_schedules_at(inputs.schedules)
     keys = jax.random.split(jax.random.fold_in(key, inputs.round_num), 3)
+    public = prepared = ()
+    memory = state.memory
+    if method.uses_public:
+      varied = keys[2] if settings.augmentation != 'none' else None
+      batch = self.prepare(data.public.take(inputs.public_rows), varied)
+      public, public_loss = self._public_update(state.params, batch)
+      prepared, memory = method.prepare_public(public, memory)
+    before_clip = None
+    if method.acts_before_clip:
+      before_clip = functools.partial(method.before_clip, public=prepared)
     sums, stats = self._private_sums(
-      state.params, data.private, inputs.rows, inputs.present, keys[1]
+      state.params,
+      data.private,
+      inputs.rows,
+      inputs.present,
+      keys[1],
+      before_clip,
     )
-    update = aggregation.noised_mean(
+    mean = aggregation.noised_mean(
       sums.total,
       clip_norm=settings.clip_norm,
       noise_multiplier=noise_multiplier,
@@ -259,7 +288,7 @@ class SampleTrainer:
       key=keys[0],
     )
     if settings.mean_clip_norm is not None:
-      update = clipping.clip_one(update, settings.mean_clip_norm)
+      mean = clipping.clip_one(mean, settings.mean_clip_norm)
     count = jnp.maximum(sums.num_clients, 1)
     metrics = {
       'train_loss': stats.loss / count,
@@ -268,15 +297,13 @@ class SampleTrainer:
       'clipped_fraction': sums.num_clipped / count,
       'example_norm': jnp.sqrt(jnp.maximum(stats.squared_norm / count, 0)),
     }
-    if inputs.public_rows is None:
-      metrics['private_norm'] = server_step.global_norm(update)
-    else:
-      varied = keys[2] if settings.augmentation != 'none' else None
-      batch = self.prepare(data.public.take(inputs.public_rows), varied)
-      public, loss = self._public_update(state.params, batch)
-      update, mixed = server_step.mirror_step(update, public, inputs.alpha)
-      metrics |= mixed | {'public_loss': loss}
-    params, momentum = server_step.sgd_step(
+    update, measured = methods.server_step(
+      method, mean, inputs.epoch, public, prepared
+    )
+    metrics |= measured
+    if method.uses_public:
+      metrics['public_loss'] = public_loss
+    params, momentum = optimizers.sgd_step(
       state.params,
       state.momentum,
       update,
@@ -286,8 +313,8 @@ class SampleTrainer:
     average = state.average
     if settings.averaging:
       average = averaged(average, params, settings.averaging, inputs.round_num)
-    metrics['weights_norm'] = server_step.global_norm(params)
-    return SampleState(params, momentum, average), metrics
+    metrics['weights_norm'] = arrays.norm(params)
+    return SampleState(params, momentum, average, memory), metrics
 
   def evaluate(
     self,

@@ -5,7 +5,6 @@ import pickle
 
 import data_prep
 from data_prep import sample_level
-from data_prep.sample_level import packing
 import numpy as np
 import pytest
 
@@ -55,35 +54,6 @@ def test_both_archives_are_the_same(tmp_path, batches):
   )
   assert binary.train.inputs[0, 0, 1, 0] == images[0, 1]
   assert binary.train.inputs[0, 1, 0, 0] == images[0, 32]
-
-
-def test_packed_images_are_the_same(tmp_path, batches):
-  _write_binary(tmp_path / 'x', batches)
-  data = sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
-  packed = tmp_path / 'packed' / 'cifar-10'
-  assert len(packing.write_packed(data.train, packed / 'train', 4)) == 3
-  packing.write_packed(data.test, packed / 'test')
-  for folder in (packed, packed.parent):
-    assert sample_level.load_cifar10(folder).sha256 == data.sha256
-  (packed / 'train' / 'images-001.xz').write_bytes(b'something else')
-  with pytest.raises(data_prep.SourceError, match='images-001.xz'):
-    sample_level.load_cifar10(packed)
-  (packed / 'train' / 'images-001.xz').unlink()
-  with pytest.raises(data_prep.SourceError, match='without a gap'):
-    sample_level.load_cifar10(packed)
-
-
-@pytest.mark.parametrize('channels', [1, 3])
-def test_differences_lose_nothing(channels):
-  rng = np.random.default_rng(0)
-  noise = rng.integers(0, 256, (20, 9, 7, channels)).astype(np.uint8)
-  extremes = np.where(noise > 127, 255, 0).astype(np.uint8)
-  for images in (noise, extremes):
-    found = packing.decode_images(packing.encode_images(images))
-    np.testing.assert_array_equal(found, images)
-  # A plain surface has no differences but where it begins.
-  flat = np.full((1, 5, 5, channels), 77, np.uint8)
-  assert np.count_nonzero(packing.encode_images(flat)) == 1
 
 
 def test_the_folder_itself_will_do(tmp_path, batches):

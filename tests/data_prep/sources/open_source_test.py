@@ -18,7 +18,7 @@ def test_each_kind(tmp_path, write_database):
 
 
 @pytest.mark.parametrize(
-  'spec', ['', 'sqlite', 'sqlite:', 'csv:x', 'synthetic:3', 'SYNTHETIC']
+  'spec', ['', 'sqlite', 'sqlite:', 'xml:x', 'synthetic:3', 'SYNTHETIC']
 )
 def test_unknown(spec):
   with pytest.raises(ValueError, match=f"source must be .*Found '{spec}'"):

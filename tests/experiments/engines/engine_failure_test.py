@@ -14,7 +14,7 @@ import pytest
 from tests import fake_engine
 from tests.experiments import runs
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[3]
 
 
 class _FailingEngine(fake_engine.FakeEngine):

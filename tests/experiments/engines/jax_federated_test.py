@@ -13,6 +13,7 @@ from data_prep import sources
 from data_prep import vocabulary
 import numpy as np
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
@@ -21,7 +22,7 @@ from pda_fed.experiments.engines import jax_federated
 from pda_fed.experiments.engines import stores
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[3]
 _WORDS = 300
 
 
@@ -43,7 +44,7 @@ def store(tmp_path_factory):
 def _config(store: data_prep.TokenStore, **changes):
   population = len(store.users('private'))
   settings = dict(
-    method='pda',
+    method=methods.PdaDpmd(alpha=schedules.cosine(5)),
     dataset='synthetic',
     data_hash=stores.data_hash(store),
     data_dir=str(store.path),
@@ -57,7 +58,6 @@ def _config(store: data_prep.TokenStore, **changes):
       clip_norm=0.1,
     ),
     spec=models.RecurrentSpec(num_words=_WORDS, embedding_size=4, lstm_size=6),
-    alpha=schedules.cosine(5),
     public_users_per_round=2,
     pretraining=experiments.Pretraining(max_epochs=1),
     rounds_per_evaluation=2,
@@ -83,14 +83,25 @@ def _same(a, b):
     np.testing.assert_array_equal(x, y)
 
 
-def test_a_checkpoint_goes_on_to_the_same_numbers(engine):
+@pytest.fixture(name='remembering', scope='module')
+def fixture_remembering(store):
+  """An engine whose method remembers public updates."""
+  return _engine(_config(store, method=methods.AdaDps()))
+
+
+@pytest.mark.parametrize('name', ['engine', 'remembering'])
+def test_a_checkpoint_goes_on_to_the_same_numbers(name, request):
+  engine = request.getfixturevalue(name)
   state, metrics = engine.run_rounds(engine.initialize(), 0, 4)
   assert len(metrics) == 4
   for m in metrics:
     assert np.isfinite(list(m.values())).all()
-    assert {'alpha', 'public_norm', 'cosine', 'train_loss'} <= set(m)
+    assert {'public_norm', 'cosine', 'train_loss'} <= set(m)
+    assert ('alpha' in m) == (name == 'engine')
   half, first = engine.run_rounds(engine.initialize(), 0, 2)
-  restored = engine.from_arrays(engine.to_arrays(half), 2)
+  arrays = engine.to_arrays(half)
+  assert ('method/0' in arrays) == (name == 'remembering')
+  restored = engine.from_arrays(arrays, 2)
   again, second = engine.run_rounds(restored, 2, 2)
   _same(engine.get_weights(again), engine.get_weights(state))
   assert first + second == metrics
@@ -117,7 +128,8 @@ def test_public_data_are_those_of_the_seed_and_the_round(store, public_update):
   seed = privacy.SeedStreams(config.seed).public
   rounds = range(1, 4)
   for t, chunks in zip(rounds, engine._public(rounds), strict=True):
-    found = np.asarray(chunks.tokens).reshape(-1, chunks.tokens.shape[-1])
+    (tokens,) = chunks.examples
+    found = np.asarray(tokens).reshape(-1, tokens.shape[-1])
     found = found[found.any(axis=1)]  # Without padding.
     if public_update == 'gradient':
       every = np.concatenate([store.sentences(('public', i)) for i in range(4)])
@@ -134,8 +146,8 @@ def test_evaluates_the_first_users(engine, store):
   weights = engine.get_weights(engine.initialize())
   found = engine.evaluate(weights, 'test', 2)
   rows = np.concatenate([store.sentences(('test', i)) for i in range(2)])
-  spec = _config(store).spec
-  assert found == vectorized.evaluate(spec, weights, rows)
+  model = _config(store).spec.jax_model()
+  assert found == vectorized.evaluate(model, weights, (rows,))
   every = engine.evaluate(weights, 'test')
   assert every != found
   assert engine.evaluate(weights, 'test', 10**6) == every
@@ -154,7 +166,7 @@ def test_the_loop_runs_it(store, tmp_path):
 
 
 def test_diverging_runs_stop_with_the_round(store):
-  config = _config(store, server_learning_rate=1e38, method='cold', alpha=None)
+  config = _config(store, server_learning_rate=1e38, method=methods.ColdStart())
   engine = _engine(config)
   with pytest.raises(
     vectorized.DivergenceError, match=r'Round \d: .*server_learning_rate=1e\+38'
@@ -164,7 +176,7 @@ def test_diverging_runs_stop_with_the_round(store):
 
 def test_clients_that_are_not_finite_end_no_run(store):
   # Whether it ends would tell of single users, without noise.
-  config = _config(store, client_learning_rate=1e38, method='cold', alpha=None)
+  config = _config(store, client_learning_rate=1e38, method=methods.ColdStart())
   engine = _engine(config)
   with pytest.warns(UserWarning, match=r'client_learning_rate=1e\+38'):
     state, rows = engine.run_rounds(engine.initialize(), 0, 2)
@@ -183,13 +195,13 @@ class _OutOfMemory:
 
 @pytest.mark.parametrize('late', [False, True])
 def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
-  config = _config(store, clients_per_chunk=4, method='warm', alpha=None)
+  config = _config(store, clients_per_chunk=4, method=methods.WarmStart())
   engine = _engine(config)
   expected, _ = engine.run_rounds(engine.initialize(), 0, 1)
   run, sizes = engine._run, []
 
   def short_of_memory(state, inputs, *args):
-    sizes.append(inputs.private.tokens.shape[3])
+    sizes.append(inputs.private.weights.shape[3])
     if sizes[-1] > 1 and late:
       return None, {'clients': _OutOfMemory()}
     if sizes[-1] > 1:
@@ -231,23 +243,26 @@ def test_checkpoints_of_others(engine, change, words):
     engine.from_arrays(change(arrays), 1)
 
 
-def test_a_run_may_change_engine(engine, store):
+@pytest.mark.parametrize('name', ['engine', 'remembering'])
+def test_a_run_may_change_engine(name, request):
   from pda_fed.experiments.engines import tff_federated
 
-  config = _config(store, engine='tff')
+  engine = request.getfixturevalue(name)
+  config = dataclasses.replace(engine._config, engine='tff')
   other = tff_federated.TffEngine(config, privacy.SeedStreams(config.seed))
   mine, _ = engine.run_rounds(engine.initialize(), 0, 1)
   arrays = engine.to_arrays(mine)
   theirs = other.from_arrays(arrays, 1)
   there = other.to_arrays(theirs)
   assert there.keys() == arrays.keys()
-  for name, array in arrays.items():
-    np.testing.assert_array_equal(there[name], array)
+  for key, array in arrays.items():
+    np.testing.assert_array_equal(there[key], array)
   theirs, metrics = other.run_rounds(theirs, 1, 1)
   # The users of the round are the same, whoever trains on them.
   mine, expected = engine.run_rounds(mine, 1, 1)
-  for name in ('train_loss', 'public_loss', 'public_norm', 'alpha', 'clients'):
-    assert metrics[0][name] == pytest.approx(expected[0][name], rel=1e-3)
+  shown = {'train_loss', 'public_loss', 'public_norm', 'clients'}
+  for metric in shown | set(config.method.schedules):
+    assert metrics[0][metric] == pytest.approx(expected[0][metric], rel=1e-3)
   back = engine.from_arrays(other.to_arrays(theirs), 2)
   engine.run_rounds(back, 2, 1)
 

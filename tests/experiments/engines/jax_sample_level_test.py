@@ -6,6 +6,7 @@ import dataclasses
 from data_prep import sample_level
 import numpy as np
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import vectorized
@@ -16,20 +17,23 @@ from pda_fed.experiments.engines import side_by_side
 from pda_fed.models import convolutional
 import pytest
 
+from tests import fake_engine
+
 _SPEC = convolutional.ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(convolutional.Convolution(filters=2, size=3, stride=2),),
   dense_sizes=(),
   num_classes=10,
 )
+_ALPHA = schedules.constant(0.5)
 _SPLIT = sample_level.SplitConfig(public_share=0.1, validation_examples=100)
 
 
-def _config(method='pda', **options):
+def _config(method='pda', alpha=_ALPHA, **options):
   data = jax_sample_level.load_data('digits', None)
   split = jax_sample_level.load_split(data, _SPLIT)
   settings = dict(
-    method=method,
+    method=fake_engine.make_method(method, alpha),
     dataset='digits',
     data_hash=sample_level.data_hash(data, split),
     engine='jax',
@@ -42,7 +46,6 @@ def _config(method='pda', **options):
       clip_norm=1.0,
       unit='example',
     ),
-    alpha=schedules.constant(0.5) if method == 'pda' else None,
     split=_SPLIT,
     spec=_SPEC,
     learning_rate=0.1,
@@ -134,6 +137,22 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
+def test_what_a_method_remembers_is_in_checkpoints():
+  config = _config(methods.AdaDps())
+  engine = jax_sample_level.SampleLevelEngine(
+    config, privacy.SeedStreams(config.seed)
+  )
+  state, metrics = engine.run_rounds(engine.initialize(), 0, 4)
+  half, first = engine.run_rounds(engine.initialize(), 0, 2)
+  arrays = engine.to_arrays(half)
+  assert all(np.any(arrays[f'method/{i}']) for i in range(len(half.params)))
+  again, second = engine.run_rounds(engine.from_arrays(arrays, 2), 2, 2)
+  assert first + second == metrics
+  for found, expected in zip(again, state, strict=True):
+    for a, e in zip(found, expected, strict=True):
+      np.testing.assert_array_equal(a, e)
+
+
 def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
   configs = [
     _config(),
@@ -194,12 +213,16 @@ def test_t_of_alpha_counts_epochs():
       rounds=300,
       delta=1e-6,
     )
-    alphas = _config(plan=plan, alpha=schedules.cosine(4)).alphas(range(300))
+    config = _config(plan=plan, alpha=schedules.cosine(4))
+    alphas = config.schedules(range(300))['alpha']
     expected = schedules.cosine(4).values(4).astype(np.float32)
     epoch = population // batch
     np.testing.assert_allclose(
       alphas[[0, epoch - 1, epoch, 2 * epoch - 1, 2 * epoch]],
       expected[[0, 0, 1, 1, 2]],
+    )
+    np.testing.assert_array_equal(
+      config.epochs(range(300)), np.arange(300) // epoch
     )
 
 

@@ -8,6 +8,7 @@ from data_prep import store as store_lib
 from data_prep import vocabulary
 import numpy as np
 from pda_fed import experiments
+from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.experiments.engines import stores
 import pytest
@@ -26,7 +27,7 @@ def config(tmp_path):
     ),
   )
   return experiments.FederatedConfig(
-    method='cold',
+    method=methods.ColdStart(),
     dataset='synthetic',
     data_dir=str(store.path),
     data_hash=stores.data_hash(store),

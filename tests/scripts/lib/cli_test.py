@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[3]
 
 _PROGRAM = textwrap.dedent("""
     import sys

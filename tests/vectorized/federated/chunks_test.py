@@ -37,7 +37,7 @@ def test_every_sentence_is_there_once(clients_per_chunk, num_devices):
   )
   assert found.present.sum() == len(_USERS)
   assert found.weights.sum() == sum(_SIZES)
-  rows = found.tokens[found.weights > 0]
+  rows = found.examples[0][found.weights > 0]
   expected = np.concatenate(_USERS)
   np.testing.assert_array_equal(
     rows[np.lexsort(rows.T)], expected[np.lexsort(expected.T)]
@@ -64,13 +64,15 @@ def test_rounds_get_one_shape():
     batch_size=3,
     clients_per_chunk=1,
   )
-  assert rounds[0].tokens.shape == rounds[1].tokens.shape == (1, 6, 1, 4, 3, 6)
+  for clients in rounds:
+    assert clients.examples[0].shape == (1, 6, 1, 4, 3, 6)
   assert [r.num_chunks.tolist() for r in rounds] == [[1], [5]]
 
 
 def test_one_batch_is_for_the_first_device():
-  found = chunks.one_batch(_USERS[0], num_devices=2)
-  assert found.tokens.shape == (2, 1, 1, 1, 7, 6)
+  found = chunks.one_batch((_USERS[0],), num_devices=2)
+  (tokens,) = found.examples
+  assert tokens.shape == (2, 1, 1, 1, 7, 6)
   assert found.weights.sum() == 7
   assert found.num_chunks.tolist() == [1, 0]
   assert found.num_steps.tolist() == [[1], [0]]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import models
+from pda_fed.models import jax_next_word
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized.federated import local_training
 import pytest
@@ -13,11 +14,12 @@ import pytest
 from tests.vectorized import small_users
 
 _SPEC = models.RecurrentSpec(num_words=7, embedding_size=4, lstm_size=5)
+_MODEL = _SPEC.jax_model()
 _PARAMS = jax_recurrent.initial_params(_SPEC, 2)
 _USERS = small_users.make_users(_SPEC, [7, 2, 4], seed=0)
 _RATE = 0.6
-_STEP = jax.jit(functools.partial(local_training.sgd_step, dtype=jnp.float32))
-_TRAIN = jax.jit(local_training.train_clients)
+_STEP = jax.jit(_MODEL.sgd_step)
+_TRAIN = jax.jit(functools.partial(local_training.train_clients, _MODEL))
 
 
 def _close(actual, expected, tolerance=1e-6):
@@ -31,27 +33,23 @@ def _arrays():
 
 
 def test_a_step_is_that_of_the_gradients():
-  tokens, weights = _arrays()
-  batch = tokens[0, 0], weights[0, 0]
+  (tokens,), weights = _arrays()
+  batch = (tokens[0, 0],), weights[0, 0]
   stepped, stats = _STEP(_PARAMS, *batch, _RATE)
-  _, gradients = local_training.loss_and_gradients(
-    _PARAMS, *batch, dtype=jnp.float32
-  )
+  _, gradients = _MODEL.gradients(_PARAMS, *batch)
   _close(
     stepped,
     [w - _RATE * g for w, g in zip(_PARAMS, gradients, strict=True)],
   )
-  assert stats.sentences == 3
-  assert stats.tokens == np.count_nonzero(batch[0][:, 1:])
+  assert stats.examples == 3
+  assert stats.targets == np.count_nonzero(tokens[0, 0][:, 1:])
 
 
 def test_equal_tokens_add_up_in_the_embedding():
-  tokens, weights = _arrays()
+  (tokens,), weights = _arrays()
   sentences = tokens[0, 0].astype(np.int32)
   sentences[:, :4] = sentences[0, 1]  # One word many times.
-  _, actual = local_training.loss_and_gradients(
-    _PARAMS, sentences, weights[0, 0], dtype=jnp.float32
-  )
+  _, actual = _MODEL.gradients(_PARAMS, (sentences,), weights[0, 0])
 
   def loss(table):
     targets = sentences[:, 1:].T
@@ -74,21 +72,21 @@ def test_rows_are_summed_in_parts(at_once, monkeypatch):
   rows = rng.standard_normal((23, 3)).astype(np.float32)
   expected = table.copy()
   np.add.at(expected, tokens, rows)
-  monkeypatch.setattr(local_training, '_TOKENS_AT_ONCE', at_once)
-  found = local_training._add_rows(table, jnp.asarray(tokens), rows)
+  monkeypatch.setattr(jax_next_word, '_TOKENS_AT_ONCE', at_once)
+  found = jax_next_word.add_rows(table, jnp.asarray(tokens), rows)
   np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_clients_train_as_if_alone():
-  tokens, weights = _arrays()
-  updates, stats = _TRAIN(_PARAMS, tokens, weights, 3, _RATE)
+  examples, weights = _arrays()
+  updates, stats = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
   for client, user in enumerate(_USERS):
     params = _PARAMS
     losses = 0.0
     for start in range(0, len(user), 3):
       batch = user[start : start + 3]  # The last one is smaller.
       params, of_batch = _STEP(
-        params, batch, np.ones(len(batch), np.float32), _RATE
+        params, (batch,), np.ones(len(batch), np.float32), _RATE
       )
       losses += float(of_batch.loss)
     _close(
@@ -96,34 +94,34 @@ def test_clients_train_as_if_alone():
       [b - a for b, a in zip(_PARAMS, params, strict=True)],
     )
     assert float(stats.loss[client]) == pytest.approx(losses, rel=1e-5)
-    assert stats.sentences[client] == len(user)
+    assert stats.examples[client] == len(user)
 
 
 def test_padding_contributes_nothing():
-  tokens, weights = _arrays()
-  updates, stats = _TRAIN(_PARAMS, tokens, weights, 3, _RATE)
+  examples, weights = _arrays()
+  updates, stats = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
   for u in updates:
     assert not np.any(u[3])
-  assert stats.loss[3] == stats.tokens[3] == 0
+  assert stats.loss[3] == stats.targets[3] == 0
   # Whatever padding holds, and however many steps it is given.
-  garbage = np.where(weights[..., None] > 0, tokens, 5).astype(np.uint16)
-  again, other_stats = _TRAIN(_PARAMS, garbage, weights, 4, _RATE)
+  garbage = np.where(weights[..., None] > 0, *examples, 5).astype(np.uint16)
+  again, other_stats = _TRAIN(_PARAMS, (garbage,), weights, 4, _RATE)
   for a, e in zip(again, updates, strict=True):
     np.testing.assert_array_equal(a, e)
   np.testing.assert_array_equal(other_stats.loss, stats.loss)
 
 
 def test_no_steps_no_update():
-  tokens, weights = _arrays()
-  updates, _ = _TRAIN(_PARAMS, tokens, weights, 0, _RATE)
+  examples, weights = _arrays()
+  updates, _ = _TRAIN(_PARAMS, examples, weights, 0, _RATE)
   assert not any(np.any(u) for u in updates)
 
 
 def test_bfloat16_products_keep_the_weights_in_float32():
-  tokens, weights = _arrays()
-  expected, _ = _TRAIN(_PARAMS, tokens, weights, 3, _RATE)
+  examples, weights = _arrays()
+  expected, _ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
   actual, stats = local_training.train_clients(
-    _PARAMS, tokens, weights, 3, _RATE, dtype=jnp.bfloat16
+    _MODEL, _PARAMS, examples, weights, 3, _RATE, dtype=jnp.bfloat16
   )
   assert stats.loss.dtype == jnp.float32
   for a, e in zip(actual, expected, strict=True):
@@ -138,9 +136,11 @@ def test_bfloat16_in_models_that_are_not_tiny():
   tokens = np.random.default_rng(0).integers(1, 1000, (1, 1, 64, 21), np.uint16)
   weights = np.ones((1, 1, 64), np.float32)
   expected, actual = (
-    jax.jit(functools.partial(local_training.train_clients, dtype=dtype))(
-      params, tokens, weights, 1, _RATE
-    )[0]
+    jax.jit(
+      functools.partial(
+        local_training.train_clients, spec.jax_model(), dtype=dtype
+      )
+    )(params, (tokens,), weights, 1, _RATE)[0]
     for dtype in (jnp.float32, jnp.bfloat16)
   )
   for a, e in zip(actual, expected, strict=True):

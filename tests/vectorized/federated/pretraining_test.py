@@ -3,7 +3,6 @@
 import numpy as np
 from pda_fed import models
 from pda_fed.models import convergence as pretraining_lib
-from pda_fed.models import jax_recurrent
 from pda_fed.models import keras_recurrent
 from pda_fed.vectorized.federated import evaluation
 from pda_fed.vectorized.federated import pretraining
@@ -13,6 +12,7 @@ import tensorflow as tf
 from tests.vectorized import small_users
 
 _SPEC = models.RecurrentSpec(num_words=7, embedding_size=4, lstm_size=5)
+_MODEL = _SPEC.jax_model()
 _SENTENCES = np.concatenate(small_users.make_users(_SPEC, [9, 12, 9], seed=0))
 _CONFIG = pretraining_lib.PretrainingConfig(
   batch_size=4, max_epochs=4, patience=2, seed=5
@@ -27,7 +27,12 @@ def test_both_engines_train_alike():
   keras = keras_recurrent.create_keras_model(_SPEC, 0).get_weights()
   epochs = []
   ours = pretraining.pretrain(
-    keras, _SENTENCES, 0.05, _CONFIG, on_epoch=lambda *e: epochs.append(e)
+    _MODEL,
+    keras,
+    (_SENTENCES,),
+    0.05,
+    _CONFIG,
+    on_epoch=lambda *e: epochs.append(e),
   )
   public = [
     (_SENTENCES[:, :-1].astype(np.int64), _SENTENCES[:, 1:].astype(np.int64))
@@ -48,7 +53,7 @@ def test_both_engines_train_alike():
 def test_a_rate_too_high_says_so():
   with pytest.raises(ValueError, match='lower its learning rate'):
     pretraining.pretrain(
-      jax_recurrent.initial_params(_SPEC), _SENTENCES, 1e38, _CONFIG
+      _MODEL, _MODEL.initial_params(0), (_SENTENCES,), 1e38, _CONFIG
     )
 
 
@@ -61,7 +66,7 @@ def test_metrics_are_those_of_keras(monkeypatch):
       tf.constant(_SENTENCES[:, 1:].astype(np.int64)), model(_SENTENCES[:, :-1])
     )
   expected = {m.name: float(m.result()) for m in metrics}
-  found = evaluation.evaluate(_SPEC, model.get_weights(), _SENTENCES)
+  found = evaluation.evaluate(_MODEL, model.get_weights(), (_SENTENCES,))
   assert found['perplexity'] == pytest.approx(np.exp(found['loss']))
   assert found['loss'] == pytest.approx(expected['token_loss'], rel=1e-5)
   assert found['accuracy'] == pytest.approx(expected['accuracy'])
@@ -72,6 +77,4 @@ def test_metrics_are_those_of_keras(monkeypatch):
 
 def test_no_sentences():
   with pytest.raises(ValueError, match='at least one row'):
-    evaluation.evaluate(
-      _SPEC, jax_recurrent.initial_params(_SPEC), _SENTENCES[:0]
-    )
+    evaluation.evaluate(_MODEL, _MODEL.initial_params(0), (_SENTENCES[:0],))

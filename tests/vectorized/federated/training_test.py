@@ -11,6 +11,7 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import rounds as rounds_lib
 from pda_fed.vectorized.federated import training
 import pytest
 from scipy import stats
@@ -25,7 +26,7 @@ _SIZE = sum(w.size for w in _WEIGHTS)
 
 def _settings(noise=0.0, **plan):
   return training.FederatedSettings(
-    spec=_SPEC,
+    model=_SPEC.jax_model(),
     plan=privacy.PrivacyPlan(
       population=100,
       expected_cohort=4,
@@ -58,9 +59,9 @@ class _Runner:
     self._run = training.build_rounds(settings, jax.devices()[:1])
 
   def __call__(self, rounds, state=None, room=None, key=0):
-    stacked = training.stack_rounds(rounds, room or len(rounds))
+    stacked = rounds_lib.stack_rounds(rounds, room or len(rounds))
     return self._run(
-      state or self.start, stacked, len(rounds), training.noise_key(key)
+      state or self.start, stacked, len(rounds), rounds_lib.noise_key(key)
     )
 
 
@@ -224,14 +225,15 @@ import jax
 import numpy as np
 from pda_fed.vectorized import devices
 devices.use_all_cores(2)
-from tests.vectorized import federated_test as test
+from tests.vectorized.federated import training_test as test
+from pda_fed.vectorized import rounds as rounds_lib
 from pda_fed.vectorized.federated import training
 settings = test._settings()
 run = training.build_rounds(settings, devices.choose_devices('cpu'))
 inputs = [test._inputs(test._USERS, num_devices=2)]
 state, metrics = run(
   training.initial_state(settings, test._WEIGHTS),
-  training.stack_rounds(inputs, 1), 1, training.noise_key(0))
+  rounds_lib.stack_rounds(inputs, 1), 1, rounds_lib.noise_key(0))
 assert len(jax.devices()) == 2
 np.save(sys.argv[1], test._flat(state.params))
 """
@@ -259,7 +261,7 @@ def test_devices_share_clients(exact, tmp_path):
 )
 def test_bad_settings(changes, words):
   arguments = dict(
-    spec=_SPEC,
+    model=_SPEC.jax_model(),
     plan=_settings().plan,
     client_learning_rate=0.5,
     server_learning_rate=1.0,
@@ -271,4 +273,4 @@ def test_bad_settings(changes, words):
 @pytest.mark.parametrize('seed', [-1, 2**64])
 def test_bad_seeds(seed):
   with pytest.raises(ValueError, match='noise_seed must be'):
-    training.noise_key(seed)
+    rounds_lib.noise_key(seed)

@@ -6,7 +6,9 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed import vectorized
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
@@ -18,6 +20,8 @@ from tests.vectorized import small_models
 _ROUNDS = 3
 _PLAIN = vectorized.SampleLevelSettings(clip_norm=np.inf, expected_batch=4.0)
 _KEY = vectorized.noise_key(7)
+# The values of its schedule are inputs.
+_PDA = methods.PdaDpmd(alpha=schedules.constant(0.5))
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -52,17 +56,18 @@ def _inputs(alpha=None, rows=None, rate=0.5):
   rng = np.random.default_rng(0)
   rows = rng.permuted(np.tile(np.arange(5), (_ROUNDS, 1)), axis=1)
   present = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
-  public = None
+  public, values = None, {}
   if alpha is not None:
-    alpha = np.full(_ROUNDS, alpha, np.float32)
+    values = {'alpha': np.full(_ROUNDS, alpha, np.float32)}
     public = rng.integers(0, 5, (_ROUNDS, 3))
   return vectorized.StepInputs(
     round_num=np.arange(_ROUNDS, dtype=np.int32),
     rows=rows,
     present=present,
     learning_rate=np.full(_ROUNDS, rate, np.float32),
+    epoch=np.zeros(_ROUNDS, np.int32),
     public_rows=public,
-    alpha=alpha,
+    schedules=values,
   )
 
 
@@ -76,14 +81,15 @@ def _run(
   standard=None,
 ):
   model, params, examples = task
+  uses_public = inputs.public_rows is not None
+  if uses_public:
+    settings = dataclasses.replace(settings, method=_PDA)
   if standard is None:
     trainer = _trainer(model, settings)
   else:
     trainer = vectorized.SampleTrainer(model, settings, standard)
   state = training.initial_state(settings, model, params)
-  data = vectorized.TrainingArrays(
-    examples, None if inputs.alpha is None else examples
-  )
+  data = vectorized.TrainingArrays(examples, examples if uses_public else None)
   return trainer.run(state, data, inputs, num_rounds, noise, key)
 
 
@@ -240,7 +246,9 @@ def test_fewer_rounds_than_there_is_room_for(images):
 
 def test_side_by_side_runs_are_those_of_their_own():
   model, params, examples = _task('small_text')
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.3, momentum=0.5)
+  settings = dataclasses.replace(
+    _PLAIN, clip_norm=0.3, momentum=0.5, method=_PDA
+  )
   trainer = _trainer(model, settings)
   data = vectorized.TrainingArrays(examples, examples)
   runs = [

@@ -1,21 +1,15 @@
-"""Next-word prediction for TFF: model functions and users' datasets."""
+"""Model functions and users' datasets for TFF."""
 
 from collections.abc import Callable
 
 import numpy as np
 from pda_fed import models
-from pda_fed.models import keras_recurrent
 import tensorflow as tf
 import tensorflow_federated as tff
 
-_ELEMENT_SPEC = (
-  tf.TensorSpec([None, None], tf.int64),
-  tf.TensorSpec([None, None], tf.int64),
-)
-
 
 def build_model_fn(
-  spec: models.RecurrentSpec, seed: int = 0
+  spec: models.ModelSpec, seed: int = 0
 ) -> Callable[[], tff.learning.models.VariableModel]:
   """Returns a function that makes the model, as TFF's algorithms want it.
 
@@ -27,16 +21,16 @@ def build_model_fn(
     tf.int64
 
   Args:
-    spec: The sizes.
-    seed: Of the initial weights.
+    spec: The model's sizes.
+    seed: The seed of the initial weights.
   """
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-      keras_recurrent.create_keras_model(spec, seed),
-      loss=keras_recurrent.MaskedCrossEntropy(spec),
-      input_spec=_ELEMENT_SPEC,
-      metrics=keras_recurrent.create_metrics(spec),
+      spec.keras_model(seed),
+      loss=spec.keras_loss(),
+      input_spec=spec.keras_input_spec(),
+      metrics=spec.keras_metrics(),
     )
 
   return model_fn

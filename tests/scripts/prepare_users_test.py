@@ -8,6 +8,7 @@ import sys
 import time
 
 import data_prep
+import numpy as np
 import pytest
 
 from tests.scripts import programs
@@ -21,7 +22,7 @@ _SMALL = [
 
 
 def _run(*arguments):
-  return programs.run('prepare_stackoverflow', *arguments)
+  return programs.run('prepare_users', *arguments)
 
 
 def test_prints_a_summary_and_writes_a_store(tmp_path):
@@ -91,7 +92,7 @@ def test_people_who_opted_in(tmp_path):
   'arguments, words',
   [
     ([], 'output_dir or export_sqlite must be given'),
-    (['--source=csv:x'], "source must be synthetic, tff, .* Found 'csv:x'"),
+    (['--source=xml:x'], "source must be synthetic, tff, .* Found 'xml:x'"),
     (['--source=sqlite:none.sqlite'], 'no file none.sqlite'),
     (['--source=jsonl:none.jsonl'], 'no file matches none.jsonl'),
     (['--source=stackexchange:none'], 'no folder none'),
@@ -120,13 +121,93 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, arguments, words):
   assert not list(tmp_path.iterdir())
 
 
+_X = np.arange(240.0).reshape(60, 4)
+_ARRAYS = {'x': _X, 'y': np.arange(60) % 3, 'user': np.arange(60) // 2}
+_OF_ARRAYS = [
+  '--num_public_users=4',
+  '--validation_fraction=0.2',
+  '--test_fraction=0.2',
+]
+
+
+def _write(path, **changes):
+  """Writes arrays, or a table of them if the name says so."""
+  arrays = {n: a for n, a in (_ARRAYS | changes).items() if a is not None}
+  if path.suffix == '.npz':
+    np.savez(path, **arrays)
+    return f'--source=npz:{path}'
+  columns = [arrays['user'], arrays['y'], *arrays['x'].T]
+  lines = [','.join(map(str, row)) for row in zip(*columns, strict=True)]
+  path.write_text('\n'.join(['user,label,a,b,c,d', *lines]))
+  return f'--source=csv:{path}'
+
+
+def test_arrays_and_tables(tmp_path):
+  for kind in ('npz', 'csv'):
+    out = tmp_path / kind
+    source = _write(tmp_path / f'x.{kind}')
+    done = _run(source, *_OF_ARRAYS, f'--output_dir={out}')
+    assert (done.returncode, done.stderr) == (0, '')
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:3] == ['users', 'number', 'examples']
+    assert lines[3].split()[:3] == ['public', '4', '8']
+    assert 'Inputs: 4 of float32' in done.stdout
+    assert 'Classes: 3.\nThe number of classes was read off' in done.stdout
+    assert (out / 'examples_per_user.png').read_bytes()[:4] == b'\x89PNG'
+    data_prep.open_store(out).verify()
+  for name in ('x.npy', 'y.npy', 'user_ids.bin'):
+    both = [(tmp_path / kind / name).read_bytes() for kind in ('npz', 'csv')]
+    assert both[0] == both[1]
+  cut = _run(
+    _write(tmp_path / 'x.npz', num_classes=3),
+    *_OF_ARRAYS,
+    '--max_sentences=1',
+    f'--output_dir={tmp_path / "cut"}',
+  )
+  assert cut.returncode == 0, cut.stderr
+  assert re.search('examples beyond the cut +30', cut.stdout)
+  assert 'read off' not in cut.stdout
+
+
+_NAN = np.where(_X == 7, np.nan, _X)
+
+
+@pytest.mark.parametrize(
+  ('name', 'changes', 'arguments', 'words'),
+  [
+    ('x.npz', {'user': None}, [], 'must hold the array user. Found x, y'),
+    ('x.npz', {'y': np.zeros(7, int)}, [], '60 y, as many .* Found 7'),
+    ('x.npz', {'x': _ARRAYS['x'].astype(object)}, [], 'one shape'),
+    ('x.npz', {'num_classes': 2}, [], 'num_classes .* Found 2'),
+    ('x.npz', {'y': np.zeros(60)}, [], 'row of integers. Found float64'),
+    ('x.npz', {'x': _NAN}, [], 'finite .* row 1'),
+    ('x.npz', {}, ['--num_public_users=30'], 'at most .* Found 30'),
+    ('x.npz', {}, ['--test_fraction=1e-9'], 'test_fraction must be larger'),
+    ('x.npz', {}, ['--vocabulary_size=9'], '--vocabulary_size must .* text'),
+    ('x.npz', {}, ['--export_sqlite=x.db'], '--export_sqlite must .* text'),
+    ('x.csv', {}, ['--synthetic_users=9'], '--synthetic_users must .* text'),
+    ('x.csv', {'y': np.arange(60) / 2}, [], "line 2.* '0.0'"),
+    ('x.csv', {'x': np.full((60, 4), 'a')}, [], "line 2.* float: 'a'"),
+    ('x.csv', {'x': _X[:, :3]}, [], 'line 2.* 6 cells.* Found: 5 cells'),
+    ('x.csv', {'x': _NAN}, [], 'finite .* row 1'),
+  ],
+)
+def test_bad_arrays_are_one_line_too(tmp_path, name, changes, arguments, words):
+  source = _write(tmp_path / name, **changes)
+  out = f'--output_dir={tmp_path / "out"}'
+  done = _run(source, *_OF_ARRAYS, out, *arguments)
+  assert (done.returncode, done.stdout) == (2, '')
+  assert re.fullmatch(f'error: .*{words}.*\n', done.stderr), done.stderr
+  assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
   out = tmp_path / 'out'
   with subprocess.Popen(
     [
       sys.executable,
       '-m',
-      'scripts.prepare_stackoverflow',
+      'scripts.prepare_stackoverflow',  # The former name.
       '--synthetic_users=20000',
       '--num_processes=2',
       f'--output_dir={out}',

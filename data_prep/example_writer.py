@@ -1,0 +1,65 @@
+"""Writes the files of an example store."""
+
+import pathlib
+from typing import Any
+
+from data_prep import assignment
+from data_prep import example_store
+from data_prep import store_writer
+from data_prep.sources import arrays
+import numpy as np
+
+
+def _standardisation(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns mean and scale of each channel or feature, in float32."""
+  if not len(x):
+    return np.zeros(x.shape[-1], 'f'), np.ones(x.shape[-1], 'f')
+  axes = tuple(range(x.ndim - 1))
+  mean = x.mean(axes, dtype=np.float64).astype(np.float32)
+  scale = x.std(axes, dtype=np.float64).astype(np.float32)
+  # Rounding gives a constant a tiny scale, which would blow others up.
+  is_constant = (x.min(axes) == x.max(axes)) | (scale == 0)
+  return mean, np.where(is_constant, np.float32(1), scale)
+
+
+class ExampleWriter(store_writer.UserWriter):
+  """Writes the examples of all users, then the index."""
+
+  def __init__(self, folder: pathlib.Path):
+    super().__init__(folder, example_store.ExampleStore)
+
+  def write_examples(
+    self, source: arrays.ArraySource, plan: assignment.Assignment
+  ) -> dict[str, Any]:
+    """Writes inputs and classes.
+
+    Args:
+      source: The examples.
+      plan: Whose are stored, and in which group.
+
+    Returns:
+      What the manifest tells of them.
+    """
+    rows = {}
+    for name, group in plan.groups.items():
+      slices = zip(group.ids, group.start, group.stop, strict=True)
+      found = [source.rows(*of_user) for of_user in slices]
+      rows[name] = np.concatenate([np.zeros(0, np.int64), *found])
+      self.add_users(name, group.names, group.num_sentences)
+    order = np.concatenate(list(rows.values()))
+    np.save(self._folder / example_store.X, source.x[order])
+    labels = source.y[order].astype(example_store.LABEL_DTYPE)
+    np.save(self._folder / example_store.Y, labels)
+    mean, scale = _standardisation(source.x[rows[assignment.PUBLIC]])
+    return {
+      'inputs': {
+        'shape': list(source.x.shape[1:]),
+        'dtype': source.x.dtype.str,
+        'mean': mean.tolist(),
+        'scale': scale.tolist(),
+      },
+      'classes': {
+        'number': source.num_classes,
+        'caveats': list(source.caveats),
+      },
+    }

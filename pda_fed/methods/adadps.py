@@ -1,0 +1,92 @@
+"""AdaDPS: precondition with public second moments before the clip.
+
+"Private Adaptive Optimization with Side Information" (Li et al., ICML 2022,
+arXiv:2202.05963): clip(g_i / A) plus noise, where A is the root of a running
+mean of squared public updates. Coordinates with small gradients then take part
+in the clip as much as those with large ones.
+
+A is scaled to a root mean square of 1, so that the clip and the learning rate
+keep their meaning; the paper leaves the scale to the clip.
+"""
+
+import dataclasses
+
+from pda_fed.common import validate
+from pda_fed.methods import arrays
+from pda_fed.methods import base
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaDps(base.Method):
+  """Divides updates by the root of public second moments.
+
+  Example:
+
+    >>> import numpy as np
+    >>> method = AdaDps(epsilon=0.0, decay=0.0)
+    >>> public = (np.array([1.0, 7.0]),)
+    >>> scales, _ = method.prepare_public(public, (np.zeros(2),))
+    >>> scales[0].tolist()
+    [0.2, 1.4]
+
+  Attributes:
+    decay: Decay of the running mean of squares, in [0, 1).
+    epsilon: What is added to A relative to its root mean square: a coordinate
+      that public data never touch is divided by about this.
+    multiply_back: Whether the noised mean is multiplied by A again. If not, it
+      is the step of an adaptive optimizer, as in the paper.
+  """
+
+  name = 'adadps'
+  title = 'AdaDPS'
+  colour = '#8c6d46'
+  order = 5
+  public = 'update'
+
+  decay: float = base.setting(0.9, 'Decay of the mean of squares, in [0, 1).')
+  epsilon: float = base.setting(
+    0.3, 'What is added to A, relative to its root mean square.'
+  )
+  multiply_back: bool = base.setting(
+    False, 'Whether the noised mean is multiplied by A again.'
+  )
+
+  def __post_init__(self):
+    validate.non_negative(adadps_decay=self.decay, adadps_epsilon=self.epsilon)
+    if self.decay >= 1:
+      raise ValueError(f'adadps_decay must be in [0, 1). Found {self.decay}.')
+
+  def initial_memory(self, weights):
+    """See the base class: the running mean of squares."""
+    return tuple(0 * w for w in weights)
+
+  def prepare_public(self, public, memory):
+    """Returns A, and the new mean of squares."""
+    squares = tuple(
+      self.decay * m + (1 - self.decay) * p * p
+      for m, p in zip(memory, public, strict=True)
+    )
+    mean = sum(map(arrays.total, squares)) / arrays.size(squares)
+    # Before any public update has come, all coordinates are alike.
+    safe = arrays.where(mean > 0, mean, mean + 1)
+    extra = self.epsilon**2
+
+    def scale(square):
+      relative = arrays.where(mean > 0, square / safe, square + 1)
+      return arrays.sqrt((relative + extra) / (1 + extra))
+
+    return tuple(map(scale, squares)), squares
+
+  def before_clip(self, update, public):
+    """See the base class; a coordinate without any scale becomes 0."""
+    return tuple(
+      arrays.where(a > 0, u / arrays.where(a > 0, a, a + 1), 0 * u)
+      for u, a in zip(update, public, strict=True)
+    )
+
+  def after_noise(self, mean, public, t):
+    """See the base class."""
+    del t
+    if not self.multiply_back:
+      return mean, {}
+    return tuple(m * a for m, a in zip(mean, public, strict=True)), {}

@@ -1,0 +1,45 @@
+"""The Keras model of a `ConvolutionalSpec`; see `jax_convolutional`."""
+
+import numpy as np
+from pda_fed.models import convolutional
+import tensorflow as tf
+
+
+def create_keras_model(
+  spec: convolutional.ConvolutionalSpec, seed: int = 0
+) -> tf.keras.Model:
+  """Creates the model: inputs [batch, *image_shape] to logits [batch, classes].
+
+  Its weights have the order and shapes of the JAX model's, and its initial
+  weights the same distributions, but not the same numbers.
+
+  Args:
+    spec: The sizes.
+    seed: The seed of the initial weights; the same seed, the same weights.
+
+  Returns:
+    An uncompiled `tf.keras.Model`, which takes float32.
+  """
+  layers = tf.keras.layers
+  num_layers = len(spec.parameter_shapes) // 2
+  # Each layer needs a seed of its own: one seed gives equal numbers. Keras
+  # takes 31 bits.
+  state = np.random.SeedSequence(seed).generate_state(num_layers) >> 1
+  glorot = map(tf.keras.initializers.GlorotUniform, state.tolist())
+  x = inputs = layers.Input(spec.image_shape, dtype=tf.float32)
+  for c in spec.convolutions:
+    x = layers.Conv2D(
+      c.filters,
+      c.size,
+      c.stride,
+      c.padding,
+      activation=spec.activation,
+      kernel_initializer=next(glorot),
+    )(x)
+    if c.pool_size is not None:
+      x = layers.MaxPool2D(c.pool_size, c.pool_stride)(x)
+  x = layers.Flatten()(x)
+  for size in spec.dense_sizes:
+    x = layers.Dense(size, spec.activation, kernel_initializer=next(glorot))(x)
+  logits = layers.Dense(spec.num_classes, kernel_initializer=next(glorot))(x)
+  return tf.keras.Model(inputs, logits)

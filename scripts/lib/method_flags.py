@@ -1,0 +1,220 @@
+"""--method and the settings of methods, as flags that the registry gives."""
+
+from collections.abc import Sequence
+import dataclasses
+import sys
+from typing import Any, get_type_hints, Optional
+
+from absl import flags
+from pda_fed import methods
+from pda_fed import schedules
+from scripts.lib import cli
+
+METHOD = flags.DEFINE_string(
+  'method',
+  'pda',
+  f'The method: {", ".join(methods.names())}, or a module that defines one,'
+  ' such as my_package.my_method.',
+)
+_DEFINE = {
+  float: flags.DEFINE_float,
+  int: flags.DEFINE_integer,
+  bool: flags.DEFINE_bool,
+  str: flags.DEFINE_string,
+}
+_SCHEDULES = {
+  'K': 'alpha_t = cos(pi t / 2K): K, where {} reaches 0.',
+  'i': 'alpha_t = cos(pi t / (i T)), T rounds, or epochs at sample level: i.',
+  'constant': 'A constant {}; 1 is the private mean alone.',
+}
+# Flags of all methods that were defined.
+_DEFINED: set[str] = set()
+
+
+def settings_of(method: type[methods.Method]) -> dict[str, str]:
+  """Returns the fields of a method's settings by flag.
+
+  Args:
+    method: The method.
+  """
+  found, types = {}, get_type_hints(method)
+  for field in dataclasses.fields(method):
+    if types[field.name] is schedules.Schedule:
+      found |= {f'{field.name}_{kind}': field.name for kind in _SCHEDULES}
+    else:
+      found[f'{method.name}_{field.name}'] = field.name
+  return found
+
+
+def define(method: type[methods.Method]) -> None:
+  """Defines the flags of a method; those that are there stay.
+
+  Args:
+    method: The method.
+
+  Raises:
+    ValueError: If a setting is of a type that has no flag.
+  """
+  types = get_type_hints(method)
+  fields = {field.name: field for field in dataclasses.fields(method)}
+  for flag, name in settings_of(method).items():
+    if flag in _DEFINED:
+      continue
+    if types[name] is schedules.Schedule:
+      text = _SCHEDULES[flag.removeprefix(f'{name}_')].format(name)
+      flags.DEFINE_float(flag, None, text)
+    elif types[name] in _DEFINE:
+      field = fields[name]
+      text = field.metadata.get('description', 'A setting.')
+      _DEFINE[types[name]](
+        flag, None, f'{method.title}: {text} Default: {field.default}.'
+      )
+    else:
+      raise ValueError(
+        f'{name} of {method.__qualname__} must be a float, int, bool, str or'
+        f' Schedule. Found {types[name]}.'
+      )
+    _DEFINED.add(flag)
+
+
+for _name in methods.names():
+  define(methods.get(_name))
+
+
+def name_of(argument: str) -> str:
+  """Returns the name of the flag that an argument sets, or ''."""
+  if not argument.startswith('-'):
+    return ''
+  name = argument.lstrip('-').partition('=')[0]
+  negated = name.removeprefix('no')
+  return negated if negated in _DEFINED else name
+
+
+def define_named(arguments: Sequence[str]) -> None:
+  """Defines the flags of the method that arguments name; it may be a module.
+
+  Args:
+    arguments: Of a program, before flags are parsed.
+  """
+  words = [*arguments, '']
+  for word, following in zip(words, words[1:], strict=False):
+    if name_of(word) == METHOD.name:
+      value = word.partition('=')[2] or following
+      define(methods.get(value))
+
+
+def _hint(flag: str) -> str:
+  """Lists the settings of the method that a flag begins with."""
+  for name in methods.names():
+    if flag.removeprefix('no').startswith(f'{name}_'):
+      return f'. {_has(name)}.'
+  return ''
+
+
+def _has(name: str) -> str:
+  found = ', '.join(f'--{flag}' for flag in settings_of(methods.get(name)))
+  return f'--method={name} has {found or "no settings"}'
+
+
+cli.BEFORE_PARSING.append(define_named)
+cli.OF_UNKNOWN_FLAG.append(_hint)
+
+
+def arguments_for(method: str, arguments: Sequence[str]) -> list[str]:
+  """Returns arguments without the settings of other methods.
+
+  Args:
+    method: The method's name or module.
+    arguments: Of a training binary; values may follow flags.
+  """
+  own = settings_of(methods.get(method))
+  kept, words = [], list(arguments)
+  while words:
+    word = words.pop(0)
+    name = name_of(word)
+    is_apart = '=' not in word and words and not words[0].startswith('-')
+    values = [words.pop(0)] if name in _DEFINED and is_apart else []
+    if name not in _DEFINED or name in own:
+      kept += [word, *values]
+  return kept
+
+
+def check_owned(compared: Sequence[str], arguments: Sequence[str]) -> None:
+  """Raises ValueError if a setting belongs to none of the compared methods.
+
+  Args:
+    compared: Names or modules of methods.
+    arguments: Of a training binary.
+  """
+  owned = {flag for m in compared for flag in settings_of(methods.get(m))}
+  for name in map(name_of, arguments):
+    if name in _DEFINED - owned:
+      raise ValueError(
+        f'--{name} must be a setting of {", ".join(compared)}. It is one of'
+        f' {_owners(name)}.'
+      )
+
+
+def _owners(flag: str) -> str:
+  found = [n for n in methods.names() if flag in settings_of(methods.get(n))]
+  return ', '.join(found)
+
+
+def build(
+  default_alpha: schedules.Schedule,
+  T: float,
+  given: Optional[Sequence[str]] = None,
+) -> methods.Method:
+  """Returns the method of the flags, with its settings.
+
+  A flag file may have settings of several methods; on the command line, those
+  of another method are refused.
+
+  Args:
+    default_alpha: The schedule where no flag says otherwise.
+    T: The number of rounds, or of epochs, for cos(pi t / (i T)).
+    given: The command line; by default this program's.
+
+  Raises:
+    ValueError: If there is no such method, or a setting is not its own.
+  """
+  method = methods.get(METHOD.value)
+  own = settings_of(method)
+  for name in map(name_of, sys.argv[1:] if given is None else given):
+    if name in _DEFINED and name not in own:
+      raise ValueError(
+        f'--{name} must be given with --method={_owners(name)}.'
+        f' {_has(METHOD.value)}.'
+      )
+  values: dict[str, Any] = {}
+  for flag, field in own.items():
+    value = flags.FLAGS[flag].value
+    if f'{field}_K' in own:
+      values.setdefault(field, {})
+      if value is not None:
+        values[field][flag] = _schedule(flag, value, T)
+    elif value is not None:
+      values[field] = value
+  for field, found in values.items():
+    if isinstance(found, dict):
+      values[field] = _only(found, field, default_alpha)
+  return method(**values)
+
+
+def _schedule(flag: str, value: float, T: float) -> schedules.Schedule:
+  kind = flag.rpartition('_')[2]
+  if kind == 'constant':
+    return schedules.constant(value)
+  return schedules.cosine(value if kind == 'K' else value * T / 2)
+
+
+def _only(
+  found: dict[str, schedules.Schedule], field: str, default
+) -> schedules.Schedule:
+  if len(found) > 1:
+    choices = ', '.join(f'--{field}_{kind}' for kind in _SCHEDULES)
+    raise ValueError(
+      f'Give at most one of {choices}. Found'
+      f' {", ".join(f"--{flag}" for flag in found)}.'
+    )
+  return next(iter(found.values()), default)
