@@ -3,10 +3,10 @@
     python -m bench.data_prep --sentences=1000000,5000000
 
 For each size, a synthetic database of the TFF schema is written to --work_dir
-(kept, so that the next run is quick), and `scripts.prepare_users` is
-run on it as a user would, in a process of its own whose memory is watched. Then
-the partition of as many users as StackOverflow has is timed, and cohorts are
-read from the last store.
+(kept, so that the next run is quick), and `scripts.prepare_users` is run on it
+as a user would, in a process of its own whose memory is watched. Then the
+partition of as many users as StackOverflow has is timed, and cohorts are read
+from the last store.
 """
 
 import json

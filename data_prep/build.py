@@ -361,7 +361,7 @@ def _check_held_out(
     share = getattr(config, f'{group}_fraction')
     if share and not len(plan.groups[group]):
       raise ValueError(
-        f'{group}_fraction must be larger, or 0 for nobody: none of'
+        f'{group}_fraction must be larger: none of'
         f' {sum(map(len, plan.groups.values()))} users is in it. Found {share}.'
       )
 

@@ -87,6 +87,9 @@ def _flags_of_methods() -> dict[str, list[str]]:
     raise ValueError('methods must have at least one. Found none.')
   for method in _METHODS.value:
     method_flags.define(methods.get(method))
+  names = [methods.get(method).name for method in _METHODS.value]
+  if len(set(names)) < len(names):
+    raise ValueError(f'methods must differ. Found {", ".join(names)}.')
   found = {method: [] for method in _METHODS.value}
   for text in _METHOD_FLAGS.value:
     method, _, rest = text.partition(':')

@@ -376,7 +376,6 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
   """Returns the config of a line of --runs_file, what is told, and a folder."""
   with flagsaver.flagsaver():
     try:
-      method_flags.define_named(cli.expanded(line))
       rest = flags.FLAGS([sys.argv[0], *line])[1:]
       if rest:
         raise ValueError(f'unexpected argument {rest[0]!r}')
@@ -393,6 +392,8 @@ def _run_many(path: pathlib.Path) -> None:
   from pda_fed.experiments.engines import side_by_side
 
   lines = cli.read_command_lines(path)
+  for line in lines:  # Before flags are saved, or restoring removes them.
+    method_flags.define_named(cli.expanded(line))
   runs = [_read_run(path, line) for line in lines]
   folders = [pathlib.Path(folder).resolve() for *_, folder in runs]
   for folder in folders:

@@ -74,7 +74,7 @@ install_packages() {
 same_output() {
   local folder run
   folder=$(mktemp -d)
-  python -m scripts.prepare_stackoverflow --output_dir="$folder/data" \
+  python -m scripts.prepare_users --output_dir="$folder/data" \
     --synthetic_users=60 --max_sentences=32 --num_public_users=4 \
     --vocabulary_size=1000 || return
   run=(--data_dir="$folder/data" --output_dir="$folder/run")

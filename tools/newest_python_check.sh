@@ -35,7 +35,7 @@ mkdir -p build
 PYTHON=$newest sh tools/setup_env.sh build/venv-newest
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-build/venv-newest/bin/python -m scripts.prepare_stackoverflow \
+build/venv-newest/bin/python -m scripts.prepare_users \
   --output_dir="$folder/data" --synthetic_users=60 --max_sentences=32 \
   --num_public_users=4 --vocabulary_size=1000 > /dev/null
 build/venv-newest/bin/python -m scripts.train_stackoverflow \

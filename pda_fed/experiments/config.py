@@ -32,6 +32,12 @@ def as_settings(config: Any) -> Any:
     }
     if isinstance(config, schedules.Schedule):
       values['kind'] = type(config).__name__.strip('_').lower()
+    kind = type(config)
+    if isinstance(config, models.ModelSpec) and not kind.__module__.startswith(
+      models.__name__
+    ):
+      # Two models of users may have the same fields.
+      values['kind'] = f'{kind.__module__}.{kind.__qualname__}'
     return values
   if isinstance(config, (tuple, list)):
     return [as_settings(value) for value in config]
@@ -39,9 +45,9 @@ def as_settings(config: Any) -> Any:
 
 
 def method_settings(method: methods.Method) -> dict[str, Any]:
-  """Returns a method's settings by the names that their flags begin with."""
+  """Returns a method's settings, named as its flags are."""
   return {
-    name if name in method.schedules else f'{method.name}_{name}': value
+    name if name == 'alpha' else f'{method.name}_{name}': value
     for name, value in as_settings(method).items()
   }
 

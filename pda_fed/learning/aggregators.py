@@ -145,7 +145,9 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     if not self._adaptive:
       return clipped
     norm = tf.linalg.global_norm(tf.nest.flatten(record))
-    below = tf.where(norm <= params, 0.5, -0.5)  # Not a number is not below.
+    # What is not finite becomes zeros, which are below the clip.
+    is_below = (norm <= params) | ~tf.math.is_finite(norm)
+    below = tf.where(is_below, 0.5, -0.5)
     return clipped, below
 
   def get_noised_result(self, sample_state, global_state):

@@ -10,6 +10,8 @@ import tensorflow_federated as tff
 def build_client_work(
   model_fn: local_training.ModelFn,
   optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  zero_non_finite: bool = True,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Builds the process that trains locally and reports metrics.
 
@@ -20,7 +22,10 @@ def build_client_work(
 
   Args:
     model_fn: Returns a new model.
-    optimizer: Of the local training.
+    optimizer: The optimizer of the local training.
+    zero_non_finite: Whether a client sends zeros for an update that is not
+      finite. A method that changes updates before the clip leaves that to the
+      clip, or it would see zeros as an update.
 
   Returns:
     A client work process without state.
@@ -39,9 +44,10 @@ def build_client_work(
 
   @tff.tensorflow.computation(weights_type, data_type)
   def train(weights, dataset):
-    result = local_training.build_local_training(model_fn, optimizer)(
-      weights, dataset
+    train_locally = local_training.build_local_training(
+      model_fn, optimizer, zero_non_finite=zero_non_finite
     )
+    result = train_locally(weights, dataset)
     client_result = tff.learning.templates.ClientResult(
       update=list(result.update), update_weight=tf.constant(1.0)
     )

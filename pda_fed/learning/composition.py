@@ -71,7 +71,7 @@ class _Steps:
       update, measured = methods.server_step(
         method.with_schedules_at(self._at(round_num)),
         tuple(mean),
-        round_num,
+        tf.cast(round_num, tf.float32),
         tuple(update),
         tuple(prepared),
       )
@@ -224,11 +224,13 @@ def compose(
     )
 
   return _templates.LearningProcess(
-    initialize, next_fn, *_weights_access(state_type.member)
+    initialize, next_fn, *_weights_access(state_type.member, method)
   )
 
 
-def _weights_access(state_type: tff.Type) -> tuple[Any, Any]:
+def _weights_access(
+  state_type: tff.Type, method: methods.Method
+) -> tuple[Any, Any]:
   """Returns the computations that get and set a process's weights."""
 
   @tff.tensorflow.computation(state_type)
@@ -242,7 +244,11 @@ def _weights_access(state_type: tff.Type) -> tuple[Any, Any]:
       state.distributor,
       state.client_work,
       state.aggregator,
-      state.finalizer,
+      collections.OrderedDict(
+        inner=state.finalizer['inner'],
+        memory=list(method.initial_memory(tuple(weights.trainable))),
+        round_num=state.finalizer['round_num'],
+      ),
     )
 
   return get_weights, set_weights

@@ -21,7 +21,8 @@ class LocalResult(NamedTuple):
 
   Attributes:
     update: The weights before less the weights after: the direction that a
-      server optimizer descends. Zero if its norm is not finite.
+      server optimizer descends. Zero if its norm is not finite, unless that was
+      left to the clip.
     metrics: Unfinalized sums of the model's metrics over the user's data, at
       the weights that each batch met.
     is_finite: 1 if the norm of the update was finite, else 0.
@@ -136,13 +137,17 @@ def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
 
 
 def build_local_training(
-  model_fn: ModelFn, optimizer: tff.learning.optimizers.Optimizer
+  model_fn: ModelFn,
+  optimizer: tff.learning.optimizers.Optimizer,
+  *,
+  zero_non_finite: bool = True,
 ) -> LocalTraining:
   """Builds the loop over a user's batches. Call it while tracing a computation.
 
   Args:
     model_fn: Returns a new model.
     optimizer: Takes a step for each batch.
+    zero_non_finite: Whether an update that is not finite becomes zeros.
 
   Returns:
     A function of initial weights and a dataset.
@@ -171,9 +176,10 @@ def build_local_training(
       )
     ]
     finite = tf.math.is_finite(tf.linalg.global_norm(update))
-    update = tf.cond(
-      finite, lambda: update, lambda: [tf.zeros_like(leaf) for leaf in update]
-    )
+    if zero_non_finite:
+      update = tf.cond(
+        finite, lambda: update, lambda: [tf.zeros_like(leaf) for leaf in update]
+      )
     return LocalResult(
       tuple(update),
       model.report_local_unfinalized_metrics(),

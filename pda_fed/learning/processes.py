@@ -155,7 +155,9 @@ def build_learning_process(
   ).create(weights_type.trainable, tff.TensorType(np.float32))
   return composition.compose(
     initial_weights,
-    client_work.build_client_work(model_fn, client_optimizer),
+    client_work.build_client_work(
+      model_fn, client_optimizer, zero_non_finite=not method.acts_before_clip
+    ),
     aggregator,
     tff.learning.templates.build_apply_optimizer_finalizer(
       server_optimizer, weights_type

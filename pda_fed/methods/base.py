@@ -59,7 +59,8 @@ class Method:
   Subclass it as a frozen dataclass in a file of its own. `--method=NAME` finds
   the files of this package, and `--method=my_package.my_module` any other.
   Fields of the types float, int, bool and str become flags, `--NAME_FIELD`; a
-  `schedules.Schedule` named `alpha` has --alpha_K, --alpha_i, --alpha_constant.
+  `schedules.Schedule` named `alpha` has --alpha_K, --alpha_i, --alpha_constant,
+  and one of another name --NAME_FIELD_K, and so on.
 
   Example:
 
@@ -96,6 +97,13 @@ class Method:
     name = getattr(cls, 'name', None)
     if name is None:
       return
+    hooks = ('prepare_public', 'before_clip', 'after_noise')
+    own = [h for h in hooks if getattr(cls, h) is not getattr(Method, h)]
+    if own and cls.public == 'none':
+      raise ValueError(
+        f"public of {cls.__qualname__} must be 'update' or 'clipped_update',"
+        f" since it has {', '.join(own)}. Found 'none'."
+      )
     other = REGISTRY.get(name, cls)
     if other.__module__ != cls.__module__:
       raise ValueError(
@@ -114,8 +122,10 @@ class Method:
 
   def prepare_public(
     self, public: arrays.Update, memory: arrays.Update
-  ) -> tuple[Any, arrays.Update]:
+  ) -> tuple[arrays.Update, arrays.Update]:
     """Returns what the other functions get as `public`, and the new memory.
+
+    Both are tuples of arrays.
 
     Args:
       public: The public update at the round's weights, in the private unit.
@@ -142,7 +152,7 @@ class Method:
     Args:
       mean: g_t + b_t, the noised mean of the clipped updates.
       public: What `prepare_public` returned; () for a method without.
-      t: The round, or at sample level the epoch, from 0.
+      t: The round, or at sample level the epoch, from 0; a float.
     """
     del public, t
     return mean, {}

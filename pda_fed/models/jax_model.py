@@ -175,13 +175,19 @@ class Model(abc.ABC):
 
     Args:
       params: The weights, in float32.
-      examples: A batch; padding may hold anything.
+      examples: A batch; padding comes last and may hold anything.
       weights: [batch], 1 for an example and 0 for padding.
       dtype: Of the computation.
     """
     cast = jax.tree_util.tree_map(lambda w: w.astype(dtype), params)
-    losses, targets = self.losses(cast, *examples)
     present = weights > 0
+
+    def filled(array):
+      # Padding comes last. A model may divide by what is 0 there.
+      mask = present.reshape((-1,) + (1,) * (array.ndim - 1))
+      return jnp.where(mask, array, array[:1])
+
+    losses, targets = self.losses(cast, *map(filled, examples))
     loss = jnp.where(present, losses.astype(jnp.float32), 0).sum()
     targets = jnp.where(present, targets.astype(jnp.float32), 0).sum()
     stats = BatchStats.of_batch(loss, targets, weights)
@@ -201,7 +207,10 @@ class Model(abc.ABC):
     gradients, stats = jax.grad(self.batch_stats, has_aux=True)(
       params, examples, weights, dtype
     )
-    return stats, gradients
+    # A batch of padding alone changes nothing, whatever the model makes of it.
+    return stats, jax.tree_util.tree_map(
+      lambda g: jnp.where(stats.examples > 0, g, 0), gradients
+    )
 
   def sgd_step(
     self,

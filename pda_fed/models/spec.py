@@ -68,7 +68,7 @@ class ModelSpec(abc.ABC):
     """
     for name in ('input_shape', 'num_classes'):
       expected, found = getattr(store, name, None), getattr(self, name, None)
-      if expected is None:
+      if expected is None and found is not None:
         raise ValueError(
           f'The model must be one for text, as {store.path} is. Found {self}.'
         )

@@ -39,10 +39,12 @@ def settings_of(method: type[methods.Method]) -> dict[str, str]:
   """
   found, types = {}, get_type_hints(method)
   for field in dataclasses.fields(method):
-    if types[field.name] is schedules.Schedule:
-      found |= {f'{field.name}_{kind}': field.name for kind in _SCHEDULES}
-    else:
-      found[f'{method.name}_{field.name}'] = field.name
+    flag = f'{method.name}_{field.name}'
+    if types[field.name] is not schedules.Schedule:
+      found[flag] = field.name
+      continue
+    flag = 'alpha' if field.name == 'alpha' else flag
+    found |= {f'{flag}_{kind}': field.name for kind in _SCHEDULES}
   return found
 
 
@@ -58,10 +60,10 @@ def define(method: type[methods.Method]) -> None:
   types = get_type_hints(method)
   fields = {field.name: field for field in dataclasses.fields(method)}
   for flag, name in settings_of(method).items():
-    if flag in _DEFINED:
+    if flag in flags.FLAGS:
       continue
     if types[name] is schedules.Schedule:
-      text = _SCHEDULES[flag.removeprefix(f'{name}_')].format(name)
+      text = _SCHEDULES[flag.rpartition('_')[2]].format(name)
       flags.DEFINE_float(flag, None, text)
     elif types[name] in _DEFINE:
       field = fields[name]
@@ -132,8 +134,9 @@ def arguments_for(method: str, arguments: Sequence[str]) -> list[str]:
   while words:
     word = words.pop(0)
     name = name_of(word)
-    is_apart = '=' not in word and words and not words[0].startswith('-')
-    values = [words.pop(0)] if name in _DEFINED and is_apart else []
+    is_apart = name in _DEFINED and '=' not in word and words
+    is_apart = is_apart and not flags.FLAGS[name].boolean
+    values = [words.pop(0)] if is_apart else []
     if name not in _DEFINED or name in own:
       kept += [word, *values]
   return kept
@@ -187,9 +190,10 @@ def build(
         f' {_has(METHOD.value)}.'
       )
   values: dict[str, Any] = {}
+  types = get_type_hints(method)
   for flag, field in own.items():
     value = flags.FLAGS[flag].value
-    if f'{field}_K' in own:
+    if types[field] is schedules.Schedule:
       values.setdefault(field, {})
       if value is not None:
         values[field][flag] = _schedule(flag, value, T)
@@ -197,7 +201,7 @@ def build(
       values[field] = value
   for field, found in values.items():
     if isinstance(found, dict):
-      values[field] = _only(found, field, default_alpha)
+      values[field] = _only(found, default_alpha)
   return method(**values)
 
 
@@ -209,10 +213,11 @@ def _schedule(flag: str, value: float, T: float) -> schedules.Schedule:
 
 
 def _only(
-  found: dict[str, schedules.Schedule], field: str, default
+  found: dict[str, schedules.Schedule], default: schedules.Schedule
 ) -> schedules.Schedule:
   if len(found) > 1:
-    choices = ', '.join(f'--{field}_{kind}' for kind in _SCHEDULES)
+    prefix = next(iter(found)).rpartition('_')[0]
+    choices = ', '.join(f'--{prefix}_{kind}' for kind in _SCHEDULES)
     raise ValueError(
       f'Give at most one of {choices}. Found'
       f' {", ".join(f"--{flag}" for flag in found)}.'

@@ -7,6 +7,7 @@ import shlex
 import sys
 
 from absl import flags
+from pda_fed import methods
 from pda_fed.analysis import comparison
 from pda_fed.analysis import sweeping
 from pda_fed.common import files
@@ -176,7 +177,7 @@ def _refuse_runs_of_others(
   """Raises if a method's final runs are those of another choice."""
   runs = job_flags.output_dir() / 'runs'
   # Not runs/warm_start.
-  if note.exists() and any(runs.glob(f'{method}_[0-9]*')):
+  if note.exists() and any(runs.glob(f'{methods.get(method).name}_[0-9]*')):
     before = files.read_json(note)
     if before != arguments:
       raise errors.OutputError(

@@ -132,6 +132,13 @@ def test_a_name_is_taken_once():
   assert methods.get('pda') is methods.PdaDpmd
 
 
+def test_a_method_with_hooks_needs_public_data():
+  body = {'name': 'hooks_of_test', 'before_clip': lambda s, u, p: u}
+  with pytest.raises(ValueError, match="public of Other must be 'update'"):
+    type('Other', (methods.Method,), body)
+  assert 'hooks_of_test' not in base.REGISTRY
+
+
 def test_schedules_are_inputs():
   @dataclasses.dataclass(frozen=True, kw_only=True)
   class TwoSchedules(methods.Method):

@@ -1,5 +1,7 @@
 """A whole round of every method in every engine, against numpy."""
 
+import dataclasses
+
 import jax
 import numpy as np
 from pda_fed import learning
@@ -191,6 +193,37 @@ def test_a_client_in_tff_changes_the_sum_by_at_most_the_clip(name):
     METHODS[name], users[:2], tiny.PUBLIC
   )
   assert np.linalg.norm(change) <= tiny.CLIP / tiny.COHORT * (1 + 1e-5)
+
+
+@pytest.mark.parametrize('engine', _ENGINES)
+@pytest.mark.parametrize('name', ['cold', 'dope', 'adadps'])
+def test_a_client_that_is_not_finite_takes_no_part(engine, name):
+  run, users = _ENGINES[engine], tiny.USERS[:2]
+  found = run(METHODS[name], [*users, _BAD_USERS['not a number']], tiny.PUBLIC)
+  np.testing.assert_array_equal(found, run(METHODS[name], users, tiny.PUBLIC))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Anchor(methods.Method):
+  """Descends its memory, the weights that it started with."""
+
+  title = 'anchor'
+  public = 'update'
+
+  def initial_memory(self, weights):
+    return weights
+
+  def prepare_public(self, public, memory):
+    return memory, memory
+
+  def after_noise(self, mean, public, t):
+    return methods.mix(public, mean, 1 / (1 + t)), {'weight': 1 / (1 + t)}
+
+
+@pytest.mark.parametrize('engine', _ENGINES)
+def test_a_method_sees_t_and_the_weights_that_were_set(engine):
+  found = _ENGINES[engine](_Anchor(), tiny.USERS, tiny.PUBLIC)
+  np.testing.assert_allclose(found, 0 * tiny.START, atol=1e-7)
 
 
 _NO_PUBLIC = [(np.zeros_like(x), np.zeros_like(y)) for x, y in tiny.PUBLIC]

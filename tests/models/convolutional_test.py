@@ -9,6 +9,7 @@ from pda_fed.models import convolutional
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import jax_layers
+from pda_fed.models import jax_model
 from pda_fed.models import language
 from pda_fed.vectorized.sample_level import per_example
 import pytest
@@ -230,3 +231,24 @@ def test_a_model_for_images_of_any_size(size, filters):
 def test_shapes_that_are_no_images(shape):
   with pytest.raises(ValueError, match='image_shape must be height'):
     convolutional.for_images(shape, 10)
+
+
+def test_a_padded_row_may_be_what_a_model_cannot_take():
+  class Direction(jax_model.Model):
+    shapes = [(2,)]
+
+    def initial_params(self, seed):
+      return [np.ones(2, np.float32)]
+
+    def losses(self, params, x, y):
+      losses = (x / jnp.linalg.norm(x, axis=1)[:, None]) @ params[0] - y
+      return losses**2, jnp.ones_like(losses)
+
+  model = Direction()
+  params = model.check_params(model.initial_params(0))
+  x, y = np.float32([[3.0, 4.0], [0.0, 0.0]]), np.float32([0.5, 0.0])
+  _, padded = model.gradients(params, (x, y), np.float32([1, 0]))
+  _, alone = model.gradients(params, (x[:1], y[:1]), np.float32([1]))
+  np.testing.assert_allclose(padded[0], alone[0])
+  _, nothing = model.gradients(params, (0 * x, y), np.float32([0, 0]))
+  assert nothing[0].tolist() == [0, 0]

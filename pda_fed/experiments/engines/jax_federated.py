@@ -274,7 +274,7 @@ class JaxEngine:
   def set_weights(self, state, weights: list[np.ndarray]):
     """See `engine.Engine`."""
     fresh = vectorized.initial_state(self._settings, weights)
-    return state._replace(params=fresh.params)
+    return state._replace(params=fresh.params, memory=fresh.memory)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""

@@ -329,7 +329,7 @@ class SampleLevelEngine:
   def set_weights(self, state, weights: list[np.ndarray]):
     """See `engine.Engine`."""
     fresh = training.initial_state(self.settings, self._model, weights)
-    return state._replace(params=fresh.params, average=fresh.average)
+    return fresh._replace(momentum=state.momentum)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""

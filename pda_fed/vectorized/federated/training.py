@@ -341,7 +341,11 @@ def _round(
     'clip_norm': clip_norm,
   }
   update, measured = methods.server_step(
-    method, _leaves(mean), inputs.round_num, public.update, public.prepared
+    method,
+    _leaves(mean),
+    inputs.round_num.astype(jnp.float32),
+    public.update,
+    public.prepared,
   )
   metrics |= measured
   if method.uses_public:

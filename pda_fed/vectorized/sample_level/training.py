@@ -298,7 +298,7 @@ class SampleTrainer:
       'example_norm': jnp.sqrt(jnp.maximum(stats.squared_norm / count, 0)),
     }
     update, measured = methods.server_step(
-      method, mean, inputs.epoch, public, prepared
+      method, mean, inputs.epoch.astype(jnp.float32), public, prepared
     )
     metrics |= measured
     if method.uses_public:

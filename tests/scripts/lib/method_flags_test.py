@@ -83,6 +83,8 @@ def test_arguments_of_others_are_left_out():
     '--semi_dp_weight=0.1',
     '--noadadps_multiply_back',
     '--debug',
+    '--alpha_constant',
+    '-1',
   ]
   found = {
     name: method_flags.arguments_for(name, arguments)
@@ -90,7 +92,14 @@ def test_arguments_of_others_are_left_out():
   }
   assert found == {
     'warm': ['--rounds=3', '--debug'],
-    'pda': ['--rounds=3', '--alpha_K', '3', '--debug'],
+    'pda': [
+      '--rounds=3',
+      '--alpha_K',
+      '3',
+      '--debug',
+      '--alpha_constant',
+      '-1',
+    ],
     'adadps': ['--rounds=3', '--noadadps_multiply_back', '--debug'],
   }
   method_flags.check_owned(['pda', 'semi_dp', 'adadps'], arguments)
@@ -100,12 +109,13 @@ def test_arguments_of_others_are_left_out():
 
 _MODULE = """
 import dataclasses
-from pda_fed import methods
+from pda_fed import methods, schedules
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(methods.Method):
   name = 'mine_of_test'
   title = 'mine'
+  beta: schedules.Schedule
   steps: int = methods.setting(2, 'Steps.')
   kind: str = methods.setting('a', 'Kind.')
 """
@@ -118,8 +128,13 @@ def test_a_module_brings_its_flags(tmp_path, monkeypatch):
   )
   monkeypatch.syspath_prepend(tmp_path)
   method_flags.define_named(['--rounds=1', '--method', 'module_of_test'])
-  method = _build('--method=module_of_test', '--mine_of_test_steps=5')
+  method = _build(
+    '--method=module_of_test',
+    '--mine_of_test_steps=5',
+    '--mine_of_test_beta_constant=0.25',
+  )
   assert (method.steps, method.kind) == (5, 'a')
+  assert method.beta == schedules.constant(0.25)
   assert type(method) is methods.get('mine_of_test')
   with pytest.raises(ValueError, match='steps of Mine must be a float, int'):
     method_flags.define_named(['--method=no_flags_of_test'])
