@@ -190,12 +190,12 @@ def test_adaptive_clip_by_hand(adaptive):
 
 
 @pytest.mark.parametrize('bad', [math.nan, math.inf, 1e30])
-def test_not_finite_counts_as_above_the_clip(adaptive, bad):
-  # -1/2 over the expected four: the share is 0.5 - 0.125.
+def test_not_finite_counts_as_below_the_clip(adaptive, bad):
+  # As the zeros that it becomes: the share is 0.5 + 1/2 over the expected four.
   output = adaptive.next(adaptive.initialize(), [_value(bad)])
   clip = output.measurements['dp_query_metrics']['clip_norm']
-  assert clip == pytest.approx(math.exp(0.2 * 0.125), rel=1e-5)
-  assert np.isfinite(output.result[0]).all()
+  assert clip == pytest.approx(math.exp(-0.2 * 0.125), rel=1e-5)
+  assert not np.any(output.result[0])
 
 
 def test_adaptive_noise_follows_the_clip():
