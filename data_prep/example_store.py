@@ -37,7 +37,8 @@ class ExampleStore(user_store.UserStore):
   Attributes:
     path: Its folder.
     manifest: What manifest.json says.
-    input_shape: Of an example: (height, width, channels) or (features,).
+    input_shape: The shape of one input: (height, width, channels) or
+      (features,).
     num_classes: How many classes there are.
   """
 

@@ -8,18 +8,7 @@ from data_prep import example_store
 from data_prep import store_writer
 from data_prep.sources import arrays
 import numpy as np
-
-
-def _standardisation(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean and scale of each channel or feature, in float32."""
-  if not len(x):
-    return np.zeros(x.shape[-1], 'f'), np.ones(x.shape[-1], 'f')
-  axes = tuple(range(x.ndim - 1))
-  mean = x.mean(axes, dtype=np.float64).astype(np.float32)
-  scale = x.std(axes, dtype=np.float64).astype(np.float32)
-  # Rounding gives a constant a tiny scale, which would blow others up.
-  is_constant = (x.min(axes) == x.max(axes)) | (scale == 0)
-  return mean, np.where(is_constant, np.float32(1), scale)
+from pda_fed.common import standardization
 
 
 class ExampleWriter(store_writer.UserWriter):
@@ -50,7 +39,11 @@ class ExampleWriter(store_writer.UserWriter):
     np.save(self._folder / example_store.X, source.x[order])
     labels = source.y[order].astype(example_store.LABEL_DTYPE)
     np.save(self._folder / example_store.Y, labels)
-    mean, scale = _standardisation(source.x[rows[assignment.PUBLIC]])
+    channels = source.x.shape[-1]
+    mean, scale = np.zeros(channels, 'f'), np.ones(channels, 'f')
+    if len(rows[assignment.PUBLIC]):
+      public = source.x[rows[assignment.PUBLIC]]
+      mean, scale = standardization.mean_and_scale(public)
     return {
       'inputs': {
         'shape': list(source.x.shape[1:]),

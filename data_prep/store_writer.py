@@ -174,8 +174,8 @@ class StoreWriter(UserWriter):
     """Appends users of a group.
 
     Args:
-      group: As in `add_users`.
-      names: Likewise.
+      group: The group of these users.
+      names: Their names, ascending within a group.
       counts: The number of sentences of each.
       rows: Their sentences, one user after the other.
     """

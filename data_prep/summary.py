@@ -18,7 +18,7 @@ def format_summary(manifest: dict[str, Any]) -> str:
   """Formats what a manifest says.
 
   Args:
-    manifest: Of a store.
+    manifest: The manifest of a store.
 
   Returns:
     Several lines, without a line break at the end.

@@ -77,7 +77,7 @@ def read_arrays(
   """Reads the arrays of an .npz file.
 
   Args:
-    path: Of the file.
+    path: The file.
     known: The names that arrays may have; not all need be there.
 
   Raises:
@@ -121,8 +121,8 @@ def with_channels(
   """Returns images as [images, height, width, channels].
 
   Args:
-    path: Of their file, for messages.
-    name: Of the array, likewise.
+    path: The file of the array, for error messages.
+    name: The name of the array, for error messages.
     images: The array; gray images may lack the last dimension.
 
   Raises:
@@ -145,8 +145,8 @@ def check_labels(
   """Returns labels in int32.
 
   Args:
-    path: Of their file, for messages.
-    name: Of the array, likewise.
+    path: The file of the array, for error messages.
+    name: The name of the array, for error messages.
     labels: The array.
 
   Raises:
@@ -183,7 +183,7 @@ def count_classes(
   """Returns the number of classes, and what must be said of it.
 
   Args:
-    path: Of the file, for messages.
+    path: The file, for error messages.
     largest: The largest label.
     given: The array `CLASSES`, if there is one.
 

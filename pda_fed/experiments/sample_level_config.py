@@ -204,7 +204,8 @@ class SampleLevelConfig(config_lib.RunConfig):
     public_batch_size: Public examples of a step.
     public_update: 'gradient' or 'clipped'; see `vectorized`.
     public_clip_norm: A bound on the norm of the public gradient, or None.
-    augmentation: Of images: 'none', 'public' or 'all'; of tables 'none'.
+    augmentation: Which images are flipped and cropped: 'none', 'public' or
+      'all'; 'none' for tables.
     averaging: The decay of an average of the weights, which is then what is
       evaluated; 0 for none. It is post-processing.
     compute_dtype: Of forward and backward pass: 'float32' or 'bfloat16'.

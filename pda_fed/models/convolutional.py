@@ -28,11 +28,11 @@ class Convolution:
 
   Attributes:
     filters: Output channels.
-    size: Of the square filters.
+    size: Height and width of the filters.
     stride: In both directions.
     padding: 'SAME' or 'VALID'.
-    pool_size: Of the square windows; None for no pooling.
-    pool_stride: Of the windows, which lie inside of the image.
+    pool_size: Height and width of the pooling windows; None for no pooling.
+    pool_stride: Stride of the pooling windows, which lie inside the image.
   """
 
   filters: int
@@ -73,11 +73,11 @@ class ConvolutionalSpec(spec_lib.ModelSpec):
   Example: see `for_images`.
 
   Attributes:
-    image_shape: Height, width and channels, or of a table the features alone.
-    convolutions: Of images; there may be none.
+    image_shape: Height, width and channels; for a table, its features alone.
+    convolutions: Convolutional layers, for images alone; may be empty.
     dense_sizes: Units of dense layers before the logits; there may be none.
     num_classes: Logits.
-    activation: Of every layer but the logits.
+    activation: Activation of every layer but the logits.
   """
 
   image_shape: tuple[int, ...]

@@ -177,7 +177,7 @@ class Model(abc.ABC):
       params: The weights, in float32.
       examples: A batch; padding comes last and may hold anything.
       weights: [batch], 1 for an example and 0 for padding.
-      dtype: Of the computation.
+      dtype: The dtype of the computation.
     """
     cast = jax.tree_util.tree_map(lambda w: w.astype(dtype), params)
     present = weights > 0

@@ -25,8 +25,14 @@ class ModelSpec(abc.ABC):
 
     Args:
       seed: The seed of the initial weights.
+
+    Raises:
+      ValueError: If the model has none, and can be trained with JAX alone.
     """
-    raise NotImplementedError(f'{type(self).__name__} has no Keras model.')
+    del seed
+    raise ValueError(
+      f'engine must be jax for {type(self).__name__}, which has no Keras model.'
+    )
 
   def keras_loss(self) -> Any:
     """Returns the loss of the Keras model: by default, of classes."""

@@ -96,7 +96,7 @@ def define_named(arguments: Sequence[str]) -> None:
   """Defines the flags of the method that arguments name; it may be a module.
 
   Args:
-    arguments: Of a program, before flags are parsed.
+    arguments: The command line of a program, before flags are parsed.
   """
   words = [*arguments, '']
   for word, following in zip(words, words[1:], strict=False):
@@ -127,7 +127,7 @@ def arguments_for(method: str, arguments: Sequence[str]) -> list[str]:
 
   Args:
     method: The method's name or module.
-    arguments: Of a training binary; values may follow flags.
+    arguments: The command line of a training binary.
   """
   own = settings_of(methods.get(method))
   kept, words = [], list(arguments)
@@ -147,7 +147,7 @@ def check_owned(compared: Sequence[str], arguments: Sequence[str]) -> None:
 
   Args:
     compared: Names or modules of methods.
-    arguments: Of a training binary.
+    arguments: The command line of a training binary.
   """
   owned = {flag for m in compared for flag in settings_of(methods.get(m))}
   for name in map(name_of, arguments):

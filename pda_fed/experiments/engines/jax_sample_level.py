@@ -41,7 +41,7 @@ def load_data(
   Args:
     dataset: A name of `sample_level.DATASETS`.
     data_dir: Where its files are.
-    vocabulary_size: Of text; None for others.
+    vocabulary_size: The number of words of a text; None for other data.
   """
   options = {}
   if vocabulary_size is not None:

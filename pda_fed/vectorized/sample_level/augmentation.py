@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.common import standardization
 
 
 class Standardization(NamedTuple):
@@ -26,12 +27,7 @@ class Standardization(NamedTuple):
       inputs: uint8 [images, height, width, channels], or float32 [examples,
         features].
     """
-    values = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
-    stddev = values.std(axis=0).astype(np.float32)
-    # What never changes stays as it is, but for its mean. XLA takes smaller
-    # numbers for 0.
-    stddev[stddev < np.finfo(np.float32).tiny] = 1
-    return cls(values.mean(axis=0).astype(np.float32), stddev)
+    return cls(*standardization.mean_and_scale(inputs))
 
   def apply(self, inputs: jax.Array) -> jax.Array:
     """Returns standardised inputs, float32."""

@@ -61,7 +61,7 @@ def initial_state(
   Example: see `SampleTrainer`.
 
   Args:
-    settings: Of the run.
+    settings: The settings of the run.
     model: The model.
     weights: Its weights.
 
@@ -100,8 +100,8 @@ class SampleTrainer:
 
     Args:
       model: The model.
-      settings: Of the run.
-      standardization: Of images or tables; None for tokens.
+      settings: The settings of the run.
+      standardization: How images or tables are standardised; None for tokens.
     """
     self._model = model
     self._settings = settings
@@ -127,7 +127,7 @@ class SampleTrainer:
     Args:
       state: Before them.
       data: Private and public examples.
-      inputs: Of several steps.
+      inputs: The batches of several steps.
       num_rounds: How many of them to run.
       noise_multiplier: sigma.
       key_data: See `noise_key`.
@@ -150,7 +150,7 @@ class SampleTrainer:
       inputs: See `run`.
       num_rounds: See `run`.
       noise: sigma of each run.
-      key_data: Of each run.
+      key_data: The noise key of each run.
 
     Returns:
       State and metrics, with the axis of runs.
@@ -175,8 +175,8 @@ class SampleTrainer:
     """Returns examples as the model takes them, varied if there is a key.
 
     Args:
-      examples: Of a batch, or of a part of it.
-      key: Of what is varied.
+      examples: A batch, or a part of it.
+      key: The key of the variations.
       start: The place of the first one in the batch.
     """
     if self._standardization is None:
