@@ -1,7 +1,8 @@
 """DP aggregation for TFF, from a privacy plan.
 
-Clip each client's update, sum, add Gaussian noise, divide by the expected
-cohort. tensorflow_privacy's queries for this draw noise that no seed controls
+Clip each client's update, sum, add Gaussian noise, round to a grid that hides
+the low bits of float32 (see `privacy.rounding`), divide by the expected cohort.
+tensorflow_privacy's queries for this draw noise that no seed controls
 (or, for trees, noise seeded by the clock), so a run could not be repeated or
 resumed; ours keep the seed and the round in their state and draw from
 stateless generators.
@@ -13,6 +14,7 @@ from typing import Optional
 import dp_accounting
 from pda_fed import privacy
 from pda_fed.common import validate
+from pda_fed.privacy import rounding
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
@@ -21,7 +23,7 @@ import tensorflow_privacy as tfp
 def clip_update(update, clip_norm: tf.Tensor):
   """Scales a structure of tensors to a global L2 norm of at most `clip_norm`.
 
-  A structure whose norm is not a finite number becomes zero: no factor could
+  A structure that holds a NaN or an infinity becomes zero: no factor could
   bound it.
 
   Args:
@@ -31,17 +33,33 @@ def clip_update(update, clip_norm: tf.Tensor):
   Returns:
     The clipped structure.
   """
-  norm = tf.linalg.global_norm(tf.nest.flatten(update))
+  norm = _norm(update)
+  clip_norm = tf.cast(clip_norm, tf.float64)
   # A norm of 0 divides to 0, and 0 times zero is the right answer.
   factor = tf.where(
     tf.math.is_finite(norm),
-    tf.minimum(1.0, tf.math.divide_no_nan(clip_norm, norm)),
+    tf.minimum(tf.ones_like(norm), tf.math.divide_no_nan(clip_norm, norm)),
     0.0,
   )
   return tf.nest.map_structure(
-    # Not leaf * factor: nan * 0 is nan.
-    lambda leaf: tf.math.multiply_no_nan(leaf, factor),
+    # Not leaf * factor: nan * 0 is nan. In float64: a factor for an update of
+    # norm 1e38 may be less than any float32.
+    lambda leaf: tf.cast(
+      tf.math.multiply_no_nan(tf.cast(leaf, tf.float64), factor), leaf.dtype
+    ),
     update,
+  )
+
+
+def _norm(update) -> tf.Tensor:
+  """The global norm in float64, where no square of a float32 overflows."""
+  return tf.sqrt(
+    tf.add_n(
+      [
+        tf.reduce_sum(tf.square(tf.cast(leaf, tf.float64)))
+        for leaf in tf.nest.flatten(update)
+      ]
+    )
   )
 
 
@@ -78,6 +96,28 @@ def draw_normal(
   four = tf.concat([[4], shape], axis=0)
   draws = tf.random.stateless_normal(four, seed, dtype=dtype)
   return tf.reduce_sum(draws, axis=0) / 2
+
+
+def round_noised(values: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
+  """Rounds noised values to the grid of their noise.
+
+  See `privacy.rounding`: the low bits of float32 noise tell where a sum is
+  exactly zero.
+
+  Args:
+    values: Values with noise.
+    stddev: The standard deviation of the noise; 0 changes nothing.
+
+  Returns:
+    Multiples of a power of two, at most 2^-12 of `stddev`.
+  """
+  # The power of two below, by its bits: logarithms are not exact.
+  bits = tf.bitcast(tf.cast(stddev, tf.float32), tf.int32)
+  power = tf.bitcast(tf.bitwise.bitwise_and(bits, 0x7F800000), tf.float32)
+  step = tf.cast(power * rounding.GRID_STEP, values.dtype)
+  safe = tf.where(step > 0, step, tf.ones_like(step))
+  # A power of two: division and product are exact.
+  return tf.where(step > 0, tf.round(values / safe) * step, values)
 
 
 class _TreeNoise(tfp.tree_aggregation.GaussianNoiseGenerator):
@@ -144,9 +184,10 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     clipped = clip_update(record, params)
     if not self._adaptive:
       return clipped
-    norm = tf.linalg.global_norm(tf.nest.flatten(record))
+    norm = _norm(record)
     # What is not finite becomes zeros, which are below the clip.
-    is_below = (norm <= params) | ~tf.math.is_finite(norm)
+    is_below = norm <= tf.cast(params, tf.float64)
+    is_below |= ~tf.math.is_finite(norm)
     below = tf.where(is_below, 0.5, -0.5)
     return clipped, below
 
@@ -160,7 +201,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
       noise = draw_normal(
         tf.shape(value), fold_in(round_seed, index), value.dtype
       )
-      return value + noise * tf.cast(stddev, value.dtype)
+      return round_noised(value + noise * tf.cast(stddev, value.dtype), stddev)
 
     stddev = global_state.clip_norm * self._plan.update_noise_multiplier
     leaves = tf.nest.flatten(total)
@@ -187,6 +228,26 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     return collections.OrderedDict(clip_norm=global_state.clip_norm)
 
 
+class _TreeQuery(tfp.TreeResidualSumQuery):
+  """Tree aggregation whose releases are rounded to the grid of a node."""
+
+  def __init__(
+    self, record_specs, noise: _TreeNoise, plan: privacy.PrivacyPlan
+  ):
+    super().__init__(
+      record_specs, noise, clip_fn=clip_update, clip_value=plan.clip_norm
+    )
+    self._node_stddev = plan.clip_norm * plan.noise_multiplier
+
+  def get_noised_result(self, sample_state, global_state):
+    """See the base class; every release has a node of its own, or more."""
+    result, *others = super().get_noised_result(sample_state, global_state)
+    rounded = tf.nest.map_structure(
+      lambda leaf: round_noised(leaf, self._node_stddev), result
+    )
+    return rounded, *others
+
+
 class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
   """Tree aggregation, with a new tree each epoch."""
 
@@ -208,12 +269,7 @@ class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
       plan.clip_norm * plan.noise_multiplier, record_specs, self._seed
     )
     query = tfp.RestartQuery(
-      tfp.TreeResidualSumQuery(
-        record_specs,
-        generator,
-        clip_fn=clip_update,
-        clip_value=plan.clip_norm,
-      ),
+      _TreeQuery(record_specs, generator, plan),
       tfp.restart_query.PeriodicRoundRestartIndicator(plan.rounds_per_epoch),
     )
     return _mean_factory(query, plan, self._mean_clip_norm).create(value_type)

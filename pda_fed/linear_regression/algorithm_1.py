@@ -23,6 +23,7 @@ from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
 from pda_fed.linear_regression import least_squares
 from pda_fed.linear_regression import mirror_maps
+from pda_fed.privacy import rounding
 
 LearningRate = Union[float, Callable[[int], float]]
 
@@ -160,6 +161,7 @@ def mirror_descent_side_by_side(
     current = np.ascontiguousarray(thetas[:, active])
     noisy = gradient_fn(current, t, clip_norms[active])
     noisy = noisy + rng.standard_normal((len(thetas), 1)) * stddevs[active]
+    noisy = rounding.round_noised(noisy, stddevs[active])
     rates = np.array([_rate(runs[i].learning_rate, t) for i in active])
     for owner, (psi, _) in enumerate(groups):
       mine = owners[active] == owner

@@ -6,6 +6,7 @@ import numpy as np
 from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.linear_regression import least_squares
+from pda_fed.privacy import rounding
 from scipy import linalg
 from scipy import sparse
 
@@ -156,6 +157,8 @@ def dp_sufficient_statistics(
   upper = np.triu(rng.standard_normal((p, p)))
   gram += stddev * (upper + np.triu(upper, 1).T)
   moments = features.T @ responses + stddev * rng.standard_normal(p)
+  gram = rounding.round_noised(gram, stddev)
+  moments = rounding.round_noised(moments, stddev)
   # From here on everything is post-processing.
   target = moments - gram @ center
   ridge = 2 * (2 * stddev * np.sqrt(p))

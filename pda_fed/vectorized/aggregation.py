@@ -4,8 +4,9 @@ The privatised mean of "Public Data-Assisted Mirror Descent for Private Model
 Training" (Amid et al., ICML 2022, arXiv:2112.00193), g_t + b_t of Algorithm 1
 and of equation (3), in the form of DP-FedAvg: each client's update is clipped
 to the norm S, the clipped updates are summed, N(0, (sigma S)^2) is added to
-each coordinate, and the result is divided by the cohort that is *expected*. How
-many clients there were is private too, so no divisor may depend on it.
+each coordinate, the result is rounded to a grid that hides the low bits of
+float32 (see `privacy.rounding`) and divided by the cohort that is *expected*.
+How many clients there were is private too, so no divisor may depend on it.
 
 Updates are a pytree of floating-point arrays with a leading client axis.
 Everything is computed, and returned, in float32 (or float64, where a leaf is).
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.common import validate
+from pda_fed.privacy import rounding
 from pda_fed.vectorized import clipping
 
 
@@ -115,6 +117,8 @@ def noised_mean(
   key: jax.Array,
 ) -> Any:
   """Adds noise to a sum of clipped updates and divides by the expected cohort.
+
+  The noised sum is rounded to a power of two, at most 2^-12 sigma S.
 
   Example:
 
@@ -278,6 +282,7 @@ def adapted_clip_norm(
   # A client counts a half, up or down: the sensitivity is a half.
   count = sums.num_clients / 2 - sums.num_clipped
   count = count + count_stddev * draw_normal(key, (), clip_norm.dtype)
+  count = round_noised(count, count_stddev)
   share = count / expected_cohort + 0.5
   return clip_norm * jnp.exp(-learning_rate * (share - target_quantile))
 
@@ -303,8 +308,30 @@ def draw_normal(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
   return jax.random.normal(key, (4, *shape), dtype).sum(axis=0) / 2
 
 
+def round_noised(values: jax.Array, stddev: clipping.Scalar) -> jax.Array:
+  """Rounds noised values to the grid of their noise.
+
+  See `privacy.rounding`: the low bits of float32 noise tell where a sum is
+  exactly zero.
+
+  Args:
+    values: Values with noise.
+    stddev: The standard deviation of the noise; 0 changes nothing.
+
+  Returns:
+    Multiples of a power of two, at most 2^-12 of `stddev`.
+  """
+  # The power of two below, by its bits: logarithms are not exact everywhere.
+  bits = jax.lax.bitcast_convert_type(jnp.float32(stddev), jnp.uint32)
+  power = jax.lax.bitcast_convert_type(bits & 0x7F800000, jnp.float32)
+  step = (power * rounding.GRID_STEP).astype(values.dtype)
+  # A power of two: division and product are exact.
+  rounded = jnp.round(values / jnp.where(step > 0, step, 1)) * step
+  return jnp.where(step > 0, rounded, values)
+
+
 def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
-  """Adds independent normal noise to every coordinate."""
+  """Adds independent normal noise to every coordinate, and rounds."""
   leaves, structure = jax.tree_util.tree_flatten(tree)
   dtype = jnp.result_type(*leaves)
   ends = np.cumsum([leaf.size for leaf in leaves])
@@ -312,6 +339,6 @@ def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
   noise = draw_normal(key, (int(ends[-1]),), dtype)
   noise = jnp.split(jnp.asarray(stddev, dtype) * noise, ends[:-1])
   return structure.unflatten(
-    leaf + own.reshape(leaf.shape).astype(leaf.dtype)
+    round_noised(leaf + own.reshape(leaf.shape).astype(leaf.dtype), stddev)
     for leaf, own in zip(leaves, noise, strict=True)
   )

@@ -131,7 +131,7 @@ def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
   squares = jnp.zeros_like(largest)
   for leaf in leaves:
     rescaled = leaf * per_client(rescale, leaf)
-    squares = squares + _sum_axis_by_axis(jnp.square(rescaled))
+    squares = squares + sum_axis_by_axis(jnp.square(rescaled))
   rescaled_norm = jnp.sqrt(squares)
 
   factors = clip_factors(
@@ -166,7 +166,7 @@ def clip_one(update: Any, clip_norm: Scalar) -> Any:
   return jax.tree_util.tree_map(lambda leaf: leaf[0], clipped)
 
 
-def _sum_axis_by_axis(values: jax.Array) -> jax.Array:
+def sum_axis_by_axis(values: jax.Array) -> jax.Array:
   """Sums over all axes but the first, with the rounding of short sums.
 
   Summed at once, a matrix of many small squares beside a few large ones can

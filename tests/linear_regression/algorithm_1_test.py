@@ -43,8 +43,9 @@ def test_equals_algorithm_1_written_out():
   iterates = []
   for _ in range(5):
     gradient = private.clipped_gradient(theta[:, None], 1.0)[:, 0] / 50
-    noise = 0.2 * rng.standard_normal(4)
-    theta = psi.step(theta, gradient + noise, 0.1)
+    noisy = gradient + 0.2 * rng.standard_normal(4)
+    noisy = np.round(noisy * 2**15) / 2**15  # 2^-15 is below 0.2 * 2^-12.
+    theta = psi.step(theta, noisy, 0.1)
     iterates.append(theta)
   found = _run(psi, [_setting()], seed=5)
   np.testing.assert_allclose(found.average[:, 0], np.mean(iterates, axis=0))

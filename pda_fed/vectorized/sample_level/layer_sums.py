@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from pda_fed.vectorized import clipping
 
 _Arrays = tuple[jax.Array, ...]
 
@@ -49,8 +50,8 @@ def gram(x: jax.Array) -> jax.Array:
 
 
 def _square_sum(x: jax.Array) -> jax.Array:
-  """Of each example."""
-  return jnp.square(x.astype(jnp.float32)).sum(axis=tuple(range(1, x.ndim)))
+  """The sum of squares of each example."""
+  return clipping.sum_axis_by_axis(jnp.square(x.astype(jnp.float32)))
 
 
 def keep(counts: jax.Array, x: jax.Array) -> jax.Array:
