@@ -21,6 +21,10 @@ class FakeEngine:
     self.seeds = seeds
     self.num_pretrainings = 0
     self.rounds_run = []
+    self.order = {'clients_per_chunk': 4}
+
+  def order_of_sums(self):
+    return self.order
 
   def initialize(self):
     rng = seeds_lib.generator('initialization', self.seeds.initialization, 0)

@@ -100,16 +100,20 @@ class _Run:
     self._record = _Record()
     self._state = None
     self._done = 0
+    self._order: dict[str, Any] = {}
 
   def close(self) -> None:
     self._log.close()
 
   def run(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
     """Goes on to the end, and returns the result."""
+    total = self._config.plan.rounds
     if not self._resume():
       self._start(warm_start_dir)
+    self._order = self._engine.order_of_sums()
+    if self._done < total:
+      self._folder.check_order(self._order)
     self._folder.mark_running()
-    total = self._config.plan.rounds
     self._progress.start(self._done, total)
     if self._lacks_row():
       self._evaluate()
@@ -223,6 +227,7 @@ class _Run:
       self._state, self._done, stop - self._done
     )
     waited = time.monotonic() - started
+    self._note_order()
     shares = [row.pop('seconds', None) for row in metrics]
     self._record.seconds += waited if None in shares else sum(shares)
     self._record.pending += metrics
@@ -230,6 +235,13 @@ class _Run:
     self._progress.rounds(
       self._done, {**metrics[-1], 'epsilon': self._epsilon_bound()}
     )
+
+  def _note_order(self) -> None:
+    """Notes a change that the engine has made, for want of memory."""
+    order = self._engine.order_of_sums()
+    if order != self._order:
+      self._order = order
+      self._folder.write_order(order)
 
   def _epsilon_bound(self) -> Optional[float]:
     """Epsilon of the next evaluated round: never less than was spent."""

@@ -227,6 +227,40 @@ class RunFolder:
       return None
     return self._read(_STOPPED, records.check_stopped)['round']
 
+  def check_order(self, order: dict[str, Any]) -> None:
+    """Raises if rounds may be repeated with sums in another order.
+
+    Of a run that was killed, rounds after the checkpoint were run and perhaps
+    seen. Repeated in another order they would have the same noise on other
+    last digits, and the difference of both has no noise.
+
+    Args:
+      order: What `engine.Engine.order_of_sums` returns.
+
+    Raises:
+      OutputError: If the run was killed and had another order.
+    """
+    before = self.read_config().get('order_of_sums')
+    if before == order:
+      return
+    last = checkpoints.Checkpoints(self.checkpoints_path).last_round()
+    was_killed = last is not None and self._stopped_after() != last
+    if before is not None and was_killed:
+      lines = config_lib.differences(before, order)
+      raise errors.OutputError(
+        f'The run in {self.path} was killed: rounds after {last} may have been'
+        ' run, and must be repeated with sums in the same order. Found'
+        f' {"; ".join(lines)}. Resume with the former values; after a stop by'
+        ' Ctrl-C or SIGTERM they may change.'
+      )
+    self.write_order(order)
+
+  def write_order(self, order: dict[str, Any]) -> None:
+    """Notes the order of sums that rounds have from here on."""
+    files.write_json(
+      self.path / CONFIG, {**self.read_config(), 'order_of_sums': order}
+    )
+
   def mark_stopped(self, round_num: int) -> None:
     """Notes that no round was run after this one, which is saved."""
     files.write_json(self.path / _STOPPED, {'round': round_num})

@@ -93,7 +93,11 @@ def check_config(config: Any) -> None:
   _check(
     config,
     {'settings': _is_object, 'noise': _is_text, 'libraries': _is_object},
-    {'caveats': _is_list_of(_is_text), 'engines': _is_list_of(_is_engine)},
+    {
+      'caveats': _is_list_of(_is_text),
+      'engines': _is_list_of(_is_engine),
+      'order_of_sums': _is_object,
+    },
   )
   _check(config['settings'], {'engine': _is_text, 'plan': _is_object})
 

@@ -142,3 +142,43 @@ def test_tensorboard_has_each_row_once_after_a_resume(tmp_path):
     log.Reload()
   steps = [event.step for event in log.Scalars('accuracy')]
   assert steps == [0, 3, 6, 9, 10]
+
+
+def _with_chunks(number):
+  class Engine(fake_engine.FakeEngine):
+    def order_of_sums(self):
+      return {'clients_per_chunk': number}
+
+  return fake_engine.Opener(Engine)
+
+
+@pytest.mark.parametrize('n', [1, 6])
+def test_a_killed_run_keeps_the_order_of_its_sums(tmp_path, n):
+  killed = _run_killed(tmp_path / 'run', 'round', n)
+  assert killed.returncode == -signal.SIGKILL
+  config = fake_engine.make_config()
+  with pytest.raises(
+    experiments.OutputError, match='killed.*clients_per_chunk: 4 -> 8'
+  ):
+    experiments.train(config, _with_chunks(8), tmp_path / 'run')
+  experiments.train(config, _with_chunks(4), tmp_path / 'run')
+
+
+def test_a_stopped_run_may_change_the_order_of_its_sums(tmp_path):
+  _run_killed(tmp_path / 'run', 'round', 6, 'SIGTERM')
+  folder = experiments.train(
+    fake_engine.make_config(), _with_chunks(8), tmp_path / 'run'
+  )
+  assert folder.read_config()['order_of_sums'] == {'clients_per_chunk': 8}
+
+
+def test_an_order_that_the_engine_changes_is_noted(tmp_path):
+  class Halving(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      self.order = {'clients_per_chunk': 4 if first_round < 5 else 2}
+      return super().run_rounds(state, first_round, num_rounds)
+
+  folder = experiments.train(
+    fake_engine.make_config(), fake_engine.Opener(Halving), tmp_path / 'run'
+  )
+  assert folder.read_config()['order_of_sums'] == {'clients_per_chunk': 2}

@@ -53,6 +53,16 @@ class Engine(Protocol):
 
   name: str
 
+  def order_of_sums(self) -> dict[str, Any]:
+    """Returns what the order of floating-point sums depends on.
+
+    A round that is run again with another order would have the same noise on a
+    sum that differs in its last digits: the difference has no noise.
+
+    Returns:
+      JSON values by name; those that are settings have the names of flags.
+    """
+
   def initialize(self) -> State:
     """Returns the state before round 0, with random weights by the seed."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import functools
 import math
+import platform
 from typing import Any, Optional
 import warnings
 
@@ -85,6 +86,16 @@ class JaxEngine:
     self._clients_per_chunk = (
       config.clients_per_chunk or self._choose_clients_per_chunk()
     )
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`."""
+    return {
+      'clients_per_chunk': self._clients_per_chunk,
+      'machine': platform.machine(),
+      'platform': self._devices[0].platform,
+      'device': self._devices[0].device_kind,
+      'num_devices': len(self._devices),
+    }
 
   def _choose_clients_per_chunk(self) -> int:
     batch = self._config.batch_size

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent import futures
 import contextlib
 import functools
+import platform
 from typing import Any, Optional
 
 from data_prep import sample_level
@@ -187,6 +188,15 @@ class SampleLevelEngine:
         f'population must be {len(split.private)}, the private examples. Found'
         f' {config.plan.population}.'
       )
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`."""
+    return {
+      'microbatch_size': self.config.microbatch_size,
+      'machine': platform.machine(),
+      'platform': jax.default_backend(),
+      'device': jax.devices()[0].device_kind,
+    }
 
   @property
   def data(self) -> vectorized.TrainingArrays:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 import contextlib
 import functools
+import platform
 from typing import Any, Optional
 
 import numpy as np
@@ -114,6 +115,14 @@ class TffEngine:
   def _dataset(self, group: str, user: int, batch: int) -> tf.data.Dataset:
     rows = self._rows(group, user)
     return tf.data.Dataset.from_tensor_slices(rows).batch(batch)
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`; in process, sums are in the order of clients."""
+    remote = self._config.remote_workers
+    return {
+      'workers': len(remote.addresses) if remote is not None else 0,
+      'machine': platform.machine(),
+    }
 
   def initialize(self):
     """See `engine.Engine`."""

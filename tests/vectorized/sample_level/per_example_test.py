@@ -327,3 +327,14 @@ def test_ghost_norms_where_they_are_cheaper():
   assert layer_sums.is_ghost_cheaper(64, 1152, 128)
   assert layer_sums.is_ghost_cheaper(35, 120, 8000)
   assert not layer_sums.is_ghost_cheaper(1024, 27, 32)
+
+
+@pytest.mark.parametrize('shape', [(1, 96, 2680), (1, 300, 300)])
+def test_small_gradients_beside_large_ones_count(shape):
+  # Summed over both axes at once the small squares were lost beside 1.
+  kernels = np.full(shape, 2**-12.05, np.float32)
+  kernels[:, ::32, ::32] = 1
+  find = jax.jit(lambda k: layer_sums.direct_sums(k, jnp.zeros((1, 1, 4)))[0])
+  exact = np.square(kernels, dtype=np.float64).sum()
+  # Of squares: a norm is off by half of it.
+  np.testing.assert_allclose(find(kernels), exact, rtol=1e-5)
