@@ -18,8 +18,9 @@ class PdaFedError(Exception):
   ```
 
   Attributes:
-    exit_code: Of a program that ends by it: 2 for what it was given, 3 for what
-      another try may not meet, 4 for training that diverged.
+    exit_code: The exit code of a program that ends by it: 2 for what it was
+      given, 3 for what another try may not meet, 4 for training that diverged,
+      5 for an audit that contradicts the proven epsilon.
   """
 
   exit_code = 2

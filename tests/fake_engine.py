@@ -15,6 +15,7 @@ class FakeEngine:
   """Weights walk by noise of (seed, round); a momentum remembers."""
 
   name = 'fake'
+  canaries = None
 
   def __init__(self, config, seeds):
     self.config = config

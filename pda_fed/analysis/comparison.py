@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed import privacy
+from pda_fed.analysis import audits
 from pda_fed.common import tables
 from pda_fed.experiments import outputs
 
@@ -304,7 +305,8 @@ def header(comparison: Comparison) -> list[str]:
   columns = []
   for metric in comparison.metrics:
     columns += [title_of(metric), f'against {against}']
-  return ['method', *columns, 'epsilon', 'runs']
+  audited = ['audited'] if audits.found(comparison.runs) else []
+  return ['method', *columns, 'epsilon', *audited, 'runs']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,28 +318,35 @@ class Line:
     scores: By metric.
     epsilon: As a table shows it.
     num_runs: As a table shows it.
+    audited: What an audit found, as a table shows it; None without audits.
   """
 
   title: str
   scores: dict[str, Score]
   epsilon: str
   num_runs: str
+  audited: Optional[str] = None
 
 
 def lines(comparison: Comparison) -> list[Line]:
   """Returns the lines of a comparison's table."""
+  audited = audits.found(comparison.runs)
   found = [
     Line(
       methods_lib.title(method),
       scores,
       format_epsilon(comparison.runs[method][0].epsilon),
       str(len(comparison.runs[method])),
+      audits.cell(audited, method),
     )
     for method, scores in comparison.scores.items()
   ]
   if comparison.public is None:
     return found
-  return [Line(_PUBLIC, comparison.public, '0', ''), *found]
+  return [
+    Line(_PUBLIC, comparison.public, '0', '', '' if audited else None),
+    *found,
+  ]
 
 
 def guarantees(comparison: Comparison) -> dict[str, list[str]]:
@@ -373,7 +382,8 @@ def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
     cells = [line.title]
     for metric, score in line.scores.items():
       cells += [format_score(metric, score, plus_minus), _change(score)]
-    table.append([*cells, line.epsilon, line.num_runs])
+    of_audit = [] if line.audited is None else [line.audited]
+    table.append([*cells, line.epsilon, *of_audit, line.num_runs])
   return table
 
 

@@ -8,6 +8,7 @@ import html
 from typing import Any
 
 from pda_fed import methods as methods_lib
+from pda_fed.analysis import audits
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import report_style
 from pda_fed.experiments import config as config_lib
@@ -132,6 +133,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
     'Validation and test data of these runs are not covered: they take no part'
     ' in their training.'
   ] = None
+  notes |= dict.fromkeys(audits.sentences(audits.found(comparison.runs)))
   notes |= dict.fromkeys(more)
   statements = comparison_lib.guarantees(comparison)
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)

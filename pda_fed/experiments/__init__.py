@@ -11,22 +11,24 @@ from pda_fed.experiments.engines import Engine
 from pda_fed.experiments.engines import ENGINES
 from pda_fed.experiments.engines import open_engine
 from pda_fed.experiments.engines.stores import data_hash
+from pda_fed.experiments.errors import AuditError
 from pda_fed.experiments.errors import CheckpointError
 from pda_fed.experiments.errors import EngineError
 from pda_fed.experiments.errors import OutputError
-from pda_fed.experiments.loop import train
 from pda_fed.experiments.outputs import RunFolder
 from pda_fed.experiments.progress import create_progress
 from pda_fed.experiments.sample_level_config import SampleLevelConfig
 from pda_fed.experiments.sample_level_config import SampleLevelPretraining
 from pda_fed.experiments.sample_level_config import TaskDefaults
 from pda_fed.experiments.sample_level_config import TASKS
+from pda_fed.experiments.training import train
 
 __all__ = [
   'ENGINES',
   'TASKS',
   'SampleLevelConfig',
   'SampleLevelPretraining',
+  'AuditError',
   'CheckpointError',
   'Engine',
   'EngineError',

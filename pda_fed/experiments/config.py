@@ -8,6 +8,7 @@ values, too; see `pda_fed.methods` and `pda_fed.models`.
 import dataclasses
 from typing import Any, ClassVar, Literal, Optional
 
+from pda_fed import audit as audit_lib
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
@@ -149,6 +150,7 @@ class RunConfig:
       evaluation.
     checkpoints_kept: Older ones are removed.
     rounds_per_dispatch: The most rounds that an engine runs at a time.
+    audit: Canaries that show what the run leaks; None for none.
   """
 
   # The version of how a seed and a round become noise and sums. A round that is
@@ -170,6 +172,7 @@ class RunConfig:
   rounds_per_checkpoint: Optional[int] = no_setting(default=None)
   checkpoints_kept: int = no_setting(default=3)
   rounds_per_dispatch: int = no_setting(default=1)
+  audit: Optional[audit_lib.AuditConfig] = None
 
   def __post_init__(self):
     validate.instances(methods.Method, method=self.method)
@@ -180,6 +183,11 @@ class RunConfig:
     validate.instances(Pretraining, pretraining=self.pretraining)
     if self.seed is not None:
       validate.integers(0, seed=self.seed)
+    if self.audit is not None and not self.plan.noise_multiplier:
+      raise ValueError(
+        'audit must be off where noise_multiplier is 0: epsilon is infinite,'
+        ' and no leak could contradict it. Give noise, or leave out --audit.'
+      )
     validate.integers(
       1,
       rounds_per_evaluation=self.rounds_per_evaluation,
@@ -236,8 +244,8 @@ PublicUpdateMode = Literal['local_training', 'gradient']
 class FederatedConfig(RunConfig):
   """Settings of a run over the users of a store.
 
-  The batch size is by default the paper's for StackOverflow. Both learning rates
-  are values of its grids, of which it does not name the best, and it names no
+  The default batch size is the paper's for StackOverflow. Both learning rates
+  are values of its grids, of which it does not name the best. It names no
   momentum.
 
   Example:

@@ -65,7 +65,10 @@ def fill(path: os.PathLike) -> list[pathlib.Path]:
       ]
     )
     if result is not None:
-      folder.write_result({**result, 'epsilon': curve[-1]})
+      result['epsilon'] = curve[-1]
+      if result.get('audit'):
+        result['audit']['proven'] = curve[-1]
+      folder.write_result(result)
     folders.append(folder.path)
   if not folders:
     raise errors.OutputError(f'{path} must hold a run. Found none.')

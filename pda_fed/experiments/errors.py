@@ -3,6 +3,18 @@
 from pda_fed import errors
 
 
+class AuditError(errors.PdaFedError):
+  """An audit shows more than the proven epsilon.
+
+  Example:
+
+    >>> AuditError('The audit shows an epsilon of at least 3.').exit_code
+    5
+  """
+
+  exit_code = 5
+
+
 class CheckpointError(errors.PdaFedError):
   """A checkpoint cannot be written, read or used.
 

@@ -9,17 +9,16 @@ the checkpoints; metrics.csv is written from them.
 """
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 import contextlib
 import dataclasses
-import os
 import pathlib
 import time
 from typing import Any, Optional
 
 import numpy as np
+from pda_fed import audit
 from pda_fed import errors as base_errors
-from pda_fed import privacy
 from pda_fed.common import signals
 from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
@@ -31,10 +30,8 @@ from pda_fed.experiments import tensorboard
 from pda_fed.experiments import warm_start
 from pda_fed.experiments.engines import base as engine_lib
 
-OpenEngine = Callable[
-  [Any, privacy.SeedStreams],
-  contextlib.AbstractContextManager[engine_lib.Engine],
-]
+# Before the names of an auditor's arrays in a checkpoint.
+_AUDIT = 'audit/'
 _AGAIN = 'The same command goes on with the run.'
 
 
@@ -75,7 +72,7 @@ class _Record:
     return taken
 
 
-class _Run:
+class Run:
   """A run in progress."""
 
   def __init__(
@@ -98,6 +95,7 @@ class _Run:
     self._epsilons = epsilons.spent(config.plan, self._evaluated)
     self._log = tensorboard.TensorBoardLog(folder.tensorboard_path)
     self._record = _Record()
+    self._auditor = engine.canaries and audit.Auditor(engine.canaries)
     self._state = None
     self._done = 0
     self._order: dict[str, Any] = {}
@@ -171,6 +169,8 @@ class _Run:
       )
       state = self._engine.set_weights(state, weights)
     self._state = state
+    if self._auditor:
+      self._auditor.start(self._engine.get_weights(state))
 
   def _on_epoch(self, epoch: int, loss: float) -> None:
     self._progress.pretraining(epoch, loss)
@@ -201,7 +201,15 @@ class _Run:
         f' of this program: {e}.'
       ) from e
     self._done = checkpoint.round_num
-    self._state = self._engine.from_arrays(checkpoint.arrays, self._done)
+    arrays = dict(checkpoint.arrays)
+    audited = {
+      name.removeprefix(_AUDIT): arrays.pop(name)
+      for name in checkpoint.arrays
+      if name.startswith(_AUDIT)
+    }
+    self._state = self._engine.from_arrays(arrays, self._done)
+    if self._auditor:
+      self._auditor.from_arrays(audited)
     # Rows of rounds after the checkpoint are gone, and come again.
     self._release(self._record.rows)
     return True
@@ -228,6 +236,10 @@ class _Run:
     )
     waited = time.monotonic() - started
     self._note_order()
+    for row in metrics:
+      scores = row.pop(engine_lib.CANARY_SCORES, None)
+      if scores is not None:
+        self._auditor.add_round(scores)
     shares = [row.pop('seconds', None) for row in metrics]
     self._record.seconds += waited if None in shares else sum(shares)
     self._record.pending += metrics
@@ -276,11 +288,11 @@ class _Run:
     self._log.write([self._with_epsilon(row) for row in new_rows])
 
   def _save(self) -> None:
-    self._checkpoints.save(
-      self._done,
-      self._engine.to_arrays(self._state),
-      dataclasses.asdict(self._record),
-    )
+    arrays = self._engine.to_arrays(self._state)
+    if self._auditor:
+      audited = self._auditor.to_arrays()
+      arrays |= {f'{_AUDIT}{name}': a for name, a in audited.items()}
+    self._checkpoints.save(self._done, arrays, dataclasses.asdict(self._record))
 
   def _stop_if_asked(self) -> None:
     if self._stop.signum is None:
@@ -306,12 +318,17 @@ class _Run:
       if weights:
         start = {**start, 'test': self._tested(weights)}
     last = self._record.rows[-1]
+    epsilon = self._epsilons and self._epsilons[plan.rounds]
+    report = None
+    if self._auditor:
+      weights = self._engine.get_weights(self._state)
+      report = self._auditor.report(weights, epsilon).as_dict()
     return {
       'method': config.method.name,
       'dataset': config.dataset,
       'engine': config.engine,
       'rounds': plan.rounds,
-      'epsilon': self._epsilons and self._epsilons[plan.rounds],
+      'epsilon': epsilon,
       'delta': plan.delta,
       'noise_multiplier': plan.noise_multiplier,
       'seed': config.seed,
@@ -319,78 +336,5 @@ class _Run:
       'validation': {n: last[n] for n in test or last if n in last},
       'seconds_per_round': self._record.seconds / plan.rounds,
       'warm_start': start,
+      'audit': report,
     }
-
-
-def _is_finished(
-  result: Optional[Mapping[str, Any]], config: config_lib.RunConfig
-) -> bool:
-  if result is None:
-    return False
-  return result['test'] is not None or not config.final_test
-
-
-def train(
-  config: config_lib.RunConfig,
-  open_engine: OpenEngine,
-  output_dir: os.PathLike,
-  *,
-  warm_start_dir: Optional[os.PathLike] = None,
-  about: Optional[dict[str, Any]] = None,
-  change_engine: bool = False,
-  progress: Optional[progress_lib.Progress] = None,
-) -> outputs.RunFolder:
-  """Runs an experiment to its end, from its start or from where it was left.
-
-  Example:
-
-  ```
-  folder = train(config, experiments.open_engine, 'out/pda')
-  folder.read_result()['test']['accuracy']
-  ```
-
-  Args:
-    config: The settings.
-    open_engine: Opens the engine of (config, seeds).
-    output_dir: The run's folder: new, empty, or of this very run.
-    warm_start_dir: Where warm starts are kept, to be shared; by default
-      `warm_start` beside `output_dir`.
-    about: What else config.json should say; JSON values.
-    change_engine: Whether a run of another engine may be gone on with; only
-      one that was stopped by a signal is, so that no round is run twice with
-      different noise.
-    progress: What is shown; by default nothing.
-
-  Returns:
-    The folder, with its result.
-
-  Raises:
-    CheckpointError: If a checkpoint cannot be written, or none be used.
-    EngineError: If the engine fails; the rounds that are done are saved.
-    OutputError: If the folder holds something else, or a run without a seed
-      that has ended and is now to be tested.
-    StoppedError: If SIGINT or SIGTERM ended it; everything is saved.
-  """
-  output_dir = pathlib.Path(output_dir)
-  if warm_start_dir is None:
-    warm_start_dir = output_dir.parent / 'warm_start'
-  progress = progress or progress_lib.Progress()
-  with (
-    outputs.RunFolder.open(
-      output_dir, config, about or {}, change_engine=change_engine
-    ) as folder,
-    signals.StopSignals() as stop,
-  ):
-    if _is_finished(folder.read_result(), config):
-      folder.forget_seeds()  # Killed just before it, a run has kept them.
-      return folder
-    with open_engine(config, folder.seeds(config.seed)) as engine:
-      run = _Run(config, folder, engine, stop, progress)
-      try:
-        result = run.run(pathlib.Path(warm_start_dir))
-      finally:
-        progress.close()
-        run.close()
-    folder.write_result(result)
-    folder.forget_seeds()
-    return folder

@@ -62,6 +62,24 @@ def _is_warm_start(value: Any) -> bool:
   return _is_object(value) and _or_null(_is_metrics)(value.get('test'))
 
 
+def _is_audit(value: Any) -> bool:
+  numbers = ('canaries', 'delta', 'added_noise', 'most', 'lower_bound')
+  of_view = ('estimate', 'one_run_bound', 'gaussian_bound')
+  return (
+    _is_object(value)
+    and all(_is_number(value.get(name)) for name in numbers)
+    and _or_null(_is_number)(value.get('proven'))
+    and _is_object(value.get('views'))
+    and all(
+      _is_object(view)
+      and all(_is_number(view.get(name)) for name in of_view)
+      and _is_list_of(_is_number)(view.get('interval'))
+      and len(view['interval']) == 2
+      for view in value['views'].values()
+    )
+  )
+
+
 def _is_engine(value: Any) -> bool:
   return (
     _is_object(value)
@@ -117,7 +135,7 @@ def check_result(result: Any) -> None:
       'seed': _or_null(_is_integer),
       'test': _or_null(_is_metrics),
     },
-    {'warm_start': _or_null(_is_warm_start)},
+    {'warm_start': _or_null(_is_warm_start), 'audit': _or_null(_is_audit)},
   )
 
 

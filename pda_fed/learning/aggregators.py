@@ -344,3 +344,69 @@ def build_dp_aggregator(
   if plan.mechanism == 'tree':
     return _TreeFactory(plan, noise_seed, mean_clip_norm)
   return _mean_factory(PlannedSumQuery(plan, noise_seed), plan, mean_clip_norm)
+
+
+def clip_norm_of(
+  plan: privacy.PrivacyPlan, state_type: tff.Type
+) -> tff.Computation:
+  """Returns a computation from the aggregator's state to the round's clip.
+
+  Args:
+    plan: The plan of the aggregator.
+    state_type: The type of its state.
+  """
+
+  @tff.tensorflow.computation(state_type)
+  def compute(state):
+    if plan.adaptive_clipping is None:
+      return tf.constant(plan.clip_norm, tf.float32)
+    return state.query_state.numerator_state.clip_norm
+
+  return compute
+
+
+def with_audit(
+  aggregator: tff.templates.AggregationProcess, plan: privacy.PrivacyPlan
+) -> tff.templates.AggregationProcess:
+  """Returns an aggregator that also measures what an audit reads.
+
+  Differential privacy holds against those who know everybody else, so the sum
+  of all but the canaries is measured, too. It is not private.
+
+  Args:
+    aggregator: Takes values, and weights that are 1 for a client and 0 for a
+      canary; it ignores weights.
+    plan: The plan of the aggregator.
+
+  Returns:
+    An aggregator whose measurements are `inner`, `noised_mean` and `known_sum`.
+  """
+  state_type, value_type, weight_type = aggregator.next.type_signature.parameter
+  find_clip_norm = clip_norm_of(plan, state_type.member)
+
+  @tff.tensorflow.computation(
+    value_type.member, weight_type.member, find_clip_norm.type_signature.result
+  )
+  def clip_unless_canary(value, weight, clip_norm):
+    return tf.nest.map_structure(
+      lambda leaf: tf.where(weight > 0, leaf, tf.zeros_like(leaf)),
+      clip_update(value, clip_norm),
+    )
+
+  @tff.federated_computation(state_type, value_type, weight_type)
+  def next_fn(state, value, weight):
+    output = aggregator.next(state, value, weight)
+    clip_norm = tff.federated_map(find_clip_norm, state)
+    clipped = tff.federated_map(
+      clip_unless_canary, (value, weight, tff.federated_broadcast(clip_norm))
+    )
+    measured = collections.OrderedDict(
+      inner=output.measurements,
+      noised_mean=output.result,
+      known_sum=tff.federated_sum(clipped),
+    )
+    return tff.templates.MeasuredProcessOutput(
+      output.state, output.result, tff.federated_zip(measured)
+    )
+
+  return tff.templates.AggregationProcess(aggregator.initialize, next_fn)

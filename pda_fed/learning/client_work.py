@@ -1,7 +1,10 @@
 """What a private client does in a round, as a TFF client work process."""
 
 import collections
+from collections.abc import Sequence
+from typing import Optional
 
+import numpy as np
 from pda_fed.learning import local_training
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,11 +15,13 @@ def build_client_work(
   optimizer: tff.learning.optimizers.Optimizer,
   *,
   zero_non_finite: bool = True,
+  canary_size: Optional[int] = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Builds the process that trains locally and reports metrics.
 
   Every client has weight 1: under DP a weight that depends on a user's data
-  would leak it. Clients whose update is not finite send zeros; their number is
+  would leak it. (A canary has weight 0, a mark for the audit that no sum uses.)
+  Clients whose update is not finite send zeros; their number is
   `num_non_finite` in the measurements, which, as all training metrics, is for
   the simulation and not covered by DP.
 
@@ -26,6 +31,9 @@ def build_client_work(
     zero_non_finite: Whether a client sends zeros for an update that is not
       finite. A method that changes updates before the clip leaves that to the
       clip, or it would see zeros as an update.
+    canary_size: For an audit, the number of weights. A client's data are then
+      a dictionary: `data`, its dataset, and `canary`, a dataset of vectors that
+      are added to its update: none for a client, one for a canary.
 
   Returns:
     A client work process without state.
@@ -34,6 +42,11 @@ def build_client_work(
     model = model_fn()
   weights_type = tff.learning.models.weights_type_from_model(model)
   data_type = tff.SequenceType(tff.types.tensorflow_to_type(model.input_spec))
+  if canary_size is not None:
+    vectors = tff.SequenceType(tff.TensorType(np.float32, [canary_size]))
+    data_type = tff.StructWithPythonType(
+      [('canary', vectors), ('data', data_type)], collections.OrderedDict
+    )
   aggregate_metrics = tff.learning.metrics.sum_then_finalize(
     model.metric_finalizers()
   )
@@ -47,9 +60,16 @@ def build_client_work(
     train_locally = local_training.build_local_training(
       model_fn, optimizer, zero_non_finite=zero_non_finite
     )
-    result = train_locally(weights, dataset)
+    if canary_size is None:
+      result = train_locally(weights, dataset)
+      update, weight = list(result.update), tf.constant(1.0)
+    else:
+      result = train_locally(weights, dataset['data'])
+      update, weight = _with_canary(
+        result.update, dataset['canary'], canary_size
+      )
     client_result = tff.learning.templates.ClientResult(
-      update=list(result.update), update_weight=tf.constant(1.0)
+      update=update, update_weight=weight
     )
     return client_result, result.metrics, 1 - result.is_finite
 
@@ -71,3 +91,19 @@ def build_client_work(
     return tff.templates.MeasuredProcessOutput(state, result, measurements)
 
   return tff.learning.templates.ClientWorkProcess(initialize, next_fn)
+
+
+def _with_canary(
+  update: Sequence[tf.Tensor], canary: tf.data.Dataset, size: int
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+  """Adds the vectors of a canary, whose weight is 0, if there are any."""
+  flat, weight = canary.reduce(
+    (tf.zeros([size]), tf.constant(1.0)),
+    lambda total, vector: (total[0] + vector, tf.constant(0.0)),
+  )
+  parts = tf.split(flat, [leaf.shape.num_elements() for leaf in update])
+  changed = [
+    leaf + tf.reshape(part, leaf.shape)
+    for leaf, part in zip(update, parts, strict=True)
+  ]
+  return changed, weight

@@ -18,6 +18,7 @@ from typing import Any, Optional
 import numpy as np
 from pda_fed import methods
 from pda_fed import privacy
+from pda_fed.learning import aggregators
 from pda_fed.learning import public_update as public_update_lib
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -91,18 +92,6 @@ class _Steps:
     }
 
 
-def _clip_norm_of(plan: privacy.PrivacyPlan, state_type: tff.Type):
-  """Returns a computation from the aggregator's state to the round's clip."""
-
-  @tff.tensorflow.computation(state_type)
-  def clip_norm_of(state):
-    if plan.adaptive_clipping is None:
-      return tf.constant(plan.clip_norm, tf.float32)
-    return state.query_state.numerator_state.clip_norm
-
-  return clip_norm_of
-
-
 @tff.tensorflow.computation(np.int32)
 def _increment(round_num):
   return round_num + 1
@@ -142,7 +131,7 @@ def compose(
       initial_weights, distributor, client_work, aggregator, finalizer
     )
   aggregator_type = aggregator.initialize.type_signature.result.member
-  clip_norm_of = _clip_norm_of(plan, aggregator_type)
+  clip_norm_of = aggregators.clip_norm_of(plan, aggregator_type)
   steps = _Steps(
     method,
     plan,

@@ -187,3 +187,13 @@ def build_local_training(
     )
 
   return train
+
+
+def num_weights(weights_type: tff.Type) -> int:
+  """Returns the number of a model's trainable weights.
+
+  Args:
+    weights_type: The type of its `ModelWeights`.
+  """
+  specs = tff.types.type_to_tf_tensor_specs(weights_type.trainable)
+  return sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs))

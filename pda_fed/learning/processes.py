@@ -75,6 +75,7 @@ def build_learning_process(
   mean_clip_norm: Optional[float] = None,
   clients_per_round: Optional[float] = None,
   client_weighting: tff.learning.ClientWeighting = _UNIFORM,
+  audit: bool = False,
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with a public-data method.
 
@@ -108,6 +109,10 @@ def build_learning_process(
     clients_per_round: If given, checked against the plan's expected cohort.
     client_weighting: For callers that pass what stock TFF takes: anything but
       UNIFORM is refused.
+    audit: Whether canaries may take part; see `pda_fed.audit`. The data of a
+      client are then a dictionary, `data` and `canary` (see
+      `client_work.build_client_work`), and the metrics of the aggregator are
+      those of `aggregators.with_audit`.
 
   Returns:
     A learning process to run with `initialize` and `next`.
@@ -153,10 +158,17 @@ def build_learning_process(
       plan, noise_seed, mean_clip_norm=mean_clip_norm
     )
   ).create(weights_type.trainable, tff.TensorType(np.float32))
+  canary_size = None
+  if audit:
+    aggregator = aggregators.with_audit(aggregator, plan)
+    canary_size = local_training.num_weights(weights_type)
   return composition.compose(
     initial_weights,
     client_work.build_client_work(
-      model_fn, client_optimizer, zero_non_finite=not method.acts_before_clip
+      model_fn,
+      client_optimizer,
+      zero_non_finite=not method.acts_before_clip,
+      canary_size=canary_size,
     ),
     aggregator,
     tff.learning.templates.build_apply_optimizer_finalizer(

@@ -17,7 +17,9 @@ from typing import Literal, Optional
 import numpy as np
 from pda_fed.common import validate
 
-Stream = Literal['sampling', 'initialization', 'shuffling', 'noise', 'public']
+Stream = Literal[
+  'sampling', 'initialization', 'shuffling', 'noise', 'public', 'audit'
+]
 # Numbers of streams must never change: they are part of what a seed means.
 _STREAMS = {
   'sampling': 1,
@@ -25,6 +27,7 @@ _STREAMS = {
   'shuffling': 3,
   'noise': 4,
   'public': 5,
+  'audit': 6,
 }
 
 
@@ -63,6 +66,7 @@ class SeedStreams:
     shuffling: The order of a user's data.
     noise: The noise of the DP aggregation, 63 bits.
     public: Which public users are used when.
+    audit: Which canaries an audit has, and when they take part.
   """
 
   def __init__(self, seed: Optional[int] = None):

@@ -4,6 +4,9 @@ from pda_fed.vectorized.aggregation import clipped_sum
 from pda_fed.vectorized.aggregation import ClippedSum
 from pda_fed.vectorized.aggregation import noised_mean
 from pda_fed.vectorized.aggregation import private_mean
+from pda_fed.vectorized.canaries import CanaryInputs
+from pda_fed.vectorized.canaries import CanarySettings
+from pda_fed.vectorized.canaries import stack_cohorts
 from pda_fed.vectorized.clipping import clip_by_norm
 from pda_fed.vectorized.clipping import ClippedUpdates
 from pda_fed.vectorized.errors import DeviceError
@@ -35,6 +38,8 @@ from pda_fed.vectorized.sample_level.training import SampleState
 from pda_fed.vectorized.sample_level.training import SampleTrainer
 
 __all__ = [
+  'CanaryInputs',
+  'CanarySettings',
   'ClientChunks',
   'ClippedSum',
   'ClippedUpdates',
@@ -65,5 +70,6 @@ __all__ = [
   'one_batch',
   'pretrain',
   'private_mean',
+  'stack_cohorts',
   'stack_rounds',
 ]

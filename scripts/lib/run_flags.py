@@ -6,9 +6,11 @@ from typing import Any
 import warnings
 
 from absl import flags
+from pda_fed import audit
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed.common import tables
+from scripts.lib import audit_flags
 from scripts.lib import method_flags
 
 _MAX_ROWS = 12
@@ -122,6 +124,7 @@ _PRETRAINING_SEED = flags.DEFINE_integer(
 )
 
 
+flags.adopt_module_key_flags(audit_flags)
 flags.adopt_module_key_flags(method_flags)
 
 
@@ -157,6 +160,7 @@ def loop_settings(
   )
   return defaults | _given(
     pretraining=pretraining,
+    audit=audit_flags.build(),
     seed=SEED.value,
     rounds_per_evaluation=_ROUNDS_PER_EVALUATION.value,
     rounds_per_checkpoint=_ROUNDS_PER_CHECKPOINT.value,
@@ -194,7 +198,9 @@ def plan_with_noise(
   try:
     with warnings.catch_warnings():  # One about delta is for the result.
       warnings.simplefilter('ignore')
-      start = privacy.PrivacyPlan(**plan, noise_multiplier=1.0)
+      # Adaptive clipping costs the same, but does not allow any noise.
+      fixed = {**plan, 'adaptive_clipping': None}
+      start = privacy.PrivacyPlan(**fixed, noise_multiplier=1.0)
       accountant = privacy.tightest_accountant(start)
       found = privacy.calibrate(start, target, accountant)
   except ModuleNotFoundError as e:
@@ -260,4 +266,8 @@ def print_result(folder: experiments.RunFolder) -> None:
     print(plan.describe(rows[-1]['epsilon']))
   for line in (config['noise'], *config.get('caveats', [])):
     print(line)
+  if result.get('audit'):
+    print()
+    for line in audit.describe(result['audit']):
+      print(line)
   print(f'Wrote {folder.path}.')

@@ -6,10 +6,13 @@ of the sample-level ones go through this door, so that there is one loop, one
 checkpoint and one comparison for all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional, Protocol
 
 import numpy as np
+from pda_fed import audit
+from pda_fed import privacy
+from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
 
 # Opaque to the loop.
@@ -20,6 +23,9 @@ EpochFn = Callable[[int, float], None]
 # Training metrics of a round of which a row of metrics.csv shows the last
 # value; of all others it shows the mean since the row before.
 LAST_VALUES = ('alpha', 'clip_norm')
+
+# Among the metrics of a round, what an audit reads: see `audit.Auditor`.
+CANARY_SCORES = 'canary_scores'
 
 # What evaluations of this project's engines give, all or some of it.
 METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
@@ -49,9 +55,12 @@ class Engine(Protocol):
 
   Attributes:
     name: 'tff', 'jax'.
+    canaries: Those of a run that is audited, else None. Metrics of a round then
+      have their scores, `CANARY_SCORES`.
   """
 
   name: str
+  canaries: Optional[audit.Canaries]
 
   def order_of_sums(self) -> dict[str, Any]:
     """Returns what the order of floating-point sums depends on.
@@ -148,6 +157,36 @@ class Engine(Protocol):
       CheckpointError: If they are not of this model, or of an engine whose
         state this one cannot go on with.
     """
+
+
+def make_canaries(
+  config: config_lib.RunConfig,
+  seeds: privacy.SeedStreams,
+  shapes: Sequence[tuple[int, ...]],
+) -> Optional[audit.Canaries]:
+  """Returns the canaries that take part in a run, or None.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+    shapes: The shapes of the model's arrays.
+
+  Raises:
+    ValueError: If they are too many for the model.
+  """
+  if config.audit is None or config.audit.copy:
+    return None
+  return audit.Canaries(
+    shapes, config.plan, seed=seeds.audit, count=config.audit.canaries
+  )
+
+
+def as_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the metrics of a round as numbers; scores stay an array."""
+  return {
+    name: np.asarray(value) if name == CANARY_SCORES else float(value)
+    for name, value in found.items()
+  }
 
 
 def check_fit(

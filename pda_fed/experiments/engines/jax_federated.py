@@ -20,6 +20,7 @@ from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.experiments.engines import jax_canaries
 from pda_fed.experiments.engines import stores
 from pda_fed.vectorized import devices as devices_lib
 
@@ -70,6 +71,7 @@ class JaxEngine:
     self._store = stores.open_checked(config)
     self._devices = devices_lib.choose_devices(config.platform)
     self._model = config.spec.jax_model()
+    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
     self._settings = vectorized.FederatedSettings(
       model=self._model,
       method=config.method,
@@ -80,6 +82,7 @@ class JaxEngine:
       public_clip_norm=config.public_clip_norm,
       mean_clip_norm=config.mean_clip_norm,
       compute_dtype=config.compute_dtype,
+      canaries=jax_canaries.settings_of(self.canaries),
     )
     self._run = vectorized.build_rounds(self._settings, self._devices)
     self._noise_key = vectorized.noise_key(seeds.noise)
@@ -132,7 +135,11 @@ class JaxEngine:
         # Not yet `state`: on a GPU memory may turn out to be short only when
         # metrics are read, and then what was returned cannot be gone on with.
         new_state, metrics = self._run(
-          state, self._inputs(rounds, room), len(rounds), self._noise_key
+          state,
+          self._inputs(rounds, room),
+          len(rounds),
+          self._noise_key,
+          self.canaries and self.canaries.signs,
         )
         return new_state, {n: np.asarray(v) for n, v in metrics.items()}
       except RuntimeError as e:
@@ -165,13 +172,17 @@ class JaxEngine:
     public = [None] * len(rounds)
     if method.uses_public:
       public = self._public(rounds)
+    audited = jax_canaries.inputs_of(self.canaries, rounds)
     inputs = [
       vectorized.RoundInputs(
         np.int32(t),
         *of_round,
         {n: np.float32(v) for n, v in method.schedules_at(t).items()},
+        canaries,
       )
-      for t, *of_round in zip(rounds, private, public, strict=True)
+      for t, canaries, *of_round in zip(
+        rounds, audited, private, public, strict=True
+      )
     ]
     return vectorized.stack_rounds(inputs, room)
 
@@ -245,7 +256,8 @@ class JaxEngine:
         f' noise was added. {self._too_high()}',
         stacklevel=2,
       )
-    shown = {n: float(v) for n, v in found.items() if n != 'weights_norm'}
+    shown = engine_lib.as_numbers(found)
+    del shown['weights_norm']
     if not np.isfinite(found['train_loss']):
       del shown['train_loss']
     if self._config.plan.adaptive_clipping is None:

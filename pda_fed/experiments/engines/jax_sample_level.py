@@ -19,6 +19,7 @@ from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import sample_level_config
 from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.experiments.engines import jax_canaries
 from pda_fed.models import metrics as metrics_lib
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
@@ -143,6 +144,8 @@ class SampleLevelEngine:
     split = load_split(data, config.split, config.public_dataset)
     self._check(data, split)
     self._arrays = _arrays(split)
+    self._model = config.spec.jax_model()
+    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
     self.settings = vectorized.SampleLevelSettings(
       clip_norm=config.plan.clip_norm,
       expected_batch=config.plan.expected_cohort,
@@ -158,6 +161,7 @@ class SampleLevelEngine:
       averaging=config.averaging,
       compute_dtype=config.compute_dtype,
       microbatch_size=config.microbatch_size,
+      canaries=jax_canaries.settings_of(self.canaries),
     )
     self._model, self.trainer = _trainer(config.spec, self.settings, split)
     self.noise_key = vectorized.noise_key(seeds.noise)
@@ -238,6 +242,9 @@ class SampleLevelEngine:
       epoch=config.epochs(rounds),
       public_rows=public_rows,
       schedules=config.schedules(rounds),
+      canaries=vectorized.stack_rounds(
+        jax_canaries.inputs_of(self.canaries, rounds), len(rounds)
+      ),
     )
 
   def take_inputs(self, rounds: range) -> vectorized.StepInputs:
@@ -266,6 +273,7 @@ class SampleLevelEngine:
         len(rounds),
         self.config.plan.noise_multiplier,
         self.noise_key,
+        self.canaries and self.canaries.signs,
       )
       metrics += self.shown(rounds, found)
     return state, metrics
@@ -283,7 +291,8 @@ class SampleLevelEngine:
           f' learning_rate={self.config.learning_rate:g} is too high. The'
           ' newest checkpoint is of a round before it.'
         )
-      row = {n: float(v[i]) for n, v in found.items() if n != 'weights_norm'}
+      row = engine_lib.as_numbers({n: v[i] for n, v in found.items()})
+      del row['weights_norm']
       if not row['clients']:
         del row['train_loss']
       shown.append(row)

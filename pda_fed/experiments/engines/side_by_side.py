@@ -60,6 +60,7 @@ def _groups(
       if (
         len(group) < size
         and config.seed is not None
+        and config.audit is None
         and _kind(configs[group[0]]) == _kind(config)
       ):
         group.append(place)
@@ -183,8 +184,8 @@ def open_engines(
 
   @contextlib.contextmanager
   def open_engine(config, seeds) -> Iterator[Any]:
-    place = next(i for i, c in enumerate(configs) if c is config)
-    if place not in members:
+    place = next((i for i, c in enumerate(configs) if c is config), None)
+    if place not in members:  # Not a group's, or the copy of an audit.
       yield jax_sample_level.SampleLevelEngine(config, seeds)
       return
     places, i = members[place]

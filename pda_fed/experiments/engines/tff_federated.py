@@ -1,5 +1,6 @@
 """The TFF engine of federated runs: learning processes of `learning`."""
 
+import collections
 from collections.abc import Iterator, Mapping
 import contextlib
 import functools
@@ -7,6 +8,7 @@ import platform
 from typing import Any, Optional
 
 import numpy as np
+from pda_fed import audit
 from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
@@ -77,6 +79,7 @@ class TffEngine:
     self._seeds = seeds
     self._store = stores.open_checked(config)
     self._model_fn = learning.build_model_fn(config.spec, seeds.initialization)
+    self.canaries = self._make_canaries()
     self._process = self._build_process()
     self._evaluator = learning.FederatedEvaluator(self._model_fn)
 
@@ -98,7 +101,14 @@ class TffEngine:
       public_seed=self._seeds.public,
       noise_seed=self._seeds.noise,
       mean_clip_norm=config.mean_clip_norm,
+      audit=self.canaries is not None,
     )
+
+  def _make_canaries(self) -> Optional[audit.Canaries]:
+    with tf.Graph().as_default():
+      model = self._model_fn()
+      shapes = [tuple(w.shape) for w in model.trainable_variables]
+    return engine_lib.make_canaries(self._config, self._seeds, shapes)
 
   @functools.cached_property
   def _public_data(self) -> learning.PublicData:
@@ -139,22 +149,64 @@ class TffEngine:
 
   def _run_round(self, state, round_num: int):
     cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
-    output = self._process.next(
-      state,
-      [self._dataset('private', i, self._config.batch_size) for i in cohort],
-    )
+    output = self._process.next(state, self._clients(cohort, round_num))
     clients = output.metrics['client_work']
     found = {'clients': len(cohort), 'non_finite_clients': 0.0}
     if len(cohort):
       found['train_loss'] = float(_loss_of(clients['train']))
       found['non_finite_clients'] = float(clients['num_non_finite'])
+    measured = output.metrics['aggregator']
+    if self.canaries is not None:
+      # The clip of the round, before the aggregator moves it.
+      found[engine_lib.CANARY_SCORES] = self._scores(
+        measured, self._clip_norm(state)
+      )
+      measured = measured['inner']
     if self._config.plan.adaptive_clipping is not None:
-      clip = output.metrics['aggregator']['dp_query_metrics']['clip_norm']
-      found['clip_norm'] = float(clip)
+      found['clip_norm'] = float(measured['dp_query_metrics']['clip_norm'])
     if self._config.method.uses_public:
       measured = output.metrics['finalizer']['method']
       found |= {name: float(value) for name, value in measured.items()}
     return output.state, found
+
+  def _clients(self, cohort: np.ndarray, round_num: int) -> list[Any]:
+    """The data of a round's clients and canaries."""
+    batch = self._config.batch_size
+    users = [self._dataset('private', i, batch) for i in cohort]
+    if self.canaries is None:
+      return users
+    size = self.canaries.directions.num_coordinates
+    # Canaries have no data of their own: the first user's, none of it.
+    nothing = self._dataset('private', 0, batch).take(0)
+    none = tf.data.Dataset.from_tensor_slices(tf.zeros([0, size]))
+    present = self.canaries.cohort(round_num)
+    vectors = self.canaries.updates(present)
+    return [
+      *(collections.OrderedDict(canary=none, data=data) for data in users),
+      *(
+        collections.OrderedDict(
+          canary=tf.data.Dataset.from_tensors(vector), data=nothing
+        )
+        for vector in vectors
+      ),
+    ]
+
+  def _scores(self, measured, clip_norm: float) -> np.ndarray:
+    """Scores of the noised sum without everybody else's part."""
+    expected_cohort = self._config.plan.expected_cohort
+    unknown = [
+      np.asarray(mean) * expected_cohort - np.asarray(known)
+      for mean, known in zip(
+        measured['noised_mean'], measured['known_sum'], strict=True
+      )
+    ]
+    return self.canaries.scores(unknown) / clip_norm
+
+  def _clip_norm(self, state) -> float:
+    plan = self._config.plan
+    if plan.adaptive_clipping is None:
+      return plan.clip_norm
+    return float(state.aggregator.query_state.numerator_state.clip_norm)
 
   def evaluate(
     self,

@@ -26,6 +26,7 @@ from pda_fed.common import validate
 from pda_fed.methods import arrays
 from pda_fed.models import jax_model
 from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import canaries as canaries_lib
 from pda_fed.vectorized import clipping
 from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized import optimizers
@@ -66,12 +67,14 @@ class RoundInputs(NamedTuple):
     public: Those whose updates make the public one; None if the method uses
       none.
     schedules: Values of the method's schedules, by field.
+    canaries: The canaries of an audit; None without one.
   """
 
   round_num: np.ndarray
   private: chunks_lib.ClientChunks
   public: Optional[chunks_lib.ClientChunks] = None
   schedules: Mapping[str, np.ndarray] = {}
+  canaries: Optional[canaries_lib.CanaryInputs] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ class FederatedSettings:
       and noise are in float32 in any case.
     pad_to: Sizes of the model become multiples of this during local training,
       which changes no number.
+    canaries: What the canaries of an audit send; None without one.
   """
 
   model: jax_model.Model
@@ -118,6 +122,7 @@ class FederatedSettings:
   mean_clip_norm: Optional[float] = None
   compute_dtype: str = 'float32'
   pad_to: int = 8
+  canaries: Optional[canaries_lib.CanarySettings] = None
 
   def __post_init__(self):
     validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
@@ -302,10 +307,33 @@ def _public_update(
   return _Public(_leaves(update), prepared, memory, public.mean_loss / count)
 
 
+def _with_canaries(
+  sums: aggregation.ClippedSum,
+  inputs: RoundInputs,
+  signs: jax.Array,
+  state: ServerState,
+  settings: FederatedSettings,
+  public: _Public,
+) -> aggregation.ClippedSum:
+  """Adds canaries to the sum of clients."""
+  method, before_clip = settings.method, None
+  if method.acts_before_clip:
+    before_clip = functools.partial(method.before_clip, public=public.prepared)
+  return canaries_lib.add_canaries(
+    sums,
+    inputs.canaries,
+    signs,
+    settings.canaries,
+    state.clip_norm,
+    before_clip,
+  )
+
+
 def _round(
   state: ServerState,
   inputs: RoundInputs,
   key: jax.Array,
+  signs: Optional[jax.Array] = None,
   *,
   settings: FederatedSettings,
   sum_private: Callable[..., _ClientSums],
@@ -325,12 +353,25 @@ def _round(
   if not method.acts_before_clip:
     # Noise is for the model's own coordinates, so padding goes first.
     sums = sums._replace(total=model.unpad_params(sums.total))
+  everybody = sums
+  if settings.canaries is not None:
+    everybody = _with_canaries(sums, inputs, signs, state, settings, public)
   mean, clip_norm = _private_update(
     settings.plan,
-    sums,
+    everybody,
     state.clip_norm,
     jax.random.fold_in(key, inputs.round_num),
   )
+  scores = {}
+  if settings.canaries is not None:
+    scores[canaries_lib.SCORES] = canaries_lib.scores_of(
+      mean,
+      sums,
+      signs,
+      settings.canaries,
+      clip_norm=state.clip_norm,
+      expected_cohort=settings.plan.expected_cohort,
+    )
   if settings.mean_clip_norm is not None:
     mean = clipping.clip_one(mean, settings.mean_clip_norm)
   metrics = {
@@ -339,6 +380,7 @@ def _round(
     'non_finite_clients': sums.num_non_finite,
     'clipped_fraction': sums.num_clipped / jnp.maximum(sums.num_clients, 1),
     'clip_norm': clip_norm,
+    **scores,
   }
   update, measured = methods.server_step(
     method,
@@ -382,8 +424,9 @@ def build_rounds(
 
   Returns:
     A function of the state, `RoundInputs` of several rounds, of how many of
-    these to run, and of the `noise_key`. It returns the new state and metrics,
-    each a vector of one number a round.
+    these to run, of the `noise_key` and, for an audit, of the canaries' signs.
+    It returns the new state and metrics, each a vector of one number a round;
+    the canaries' scores have one more axis.
   """
   method = settings.method
   before_clip = method.before_clip if method.acts_before_clip else None
@@ -396,21 +439,21 @@ def build_rounds(
     sum_public=devices_lib.map_over_devices(sum_public, devices),
   )
 
-  def run(state, inputs: RoundInputs, num_rounds, key_data):
+  def run(state, inputs: RoundInputs, num_rounds, key_data, signs=None):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
     def one(state, at_round):
-      return one_round(state, at_round, key)
+      return one_round(state, at_round, key, signs)
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
   compiled = jax.jit(run)
 
-  def run_on_devices(state, inputs, num_rounds, key_data):
+  def run_on_devices(state, inputs, num_rounds, key_data, signs=None):
     # What a call returns is on all devices; what it gets must be, too, or the
     # second call would be compiled again.
     state = devices_lib.replicate(state, devices)
     with rounds_lib.lasting_noise():
-      return compiled(state, inputs, num_rounds, key_data)
+      return compiled(state, inputs, num_rounds, key_data, signs)
 
   return run_on_devices

@@ -6,6 +6,7 @@ from typing import NamedTuple, Optional
 import jax
 import numpy as np
 from pda_fed import privacy
+from pda_fed.vectorized import canaries as canaries_lib
 
 # A batch is padded to its mean and this many standard deviations: larger ones
 # are so rare that the program for them is compiled when they come.
@@ -58,6 +59,7 @@ class StepInputs(NamedTuple):
     epoch: t of schedules: whole epochs done before the step.
     public_rows: Of public examples, [public batch]; None for DP-SGD.
     schedules: Values of the method's schedules, by field.
+    canaries: The canaries of an audit; None without one.
   """
 
   round_num: np.ndarray
@@ -67,6 +69,7 @@ class StepInputs(NamedTuple):
   epoch: np.ndarray
   public_rows: Optional[np.ndarray] = None
   schedules: Mapping[str, np.ndarray] = {}
+  canaries: Optional[canaries_lib.CanaryInputs] = None
 
 
 def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:

@@ -6,6 +6,7 @@ from typing import Optional
 import numpy as np
 from pda_fed import methods
 from pda_fed.common import validate
+from pda_fed.vectorized import canaries as canaries_lib
 
 PUBLIC_UPDATES = ('gradient', 'clipped')
 AUGMENTATIONS = ('none', 'public', 'all')
@@ -39,6 +40,7 @@ class SampleLevelSettings:
       Weights, norms, sums and noise are in float32 in any case.
     microbatch_size: Examples whose gradients are computed at a time; None takes
       all.
+    canaries: What the canaries of an audit send; None without one.
   """
 
   clip_norm: float
@@ -52,6 +54,7 @@ class SampleLevelSettings:
   averaging: float = 0.0
   compute_dtype: str = 'float32'
   microbatch_size: Optional[int] = None
+  canaries: Optional[canaries_lib.CanarySettings] = None
 
   def __post_init__(self):
     if self.clip_norm != np.inf:

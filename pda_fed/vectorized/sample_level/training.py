@@ -24,6 +24,7 @@ from pda_fed import methods
 from pda_fed.methods import arrays
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import canaries as canaries_lib
 from pda_fed.vectorized import clipping
 from pda_fed.vectorized import optimizers
 from pda_fed.vectorized import rounds as rounds_lib
@@ -121,6 +122,7 @@ class SampleTrainer:
     num_rounds: int,
     noise_multiplier: float,
     key_data: np.ndarray,
+    signs: Optional[np.ndarray] = None,
   ) -> tuple[SampleState, dict[str, jax.Array]]:
     """Runs the first steps of `inputs`.
 
@@ -131,13 +133,15 @@ class SampleTrainer:
       num_rounds: How many of them to run.
       noise_multiplier: sigma.
       key_data: See `noise_key`.
+      signs: Random signs of an audit's canaries.
 
     Returns:
-      The new state, and metrics, each of one number a step.
+      The new state, and metrics, each of one number a step; the canaries'
+      scores have one more axis.
     """
     with rounds_lib.lasting_noise():
       return self._one(
-        state, data, inputs, num_rounds, noise_multiplier, key_data
+        state, data, inputs, num_rounds, noise_multiplier, key_data, signs
       )
 
   def run_side_by_side(self, state, data, inputs, num_rounds, noise, key_data):
@@ -158,11 +162,20 @@ class SampleTrainer:
     with rounds_lib.lasting_noise():
       return self._many(state, data, inputs, num_rounds, noise, key_data)
 
-  def _run(self, state, data, inputs, num_rounds, noise_multiplier, key_data):
+  def _run(
+    self,
+    state,
+    data,
+    inputs,
+    num_rounds,
+    noise_multiplier,
+    key_data,
+    signs=None,
+  ):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
     def one(state, at_round):
-      return self._step(state, data, at_round, noise_multiplier, key)
+      return self._step(state, data, at_round, noise_multiplier, key, signs)
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
@@ -258,7 +271,7 @@ class SampleTrainer:
       update = clipping.clip_one(update, settings.public_clip_norm)
     return update, loss
 
-  def _step(self, state, data, inputs, noise_multiplier, key):
+  def _step(self, state, data, inputs, noise_multiplier, key, signs):
     settings = self._settings
     method = settings.method.with_schedules_at(inputs.schedules)
     keys = jax.random.split(jax.random.fold_in(key, inputs.round_num), 3)
@@ -280,13 +293,28 @@ class SampleTrainer:
       keys[1],
       before_clip,
     )
+    everybody, audited = sums, settings.canaries
+    if audited is not None:
+      everybody = canaries_lib.add_canaries(
+        sums, inputs.canaries, signs, audited, settings.clip_norm, before_clip
+      )
     mean = aggregation.noised_mean(
-      sums.total,
+      everybody.total,
       clip_norm=settings.clip_norm,
       noise_multiplier=noise_multiplier,
       expected_cohort=settings.expected_batch,
       key=keys[0],
     )
+    scores = {}
+    if audited is not None:
+      scores[canaries_lib.SCORES] = canaries_lib.scores_of(
+        mean,
+        sums,
+        signs,
+        audited,
+        clip_norm=settings.clip_norm,
+        expected_cohort=settings.expected_batch,
+      )
     if settings.mean_clip_norm is not None:
       mean = clipping.clip_one(mean, settings.mean_clip_norm)
     count = jnp.maximum(sums.num_clients, 1)
@@ -296,6 +324,7 @@ class SampleTrainer:
       'non_finite_clients': sums.num_non_finite,
       'clipped_fraction': sums.num_clipped / count,
       'example_norm': jnp.sqrt(jnp.maximum(stats.squared_norm / count, 0)),
+      **scores,
     }
     update, measured = methods.server_step(
       method, mean, inputs.epoch.astype(jnp.float32), public, prepared

@@ -1,0 +1,33 @@
+"""Canaries: what a run leaks, measured, beside what was proven.
+
+`Canaries` says who they are and what they send, `Auditor` follows a run, and
+`estimators` turns scores into an epsilon.
+"""
+
+from pda_fed.audit.auditor import AuditConfig
+from pda_fed.audit.auditor import Auditor
+from pda_fed.audit.auditor import AuditReport
+from pda_fed.audit.auditor import View
+from pda_fed.audit.canaries import Canaries
+from pda_fed.audit.canaries import Directions
+from pda_fed.audit.estimators import gaussian_bound
+from pda_fed.audit.estimators import gaussian_epsilon
+from pda_fed.audit.estimators import one_run_bound
+from pda_fed.audit.estimators import one_shot_estimate
+from pda_fed.audit.words import describe
+from pda_fed.audit.words import violation
+
+__all__ = [
+  'AuditConfig',
+  'AuditReport',
+  'Auditor',
+  'Canaries',
+  'Directions',
+  'View',
+  'describe',
+  'gaussian_bound',
+  'gaussian_epsilon',
+  'one_run_bound',
+  'one_shot_estimate',
+  'violation',
+]

@@ -1,0 +1,244 @@
+"""What a run leaks by its canaries, beside what was proven."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+from typing import Any, Optional
+
+import numpy as np
+from pda_fed.audit import canaries as canaries_lib
+from pda_fed.audit import estimators
+from pda_fed.common import validate
+
+# All bounds of a report hold together with 95 % confidence.
+SIGNIFICANCE = 0.05
+_BOUNDS_OF_A_VIEW = 2
+_VIEWS = ('every noised mean', 'the final model alone')
+_ARRAYS = ('likelihood', 'total', 'changes', 'previous', 'start')
+# A normal distribution's standard deviation over its median deviation.
+_MEDIAN_DEVIATION = 1.4826
+_LEAST_SPREAD = 1e-6
+# Enough for certainty, and not so much that one canary decides a mean.
+_LARGEST_RATIO = 50.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+  """Settings of an audit.
+
+  Example:
+
+    >>> AuditConfig().canaries
+    1000
+
+  Attributes:
+    canaries: How many canaries there are; half of them take part.
+    copy: Whether they take part in a second run with the same settings, which
+      leaves the first one as it is.
+  """
+
+  canaries: int = 1000
+  copy: bool = False
+
+  def __post_init__(self):
+    validate.integers(1, audit_canaries=self.canaries)
+    if self.canaries < canaries_lib.LEAST_CANARIES:
+      raise ValueError(
+        f'audit_canaries must be at least {canaries_lib.LEAST_CANARIES}: with'
+        ' fewer a lower bound shows next to nothing. Found'
+        f' {self.canaries}.'
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+  """What somebody who sees a part of a run can tell.
+
+  Attributes:
+    estimate: The one-shot estimate of epsilon.
+    interval: Its 95 % interval.
+    one_run_bound: The lower bound that needs no assumption.
+    gaussian_bound: The lower bound that takes noise for Gaussian and canaries
+      for independent. All bounds of a report hold together with 95 %
+      confidence.
+  """
+
+  estimate: float
+  interval: tuple[float, float]
+  one_run_bound: float
+  gaussian_bound: float
+
+  @property
+  def lower_bound(self) -> float:
+    """The larger bound."""
+    return max(self.one_run_bound, self.gaussian_bound)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditReport:
+  """The result of an audit.
+
+  Attributes:
+    canaries: How many there were.
+    delta: The delta of all epsilons.
+    proven: The epsilon of the accountant; None where it was not computed.
+    added_noise: See `Canaries.added_noise`.
+    most: The lower bound that canaries as many as these could show at best.
+    views: By what is seen: every noised mean, or the final model alone.
+  """
+
+  canaries: int
+  delta: float
+  proven: Optional[float]
+  added_noise: float
+  most: float
+  views: Mapping[str, View]
+
+  @property
+  def lower_bound(self) -> float:
+    """The largest lower bound of a view."""
+    return max(view.lower_bound for view in self.views.values())
+
+  @property
+  def is_violated(self) -> bool:
+    """Whether a lower bound is above the proven epsilon."""
+    return self.proven is not None and self.lower_bound > self.proven
+
+  def as_dict(self) -> dict[str, Any]:
+    """Returns JSON values."""
+    return {**dataclasses.asdict(self), 'lower_bound': self.lower_bound}
+
+
+class Auditor:
+  """Follows a run round by round.
+
+  Example:
+
+  ```
+  auditor = Auditor(canaries)
+  auditor.start(weights)
+  for round_num in range(plan.rounds):
+    auditor.add_round(canaries.scores(noised_mean) / S)
+  report = auditor.report(final_weights, epsilon)
+  ```
+
+  Attributes:
+    canaries: The canaries.
+  """
+
+  def __init__(self, canaries: canaries_lib.Canaries):
+    """Starts with nothing seen.
+
+    Args:
+      canaries: Those of the run.
+    """
+    self.canaries = canaries
+    zeros = np.zeros(len(canaries))
+    self._state = {name: zeros.copy() for name in _ARRAYS}
+    self._rounds = 0
+
+  def start(self, weights: Sequence[np.ndarray]) -> None:
+    """Notes the weights before the first round; whoever audits knows them."""
+    self._state['start'] = np.float64(self.canaries.scores(weights))
+
+  def add_round(self, scores: np.ndarray) -> None:
+    """Takes the scores of a round.
+
+    Args:
+      scores: The inner product of each direction with the noised sum, in units
+        of the clip: a canary of the round adds 1, the noise adds sigma.
+    """
+    state, scores = self._state, np.float64(scores)
+    q = self.canaries.plan.sampling_rate
+    spread = self._per_group(_spread, scores)
+    ratio = (scores - 0.5) / np.square(spread)
+    ratio = np.clip(ratio, -_LARGEST_RATIO, _LARGEST_RATIO)
+    # Of "in the round with probability q" against "not in it".
+    with np.errstate(divide='ignore'):
+      state['likelihood'] += np.logaddexp(
+        np.log1p(-q) if q < 1 else -math.inf, math.log(q) + ratio
+      )
+    state['total'] += scores
+    # Noise that repeats itself is gone from differences.
+    if self._rounds:
+      state['changes'] += np.square(scores - state['previous'])
+    state['previous'] = scores
+    self._rounds += 1
+
+  def _per_group(self, function, scores: np.ndarray) -> np.ndarray:
+    """Applies a function to the scores of each group."""
+    counts = [group.count for group in self.canaries.directions.groups]
+    parts = np.split(scores, np.cumsum(counts)[:-1])
+    return np.concatenate(
+      [np.broadcast_to(function(p), p.shape) for p in parts]
+    )
+
+  def to_arrays(self) -> dict[str, np.ndarray]:
+    """Returns what a checkpoint keeps."""
+    return {**self._state, 'rounds': np.int64(self._rounds)}
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+    """Goes on from what `to_arrays` returned.
+
+    Args:
+      arrays: By name.
+    """
+    self._state = {name: np.array(arrays[name]) for name in _ARRAYS}
+    self._rounds = int(arrays['rounds'])
+
+  def report(
+    self, weights: Sequence[np.ndarray], proven: Optional[float]
+  ) -> AuditReport:
+    """Returns what the run has leaked.
+
+    Args:
+      weights: The final model.
+      proven: The epsilon of the accountant, if it is known.
+    """
+    state = self._state
+    final = self.canaries.scores(weights) - state['start']
+    # Arrays of a model move by different lengths. Likelihoods know the noise.
+    total, changes, final = (
+      self._per_group(_standardized, score)
+      for score in (state['total'], state['changes'], final)
+    )
+    views = {
+      # The first score of a view is the one that the estimate is of.
+      _VIEWS[0]: [state['likelihood'], total, changes],
+      _VIEWS[1]: [-final],  # The model descends along updates.
+    }
+    delta = self.canaries.plan.delta
+    count = len(self.canaries)
+    perfect = [self.canaries.took_part * 1.0]
+    most = self._view(perfect).lower_bound
+    return AuditReport(
+      canaries=count,
+      delta=delta,
+      proven=proven,
+      added_noise=self.canaries.added_noise,
+      most=most,
+      views={name: self._view(scores) for name, scores in views.items()},
+    )
+
+  def _view(self, scores: Sequence[np.ndarray]) -> View:
+    took_part = self.canaries.took_part
+    delta = self.canaries.plan.delta
+    estimate = estimators.one_shot_estimate(scores[0], took_part, delta)
+    bounds_of = scores, took_part, delta
+    significance = SIGNIFICANCE / (len(_VIEWS) * _BOUNDS_OF_A_VIEW)
+    return View(
+      estimate=estimate.epsilon,
+      interval=(estimate.low, estimate.high),
+      one_run_bound=estimators.best_one_run_bound(*bounds_of, significance),
+      gaussian_bound=estimators.gaussian_bound(*bounds_of, significance),
+    )
+
+
+def _spread(scores: np.ndarray) -> np.ndarray:
+  """A standard deviation that a few canaries of the round do not change."""
+  deviations = np.abs(scores - np.median(scores))
+  return np.maximum(_MEDIAN_DEVIATION * np.median(deviations), _LEAST_SPREAD)
+
+
+def _standardized(scores: np.ndarray) -> np.ndarray:
+  return (scores - np.median(scores)) / _spread(scores)

@@ -1,0 +1,253 @@
+"""Canaries: made-up clients, or examples, whose updates are random directions.
+
+A canary sends one direction of its own in every round that samples it. In many
+dimensions random directions are nearly orthogonal to each other and to
+everything else, so that canaries hardly move the model, and their inner product
+with a noised mean tells whether they took part.
+
+Directions are rows of a Hadamard matrix with random signs: coordinate k of
+canary i is
+
+    sign_k (-1)^popcount(i & k mod M) / sqrt(d),    M: a power of two,
+
+so that thousands of inner products are one sum over blocks and one fast
+Hadamard transform of M numbers. Half of the canaries point anywhere in the
+model; the others lie within one array of it each, where they see noise that a
+layer lacks.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from pda_fed import privacy
+from pda_fed.common import validate
+from pda_fed.privacy import seeds as seeds_lib
+
+# Canaries in fewer dimensions than this many times their number would see each
+# other, and the updates of real clients.
+_DIMENSIONS_EACH = 8
+# What a canary sends, relative to the clip: enough for the clip to act.
+_NORM = 10.0
+# With fewer, even nine right guesses out of ten show an epsilon below 1.
+LEAST_CANARIES = 100
+
+
+class Group(NamedTuple):
+  """Canaries that share a range of coordinates.
+
+  Attributes:
+    start: The first coordinate.
+    stop: One past the last.
+    count: How many canaries there are.
+  """
+
+  start: int
+  stop: int
+  count: int
+
+  @property
+  def period(self) -> int:
+    """M, the size of the Hadamard matrix."""
+    return 1 << (self.count - 1).bit_length()
+
+
+def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
+  """Half of the canaries anywhere, the others within one array each."""
+  ends = np.cumsum([0, *sizes]).tolist()
+  share = count // 2 // len(sizes)
+  within = []
+  for start, stop in zip(ends, ends[1:], strict=False):
+    own = min(share, (stop - start) // _DIMENSIONS_EACH)
+    if own >= 2 and len(sizes) > 1:
+      within.append(Group(start, stop, own))
+  rest = count - sum(group.count for group in within)
+  if rest * _DIMENSIONS_EACH > ends[-1]:
+    most = ends[-1] // _DIMENSIONS_EACH
+    raise ValueError(
+      f'audit_canaries must be at most {most} for a model of {ends[-1]:,}'
+      f' weights: more would see each other. Found {count}.'
+    )
+  return (Group(0, ends[-1], rest), *within)
+
+
+@dataclasses.dataclass(frozen=True)
+class Directions:
+  """The directions of canaries, as functions of random signs.
+
+  Hashable, so that a compiled program may depend on it. Functions take the
+  array library `xp`, numpy or jax.numpy.
+
+  Attributes:
+    groups: Ranges of coordinates, and how many canaries each has.
+  """
+
+  groups: tuple[Group, ...]
+
+  @property
+  def num_canaries(self) -> int:
+    return sum(group.count for group in self.groups)
+
+  @property
+  def num_coordinates(self) -> int:
+    return self.groups[0].stop
+
+  @functools.cached_property
+  def _table(self) -> np.ndarray:
+    """For each canary: start, stop, bits of its period, row, family."""
+    return np.array(
+      [
+        (group.start, group.stop, group.period - 1, row, min(number, 1))
+        for number, group in enumerate(self.groups)
+        for row in range(group.count)
+      ],
+      np.int32,
+    )
+
+  def take(self, xp: Any, signs: Any, canaries: Any) -> Any:
+    """Returns directions of norm 1.
+
+    Args:
+      xp: numpy or jax.numpy.
+      signs: [2, coordinates], 1 or -1: of canaries that point anywhere, and of
+        those within an array.
+      canaries: [n], numbers of canaries.
+
+    Returns:
+      [n, coordinates] in float32.
+    """
+    table = xp.asarray(self._table)[canaries][:, :, None]
+    start, stop, bits, row, family = (table[:, i] for i in range(5))
+    k = xp.arange(self.num_coordinates, dtype=xp.int32)
+    odd = xp.bitwise_count(row & ((k - start) & bits)) & 1
+    scale = (1 / xp.sqrt((stop - start).astype(xp.float32))).astype(xp.float32)
+    own = xp.where(family == 0, signs[0], signs[1]).astype(xp.float32)
+    values = xp.where(odd == 1, -scale, scale) * own
+    return xp.where((k >= start) & (k < stop), values, 0).astype(xp.float32)
+
+  def scores(self, xp: Any, signs: Any, vector: Any) -> Any:
+    """Returns the inner product of each direction with a vector.
+
+    Args:
+      xp: numpy or jax.numpy.
+      signs: As for `take`.
+      vector: [coordinates].
+
+    Returns:
+      [canaries] in float32.
+    """
+    signed = signs.astype(xp.float32) * vector
+    found = []
+    for number, group in enumerate(self.groups):
+      # Signs of their own: rows of two Hadamard matrices may be alike.
+      own = signed[min(number, 1)][group.start : group.stop]
+      own = xp.pad(own, (0, -len(own) % group.period))
+      folded = own.reshape(-1, group.period).sum(axis=0)
+      rows = _hadamard(xp, folded)[: group.count]
+      found.append(rows / math.sqrt(group.stop - group.start))
+    return xp.concatenate(found)
+
+
+def _hadamard(xp: Any, values: Any) -> Any:
+  """The Walsh-Hadamard transform of a vector whose size is a power of two."""
+  size, half = len(values), 1
+  while half < size:
+    pairs = values.reshape(-1, 2, half)
+    values = xp.stack(
+      [pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1
+    ).reshape(size)
+    half *= 2
+  return values
+
+
+class Canaries:
+  """The canaries of a run: who they are, what they send and when.
+
+  Each takes part by a fair coin. Those that do are sampled as users are: canary
+  i is in a round if user i is in a second draw of the plan's own cohorts.
+
+  Example:
+
+  ```
+  canaries = Canaries([(500, 64), (64,)], plan, seed=seeds.audit, count=1000)
+  updates = canaries.updates(canaries.cohort(round_num))
+  ```
+
+  Attributes:
+    directions: Their directions.
+    signs: int8 [2, coordinates].
+    took_part: The coins.
+    plan: The plan of the run.
+  """
+
+  def __init__(
+    self,
+    shapes: Sequence[tuple[int, ...]],
+    plan: privacy.PrivacyPlan,
+    *,
+    seed: int,
+    count: int,
+  ):
+    """Makes canaries.
+
+    Args:
+      shapes: The shapes of the model's arrays.
+      plan: The plan of the run.
+      seed: The seed of coins, signs and cohorts.
+      count: How many.
+
+    Raises:
+      ValueError: If they are too many for the model.
+    """
+    validate.integers(1, audit_canaries=count)
+    sizes = [math.prod(shape) for shape in shapes]
+    self.directions = Directions(_make_groups(sizes, count))
+    self.plan = plan
+    self._seed = seed
+    coins = seeds_lib.generator('audit', seed, 0)
+    self.took_part = coins.random(count) < 0.5
+    shape = 2, sum(sizes)
+    bits = seeds_lib.generator('audit', seed, 1).integers(0, 2, shape)
+    self.signs = (2 * bits - 1).astype(np.int8)
+
+  def __len__(self) -> int:
+    return len(self.took_part)
+
+  @property
+  def norm(self) -> float:
+    """The norm of what a canary sends; the clip brings it down to S."""
+    return _NORM * self.plan.clip_norm
+
+  def cohort(self, round_num: int) -> np.ndarray:
+    """Returns the canaries that are in a round."""
+    found = []
+    for first in range(0, len(self), self.plan.population):
+      users = self.plan.cohort(round_num, self._seed + first)
+      found.append(first + users)
+    drawn = np.concatenate(found)
+    drawn = drawn[drawn < len(self)]
+    return drawn[self.took_part[drawn]]
+
+  def updates(self, canaries: np.ndarray) -> np.ndarray:
+    """Returns what canaries send, [canaries, coordinates]."""
+    return self.norm * self.directions.take(np, self.signs, canaries)
+
+  def scores(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the inner product of each direction with a model's arrays."""
+    flat = np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays])
+    return self.directions.scores(np, self.signs, flat)
+
+  @property
+  def added_noise(self) -> float:
+    """How much canaries add to the noise of a round, as a share of its norm.
+
+    Canaries of a round are nearly orthogonal: together they have the norm
+    S sqrt(q m), and the noise has sigma S sqrt(d).
+    """
+    plan = self.plan
+    mean_count = plan.sampling_rate * self.took_part.sum()
+    noise = plan.update_noise_multiplier**2 * self.directions.num_coordinates
+    return math.sqrt(1 + mean_count / noise) - 1

@@ -1,0 +1,291 @@
+"""From scores of canaries to an epsilon.
+
+A canary that took part should have a higher score. From the scores:
+
+*   The one-shot estimate: "One-shot Empirical Privacy Estimation for Federated
+    Learning" (Andrew et al., ICLR 2024, arXiv:2302.03098). Normal distributions
+    are fitted to the scores of canaries that took part and of those that did
+    not; epsilon is that of telling the two apart. It is an estimate, and may
+    lie on either side of the truth.
+*   The Gaussian bound: "Tight Auditing of Differentially Private Machine
+    Learning" (Nasr et al., USENIX Security 2023, arXiv:2302.07956). Error rates
+    of thresholds, with confidence limits, and the epsilon of the Gaussian
+    mechanism that has them. It takes canaries for independent.
+*   The one-run bound: "Privacy Auditing with One (1) Training Run" (Steinke et
+    al., NeurIPS 2023, arXiv:2305.08846), Theorem 5.2. Each canary took part by
+    a fair coin; who guesses many coins right disproves a small epsilon. It
+    holds with its confidence whatever the scores are.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+import numpy as np
+from pda_fed.common import validate
+from scipy import stats
+
+# Where a search for an epsilon ends.
+_LARGEST = 200.0
+_BISECTIONS = 60
+_RESAMPLES = 400
+
+
+class Guesses(NamedTuple):
+  """How many guesses are made, as shares of all canaries.
+
+  Attributes:
+    took_part: The share with the highest scores, guessed to have taken part.
+    stayed_out: The share with the lowest scores, guessed not to have.
+  """
+
+  took_part: float
+  stayed_out: float
+
+
+# Shares of canaries above a threshold, settled before scores are seen.
+_SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256)
+# Settled before scores are seen. Where few rounds use a canary only the highest
+# scores tell; where every round does, both ends do.
+GUESSES = (
+  Guesses(1 / 256, 0),
+  Guesses(1 / 128, 0),
+  Guesses(1 / 64, 0),
+  Guesses(1 / 32, 0),
+  Guesses(1 / 16, 0),
+  Guesses(1 / 8, 0),
+  Guesses(1 / 16, 1 / 16),
+  Guesses(1 / 4, 1 / 4),
+  Guesses(1 / 2, 1 / 2),
+)
+
+
+def one_run_bound(
+  num_canaries: int,
+  num_guesses: int,
+  num_right: int,
+  delta: float,
+  significance: float = 0.05,
+) -> float:
+  """Returns the largest epsilon that so many right guesses disprove.
+
+  Theorem 5.2 of Steinke et al.: with q = e^eps / (1 + e^eps), a run that is
+  (eps, delta)-DP gives v or more right guesses with probability at most
+
+      P[Bin(r, q) >= v] + 2 m delta max_{1<=i<=v} P[v - i <= Bin(r, q) < v] / i.
+
+  Example:
+
+    >>> round(one_run_bound(1000, 100, 95, delta=1e-5), 3)
+    2.165
+
+  Args:
+    num_canaries: m, canaries whose coins were thrown.
+    num_guesses: r, guesses that were made.
+    num_right: v, guesses that were right.
+    delta: The delta of (epsilon, delta).
+    significance: The probability with which the bound may be wrong.
+
+  Returns:
+    The bound, at least 0.
+
+  Raises:
+    ValueError: If a number is out of range.
+  """
+  validate.integers(1, num_canaries=num_canaries, num_guesses=num_guesses)
+  validate.integers(0, num_right=num_right)
+  validate.in_range(0, num_canaries, num_guesses=num_guesses)
+  validate.in_range(0, num_guesses, num_right=num_right)
+  validate.in_range(0, 1, delta=delta)
+  validate.between(0, 1, significance=significance)
+  widths = np.arange(1, num_right + 1)
+
+  def probability(epsilon: float) -> float:
+    right = stats.binom(num_guesses, 1 / (1 + np.exp(-epsilon)))
+    at_least = right.sf(num_right - 1)
+    if not delta or not num_right:
+      return at_least
+    below = right.cdf(num_right - 1) - right.cdf(num_right - 1 - widths)
+    return at_least + 2 * num_canaries * delta * (below / widths).max()
+
+  if probability(0.0) > significance:
+    return 0.0
+  low, high = 0.0, _LARGEST
+  for _ in range(_BISECTIONS):
+    middle = (low + high) / 2
+    if probability(middle) <= significance:
+      low = middle
+    else:
+      high = middle
+  return low
+
+
+def best_one_run_bound(
+  scores: Sequence[np.ndarray],
+  took_part: np.ndarray,
+  delta: float,
+  significance: float = 0.05,
+) -> float:
+  """Returns the best bound of several scores and numbers of guesses.
+
+  The significance is shared out among all that is tried.
+
+  Args:
+    scores: Each a score of every canary; higher means it took part.
+    took_part: The coins.
+    delta: The delta of (epsilon, delta).
+    significance: The probability with which the result may be wrong.
+
+  Returns:
+    The bound, at least 0.
+  """
+  took_part = np.asarray(took_part, bool)
+  num_canaries = len(took_part)
+  share = significance / (len(scores) * len(GUESSES))
+  found = 0.0
+  for score in scores:
+    order = np.argsort(score, kind='stable')
+    for guesses in GUESSES:
+      top = int(guesses.took_part * num_canaries)
+      bottom = int(guesses.stayed_out * num_canaries)
+      if not top + bottom:
+        continue
+      right = took_part[order[num_canaries - top :]].sum()
+      right += (~took_part[order[:bottom]]).sum()
+      bound = one_run_bound(
+        num_canaries, top + bottom, int(right), delta, share
+      )
+      found = max(found, bound)
+  return found
+
+
+def gaussian_bound(
+  scores: Sequence[np.ndarray],
+  took_part: np.ndarray,
+  delta: float,
+  significance: float = 0.05,
+) -> float:
+  """Returns the epsilon that error rates of thresholds disprove.
+
+  A threshold on the score has a true and a false positive rate, which enter by
+  Clopper-Pearson limits. The Gaussian mechanism that has these rates has the
+  shift Phi^-1(TPR) - Phi^-1(FPR), and an epsilon. This takes canaries for
+  independent trials, which nearly orthogonal directions are, and the trade-off
+  of both rates for that of a Gaussian mechanism, which many rounds approach.
+
+  Args:
+    scores: Each a score of every canary; higher means it took part.
+    took_part: The coins.
+    delta: The delta of (epsilon, delta).
+    significance: The probability with which the result may be wrong; it is
+      shared out among all that is tried.
+
+  Returns:
+    The bound, at least 0.
+  """
+  took_part = np.asarray(took_part, bool)
+  # Of each threshold two sides, and of each side two limits.
+  share = significance / (len(scores) * len(_SHARES) * 4)
+  shift = 0.0
+  for score in scores:
+    for sign, hits in ((1, took_part), (-1, ~took_part)):
+      order = np.argsort(-sign * score, kind='stable')
+      for part in _SHARES:
+        top = hits[order[: int(part * len(hits))]]
+        right = _lower_limit(int(top.sum()), int(hits.sum()), share)
+        misses = int((~hits).sum())
+        wrong = 1 - _lower_limit(misses - int((~top).sum()), misses, share)
+        shift = max(shift, stats.norm.ppf(right) - stats.norm.ppf(wrong))
+  return float(gaussian_epsilon(shift, delta)) if shift else 0.0
+
+
+def _lower_limit(successes: int, trials: int, significance: float) -> float:
+  """Clopper and Pearson's lower limit of a probability."""
+  if not successes:
+    return 0.0
+  return float(stats.beta.ppf(significance, successes, trials - successes + 1))
+
+
+def gaussian_epsilon(shift: np.ndarray, delta: float) -> np.ndarray:
+  """Returns the epsilon of telling N(0, 1) from N(shift, 1).
+
+  "Improving the Gaussian Mechanism for Differential Privacy" (Balle and Wang,
+  ICML 2018, arXiv:1805.06530), Theorem 8; a Gaussian mechanism with noise
+  multiplier sigma has the shift 1 / sigma.
+
+  Example:
+
+    >>> float(gaussian_epsilon(1 / 1.54, 1e-6).round(3))
+    3.008
+
+  Args:
+    shift: The distance, or an array of them.
+    delta: The delta of (epsilon, delta).
+  """
+  shift = np.maximum(np.abs(np.asarray(shift, np.float64)), 1e-9)
+  low, high = np.zeros(shift.shape), np.full(shift.shape, _LARGEST)
+  for _ in range(_BISECTIONS):
+    middle = (low + high) / 2
+    excess = stats.norm.cdf(shift / 2 - middle / shift) - np.exp(
+      middle + stats.norm.logcdf(-shift / 2 - middle / shift)
+    )
+    low = np.where(excess > delta, middle, low)
+    high = np.where(excess > delta, high, middle)
+  return low
+
+
+class Estimate(NamedTuple):
+  """What `one_shot_estimate` returns.
+
+  Attributes:
+    epsilon: The estimate.
+    low: The lower end of its 95 % interval.
+    high: The upper end.
+  """
+
+  epsilon: float
+  low: float
+  high: float
+
+
+def one_shot_estimate(
+  scores: np.ndarray,
+  took_part: np.ndarray,
+  delta: float,
+  rng: Optional[np.random.Generator] = None,
+) -> Estimate:
+  """Estimates epsilon from normal distributions fitted to scores.
+
+  Args:
+    scores: A score of every canary.
+    took_part: Whether each took part.
+    delta: The delta of (epsilon, delta).
+    rng: The generator of the bootstrap that gives the interval.
+
+  Returns:
+    The estimate and its interval.
+
+  Raises:
+    ValueError: If fewer than two canaries took part, or stayed out.
+  """
+  took_part = np.asarray(took_part, bool)
+  inside, outside = scores[took_part], scores[~took_part]
+  if min(len(inside), len(outside)) < 2:
+    raise ValueError(
+      'took_part must have at least two canaries of each kind. Found'
+      f' {len(inside)} that took part and {len(outside)} that did not.'
+    )
+  rng = rng or np.random.default_rng(0)
+
+  def resampled(values: np.ndarray) -> np.ndarray:
+    drawn = rng.choice(values, (_RESAMPLES, len(values)))
+    return np.concatenate([[values], drawn])  # First, the sample itself.
+
+  inside, outside = resampled(inside), resampled(outside)
+  # One standard deviation for both: two that differ by chance would tell the
+  # distributions apart in their tails.
+  variance = (inside.var(axis=1) + outside.var(axis=1)) / 2
+  spread = np.sqrt(np.maximum(variance, 1e-12))
+  shift = (inside.mean(axis=1) - outside.mean(axis=1)) / spread
+  found = gaussian_epsilon(np.maximum(shift, 0), delta)
+  low, high = np.quantile(found[1:], [0.025, 0.975])
+  return Estimate(float(found[0]), float(low), float(high))

@@ -1,0 +1,60 @@
+"""The flags of an audit, for training and for comparisons."""
+
+from typing import Optional
+
+from absl import flags
+from pda_fed import audit
+
+
+class _Parser(flags.ArgumentParser):
+  """Takes --audit, --audit=copy and --noaudit."""
+
+  syntactic_help = '--[no]audit, or --audit=copy'
+
+  def parse(self, argument: str) -> Optional[str]:
+    """Returns 'run', 'copy' or None."""
+    values = {'true': 'run', 'run': 'run', 'copy': 'copy', 'false': None}
+    if argument not in values:
+      raise ValueError(f'must be given alone, or be copy. Found {argument!r}')
+    return values[argument]
+
+
+_AUDIT = flags.DEFINE_flag(
+  flags.Flag(
+    _Parser(),
+    flags.ArgumentSerializer(),
+    'audit',
+    None,
+    'Let canaries take part and say what the run leaks, beside the proven'
+    ' epsilon. --audit=copy leaves the run alone and audits a second one.',
+    boolean=True,
+  )
+)
+_CANARIES = flags.DEFINE_integer(
+  'audit_canaries', None, 'Number of canaries of --audit. Default: 1000.'
+)
+# Names of these flags.
+NAMES = ('audit', 'audit_canaries')
+
+
+def build() -> Optional[audit.AuditConfig]:
+  """Returns what the flags ask for; None for no audit.
+
+  Raises:
+    ValueError: If there are too few canaries, or --audit is missing.
+  """
+  if _AUDIT.value is None:
+    if _CANARIES.value is not None:
+      raise ValueError('--audit_canaries must be given with --audit.')
+    return None
+  count = {} if _CANARIES.value is None else {'canaries': _CANARIES.value}
+  return audit.AuditConfig(copy=_AUDIT.value == 'copy', **count)
+
+
+def arguments() -> list[str]:
+  """Returns these flags for the runs of a comparison."""
+  config = build()
+  if config is None:
+    return []
+  how = 'copy' if config.copy else 'run'
+  return [f'--audit={how}', f'--audit_canaries={config.canaries}']

@@ -1,0 +1,108 @@
+"""The auditor on noise that is known, and on bugs that are planted."""
+
+import math
+
+import numpy as np
+from pda_fed import audit
+from pda_fed import methods
+from pda_fed import privacy
+from pda_fed import schedules
+import pytest
+
+from bench import planted_bugs
+
+
+def _auditor(rounds=1, seed=0, count=1000, noise=1.0, **plan):
+  """An auditor of noise and canaries alone, and the model at the end."""
+  fields = dict(
+    population=1000,
+    expected_cohort=1000,
+    rounds=rounds,
+    delta=1e-5,
+    noise_multiplier=1.0,
+    clip_norm=1.0,
+  )
+  plan = privacy.PrivacyPlan(**(fields | plan))
+  canaries = audit.Canaries([(20_000,)], plan, seed=seed, count=count)
+  auditor = audit.Auditor(canaries)
+  model = np.ones(20_000, np.float32)
+  auditor.start([model])
+  rng = np.random.default_rng(seed)
+  for round_num in range(rounds):
+    sent = canaries.updates(canaries.cohort(round_num)) / canaries.norm
+    stddev = noise * plan.noise_multiplier
+    noised = sent.sum(axis=0) + stddev * rng.normal(size=20_000)
+    auditor.add_round(canaries.scores([noised]))
+    model = model - 0.1 * noised
+  return auditor, model
+
+
+@pytest.mark.parametrize('rounds, sigma', [(1, 1.0), (4, 2.0), (9, 3.0)])
+def test_the_gaussian_mechanism(rounds, sigma):
+  # Rounds with everybody in them are one mechanism with sigma / sqrt(rounds).
+  auditor, model = _auditor(rounds, count=2000, noise_multiplier=sigma)
+  truth = float(audit.gaussian_epsilon(math.sqrt(rounds) / sigma, 1e-5))
+  report = auditor.report([model], truth)
+  for view in report.views.values():
+    assert view.estimate == pytest.approx(truth, rel=0.15)
+    assert 0 < view.lower_bound < truth
+  assert not report.is_violated
+
+
+def test_half_of_the_noise_is_found():
+  auditor, model = _auditor(count=2000, noise=0.5, noise_multiplier=3.0)
+  plan = auditor.canaries.plan
+  report = auditor.report([model], privacy.epsilon(plan))
+  assert report.is_violated
+  words = audit.violation(report.as_dict())
+  assert 'Do not release' in words and '\n' not in words
+
+
+def test_a_checkpoint_goes_on():
+  whole, model = _auditor(rounds=3)
+  again = audit.Auditor(whole.canaries)
+  again.from_arrays(whole.to_arrays())
+  noised = np.random.default_rng(5).normal(size=20_000)
+  for auditor in (whole, again):
+    auditor.add_round(auditor.canaries.scores([noised]))
+  assert again.report([model], 1.0) == whole.report([model], 1.0)
+
+
+def test_words_say_what_each_number_means():
+  auditor, model = _auditor()
+  report = auditor.report([model], 4.0).as_dict()
+  text = ' '.join(audit.describe(report))
+  for part in ('1,000 canaries', 'proven', 'about', 'at least', 'in any case'):
+    assert part in text
+  unknown = ' '.join(audit.describe({**report, 'proven': None}))
+  assert 'was not computed' in unknown
+  copied = ' '.join(audit.describe({**report, 'copy': True}))
+  assert 'the model has none' in copied
+
+
+def test_too_few_canaries():
+  with pytest.raises(ValueError, match='audit_canaries must be at least 100'):
+    audit.AuditConfig(canaries=99)
+
+
+@pytest.mark.parametrize('bug', [b for b in planted_bugs.BUGS if b != 'none'])
+def test_planted_bugs_are_found(bug):
+  report = planted_bugs.audited(bug)
+  assert report.is_violated, report
+
+
+@pytest.mark.parametrize(
+  'method',
+  [
+    methods.ColdStart(),
+    methods.PdaDpmd(alpha=schedules.constant(0.5)),
+    methods.Dope(),
+    methods.AdaDps(),
+  ],
+  ids=lambda m: m.name,
+)
+def test_without_a_bug_the_bound_stays_below(method):
+  report = planted_bugs.audited('none', planted_bugs.make_config(method))
+  assert 0 < report.lower_bound < report.proven
+  most = max(view.estimate for view in report.views.values())
+  assert 0.3 * report.proven < most < 1.3 * report.proven
