@@ -8,16 +8,23 @@ r"""Compares methods over seeds: a table, figures and a page.
         --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
         --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
 
+    python -m scripts.compare --output_dir=out/private \
+        --tune=server_learning_rate=0.5,1,3 --private_search=poisson \
+        --search_runs=20 -- \
+        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private
 
 What stands after `--` goes to every run of the training binary, and
 --method_flags adds flags for one method. With --tune each method first has a
-search of its own, by validation alone, and is compared with what it found. Runs
-that are finished are not run again, and those that were stopped are gone on
-with. It writes table.md, table.tex, curves_*.png, curves_*.svg and index.html,
-one page that needs no other file. --combine puts finished comparisons into one
-table and one figure, as the paper's Table 2.
+search of its own, by validation alone, and is compared with what it found. With
+--private_search as well, the search makes a secret number of runs and releases
+the best one alone; epsilon then covers the search. Runs that are finished are
+not run again, and those that were stopped are gone on with. It writes table.md,
+table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
+other file. --combine puts finished comparisons into one table and one figure,
+as the paper's Table 2.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -30,15 +37,19 @@ import warnings
 from absl import flags
 from pda_fed import experiments
 from pda_fed import methods
+from pda_fed.analysis import audits
 from pda_fed.analysis import cells
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import figures
 from pda_fed.analysis import jobs
 from pda_fed.analysis import report
 from pda_fed.common import files
+from scripts.lib import audit_flags
 from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
+from scripts.lib import private_search
+from scripts.lib import search_flags
 from scripts.lib import tuning
 
 _METHODS = flags.DEFINE_list(
@@ -69,17 +80,21 @@ _COMBINE = flags.DEFINE_list(
 )
 # What has a meaning for runs alone.
 _OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
-_OF_RUNS += ('print_runs', 'seeds', *tuning.NAMES)
+_OF_RUNS += ('print_runs', 'seeds', *tuning.NAMES, *search_flags.NAMES)
+_OF_RUNS += audit_flags.NAMES
 # What this program sets in each run.
 _RESERVED = {
   'method': '--methods',
   'seed': '--seeds',
   'output_dir': '--output_dir before --',
   'final_test': 'no flag: runs are compared by it',
+  **dict.fromkeys(audit_flags.NAMES, '--audit before --'),
 }
+flags.adopt_module_key_flags(audit_flags)
 flags.adopt_module_key_flags(job_flags)
 flags.adopt_module_key_flags(grid_search)
 flags.adopt_module_key_flags(tuning)
+flags.adopt_module_key_flags(search_flags)
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
@@ -117,6 +132,7 @@ def _jobs(
       arguments=(
         *method_flags.arguments_for(method, arguments),
         *own,
+        *audit_flags.arguments(),
         f'--method={method}',
         f'--seed={seed}',
         f'--output_dir={folder / name}',
@@ -221,17 +237,47 @@ def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
   return [*promises, *comparison_lib.caveats(comparison)]
 
 
+def _show(
+  runs: list[comparison_lib.Run], notes: list[str], said: list[str]
+) -> None:
+  """Writes a comparison with notes, and prints it with some of them."""
+  comparison = comparison_lib.compare(runs, _METRICS.value)
+  _write(comparison, notes)
+  print(comparison_lib.as_text(comparison))
+  audited = audits.sentences(audits.found(comparison.runs))
+  for line in dict.fromkeys([*_guarantees(comparison), *audited, *said]):
+    print(f'\n{line}')
+  page = job_flags.output_dir() / 'index.html'
+  print(f'\nThe page: {page.resolve()}')
+
+
+def _compare_released(search, arguments, of_methods, grids) -> None:
+  """Compares the runs that private searches release."""
+  private_search.check(arguments, of_methods, grids, _SEEDS.value)
+  folders, notes = private_search.release(search, arguments, of_methods, grids)
+  if not folders:
+    for line in (*notes, 'There is no run to compare.'):
+      job_flags.say(line)
+    sys.exit(1)
+  runs = [comparison_lib.load_run(folder) for folder in folders]
+  _show(runs, notes, said=notes)
+
+
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
   if _COMBINE.value is not None:
     _combine(arguments)
     return
+  search = search_flags.build()
   job_flags.refuse(arguments, _RESERVED)
   job_flags.check_metrics(_METRICS.value)
   cli.expanded(arguments)  # One error instead of one for each run.
   of_methods, notes = _flags_of_methods(), []
   method_flags.check_owned(_METHODS.value, arguments)
   grids = tuning.grids(_METHODS.value)
+  if search is not None:
+    _compare_released(search, arguments, of_methods, grids)
+    return
   if grids:
     of_methods, notes = tuning.tune(arguments, of_methods, grids)
   all_jobs = _jobs(arguments, of_methods)
@@ -242,14 +288,7 @@ def main(arguments: list[str]) -> None:
     comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed
   ]
   if runs:
-    comparison = comparison_lib.compare(runs, _METRICS.value)
-    _write(comparison, notes)
-    print(comparison_lib.as_text(comparison))
-    for line in _guarantees(comparison):
-      print(f'\n{line}')
-    if notes:
-      print(f'\n{notes[-1]}')
-    print(f'\nThe page: {(folder / "index.html").resolve()}')
+    _show(runs, notes, said=notes[-1:])
   if failures:
     sys.exit(1)
 

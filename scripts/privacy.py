@@ -5,11 +5,16 @@ r"""Epsilon from noise, noise from epsilon, rounds from both.
         --rounds=500 --delta=1e-5 --target_epsilon=4
     python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
         --solve_rounds --json
+    python -m scripts.privacy --data_dir=data/laptop --clients_per_round=100 \
+        --rounds=100 --delta=1e-4 --noise_multiplier=1 \
+        --private_search=poisson --search_runs=20 --num_searches=3
     python -m scripts.privacy --fill=out/comparison
 
 A preset is a plan of the paper; other flags change it. With --target_epsilon
-the noise is solved for, or with --solve_rounds the number of rounds. --fill
-adds epsilon to the outputs of runs on machines without dp_accounting.
+the noise is solved for, or with --solve_rounds the number of rounds. With
+--private_search it also shows the epsilon of a search that releases its best
+run. --fill adds epsilon to the outputs of runs on machines without
+dp_accounting.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -18,22 +23,26 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 import dataclasses
 import json
 import math
-from typing import Optional
+from typing import Any, Optional
 
 from absl import flags
+import data_prep
 import numpy as np
 from pda_fed import privacy
 from pda_fed.experiments import epsilons
 from pda_fed.privacy import presets
+from scripts.lib import plan_flags
+from scripts.lib import search_flags
 
 _PRESET = flags.DEFINE_enum(
   'preset', None, list(presets.PRESETS), 'A plan of the paper to start from.'
 )
-_POPULATION = flags.DEFINE_integer('population', None, 'N, private users.')
-_EXPECTED_COHORT = flags.DEFINE_float(
-  'expected_cohort', None, 'qN, the mean number of users in a round.'
+_POPULATION = flags.DEFINE_integer(
+  'population', None, 'N, private users. Default: those of --data_dir.'
 )
-_ROUNDS = flags.DEFINE_integer('rounds', None, 'T, the number of rounds.')
+_EXPECTED_COHORT = flags.DEFINE_float(
+  'expected_cohort', None, 'The same as --clients_per_round.'
+)
 _DELTA = flags.DEFINE_float('delta', None, 'Delta of (epsilon, delta).')
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier', None, 'sigma, the noise over the clip.'
@@ -43,12 +52,6 @@ _TARGET_EPSILON = flags.DEFINE_float(
 )
 _SOLVE_ROUNDS = flags.DEFINE_bool(
   'solve_rounds', False, 'With --target_epsilon: solve for the rounds instead.'
-)
-_SAMPLING = flags.DEFINE_enum(
-  'sampling',
-  None,
-  ['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs'],
-  "How cohorts are drawn; 'epochs' is for tree aggregation (DP-FTRL).",
 )
 _ACCOUNTANT = flags.DEFINE_enum(
   'accountant', None, ['pld', 'rdp'], 'For solving; by default the tightest.'
@@ -63,15 +66,29 @@ _FILL = flags.DEFINE_string(
   'Add epsilon to metrics.csv and result.json of the run in this folder, or of'
   ' all runs below it, from config.json. Other flags are not read.',
 )
+_NUM_SEARCHES = flags.DEFINE_integer(
+  'num_searches',
+  1,
+  'With --private_search: how many searches are released together, for example'
+  ' one for each method.',
+  lower_bound=1,
+)
+flags.adopt_module_key_flags(plan_flags)
+flags.adopt_module_key_flags(search_flags)
 
+# Beside those of `plan_flags`.
 _FIELDS = {
   'population': _POPULATION,
   'expected_cohort': _EXPECTED_COHORT,
-  'rounds': _ROUNDS,
+  'rounds': plan_flags.ROUNDS,
   'delta': _DELTA,
   'noise_multiplier': _NOISE_MULTIPLIER,
-  'sampling': _SAMPLING,
 }
+# Flags that mean the same: at most one of each pair may be given.
+_PAIRS = (
+  (_EXPECTED_COHORT, plan_flags.CLIENTS_PER_ROUND),
+  (_POPULATION, plan_flags.DATA_DIR),
+)
 
 
 def _check_flags() -> None:
@@ -84,10 +101,25 @@ def _check_flags() -> None:
       f'--{solved} must not be given when it is solved for. Found'
       f' {_FIELDS[solved].value!r}.'
     )
+  for pair in _PAIRS:
+    if all(flag.value is not None for flag in pair):
+      names = ' and '.join(f'--{flag.name}' for flag in pair)
+      raise ValueError(f'Give at most one of {names}. Found both.')
+  if _NUM_SEARCHES.value != 1 and search_flags.PRIVATE_SEARCH.value is None:
+    raise ValueError('--num_searches must come with --private_search.')
 
 
-def _plan_from_flags() -> privacy.PrivacyPlan:
-  """The plan that the flags describe, before anything is solved for."""
+def _given() -> dict[str, Any]:
+  """The fields of a plan that flags give."""
+  given = {n: f.value for n, f in _FIELDS.items() if f.value is not None}
+  if plan_flags.DATA_DIR.value is not None:
+    store = data_prep.open_store(plan_flags.DATA_DIR.value)
+    given |= {'population': len(store.users('private')), 'unit': 'user'}
+  return given | plan_flags.settings()
+
+
+def _settings_from_flags() -> dict[str, Any]:
+  """The fields of the plan of the flags, before anything is solved for."""
   settings = {'clip_norm': 1.0}
   if _PRESET.value is not None:
     plan = presets.get_preset(_PRESET.value).plan
@@ -95,18 +127,14 @@ def _plan_from_flags() -> privacy.PrivacyPlan:
   elif _TARGET_EPSILON.value is not None:
     # Solved for; any value will do until then.
     settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
-  for name, flag in _FIELDS.items():
-    if flag.value is not None:
-      settings[name] = flag.value
-  if settings.get('sampling') == 'epochs':
-    settings['mechanism'] = 'tree'
-  missing = [f'--{n}' for n in _FIELDS if n not in settings and n != 'sampling']
+  settings |= _given()
+  missing = [f'--{name}' for name in _FIELDS if name not in settings]
   if missing:
     raise ValueError(
       f'{", ".join(missing)} must be given, or --preset (one of'
-      f' {", ".join(presets.PRESETS)}).'
+      f' {", ".join(presets.PRESETS)}); --data_dir gives the population.'
     )
-  return privacy.PrivacyPlan(**settings)
+  return settings
 
 
 def _epsilon(plan: privacy.PrivacyPlan, accountant: str) -> Optional[float]:
@@ -120,12 +148,18 @@ def _tightest(plan: privacy.PrivacyPlan) -> str:
   return _ACCOUNTANT.value or privacy.tightest_accountant(plan)
 
 
-def _solve(plan: privacy.PrivacyPlan) -> privacy.PrivacyPlan:
+def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
+  """The plan of the settings, with the noise or rounds that keep a target."""
   target = _TARGET_EPSILON.value
+  if target is not None and not _SOLVE_ROUNDS.value:
+    # Adaptive clipping costs the same, but does not allow any noise.
+    plan = privacy.PrivacyPlan(**(settings | {'adaptive_clipping': None}))
+    found = privacy.calibrate(plan, target, _tightest(plan))
+    adaptive = settings.get('adaptive_clipping')
+    return dataclasses.replace(found, adaptive_clipping=adaptive)
+  plan = privacy.PrivacyPlan(**settings)
   if target is None:
     return plan
-  if not _SOLVE_ROUNDS.value:
-    return privacy.calibrate(plan, target, _tightest(plan))
   rounds = privacy.max_rounds(plan, target, _tightest(plan))
   if rounds == 0:
     raise ValueError(
@@ -180,7 +214,7 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
   def number(value: Optional[float]) -> Optional[float]:
     return value if value is not None and math.isfinite(value) else None
 
-  return {
+  found = {
     'epsilon_pld': number(_epsilon(plan, 'pld')),
     'epsilon_rdp': number(_epsilon(plan, 'rdp')),
     'noise_multiplier': plan.noise_multiplier,
@@ -193,6 +227,35 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
     'approximate': plan.approximate,
     'private': plan.noise_multiplier > 0,
   }
+  if plan.adaptive_clipping is not None:
+    found['update_noise_multiplier'] = plan.update_noise_multiplier
+  search = search_flags.build()
+  if search is not None:
+    found['private_search'] = {
+      **dataclasses.asdict(search),
+      'num_searches': _NUM_SEARCHES.value,
+      'epsilon_one_search': privacy.search_epsilon(plan, search),
+      'epsilon': privacy.search_epsilon(plan, search, _NUM_SEARCHES.value),
+    }
+  return found
+
+
+def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
+  """Rows of the table about a private search, if there is one."""
+  search = search_flags.build()
+  if search is None:
+    return []
+  counts = dict.fromkeys((1, _NUM_SEARCHES.value))
+  return [
+    ('private search', search_flags.describe(search)),
+    *(
+      (
+        'epsilon of the whole search' if n == 1 else f'epsilon of {n} searches',
+        privacy.round_up(privacy.search_epsilon(plan, search, n)),
+      )
+      for n in counts
+    ),
+  ]
 
 
 def _print_table(plan: privacy.PrivacyPlan) -> None:
@@ -211,6 +274,10 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
     ('expected cohort', f'{plan.expected_cohort:g}'),
     ('sampling rate', f'{plan.sampling_rate:.4g}'),
   ]
+  if plan.adaptive_clipping is not None:
+    noise = privacy.round_up(plan.update_noise_multiplier, 6)
+    rows.insert(4, ('noise multiplier of updates', noise))
+  rows += _search_rows(plan)
   if _PRESET.value is not None:
     preset = presets.get_preset(_PRESET.value)
     if preset.plan == plan:
@@ -229,7 +296,8 @@ def main() -> None:
       print(f'Added epsilon to {folder}.')
     return
   _check_flags()
-  plan = _solve(_plan_from_flags())
+  plan = _solve(_settings_from_flags())
+  search_flags.build()  # An error before anything is written.
   if _ACCOUNTANT.value is not None:
     privacy.epsilon(plan, 1, accountant=_ACCOUNTANT.value)  # Can it?
   if _PLOT.value is not None:

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
   from pda_fed.privacy.calibration import calibrate
   from pda_fed.privacy.calibration import max_rounds
   from pda_fed.privacy.calibration import tight_noise_stddev
+  from pda_fed.privacy.search import PrivateSearch
+  from pda_fed.privacy.search import search_epsilon
 
 # Names that need dp_accounting, and the modules they come from.
 _LAZY = {
+  'PrivateSearch': 'search',
   'calibrate': 'calibration',
   'dp_event': 'accounting',
   'epsilon': 'accounting',
   'epsilon_curve': 'accounting',
   'max_rounds': 'calibration',
+  'search_epsilon': 'search',
   'tight_noise_stddev': 'calibration',
   'tightest_accountant': 'accounting',
 }
@@ -37,6 +41,7 @@ _LAZY = {
 __all__ = [
   'AdaptiveClipping',
   'PrivacyPlan',
+  'PrivateSearch',
   'SeedStreams',
   'algorithm_1_noise_stddev',
   'calibrate',
@@ -45,6 +50,7 @@ __all__ = [
   'epsilon_curve',
   'max_rounds',
   'round_up',
+  'search_epsilon',
   'tight_noise_stddev',
   'tightest_accountant',
 ]

@@ -38,6 +38,11 @@ NAMES = ('tune', *_WITH_TUNE)
 Flags = dict[str, list[str]]
 
 
+def metric() -> str:
+  """Returns the metric of validation by which a search chooses."""
+  return _METRIC.value
+
+
 def grids(methods: Sequence[str]) -> dict[str, sweeping.Grid]:
   """Returns what --tune asks for, by method; none for what is not tuned.
 

@@ -4,6 +4,7 @@ from scripts.lib import cli
 
 # isort: split
 import math
+import os
 import sys
 
 from absl import flags
@@ -19,6 +20,7 @@ _RATE = flags.DEFINE_float('rate', 1.0, 'Scales the weights.')
 _BEST_RATE = flags.DEFINE_float('best_rate', None, 'Where the loss is least.')
 _CRASH_BELOW = flags.DEFINE_float('crash_below', 0.0, 'Of rates.')
 _DIVERGE_ABOVE = flags.DEFINE_float('diverge_above', 1e9, 'Of rates.')
+_CRASH_IF = flags.DEFINE_string('crash_if', '', 'Crash if there is this file.')
 _FAIL = flags.DEFINE_bool('fail', False, 'Fails.')
 
 
@@ -36,14 +38,21 @@ class _Engine(fake_engine.FakeEngine):
 def main():
   if _FAIL.value:
     raise ValueError('fail must be false.')
-  if _RATE.value < _CRASH_BELOW.value:
+  if _RATE.value < _CRASH_BELOW.value or os.path.exists(_CRASH_IF.value):
     sys.exit(3)
   if _RATE.value > _DIVERGE_ABOVE.value:
     raise errors.DivergenceError('The model is no longer finite.')
   config = fake_engine.make_config(
-    rounds=_ROUNDS.value,
+    plan=run_flags.plan_with_noise(
+      1.0,
+      default_delta=1e-4,
+      population=1000,
+      expected_cohort=10,
+      rounds=_ROUNDS.value,
+      clip_norm=1.0,
+    ),
     method=method_flags.build(schedules.cosine(8), _ROUNDS.value),
-    **run_flags.loop_settings(),
+    **{'seed': None, **run_flags.loop_settings()},
   )
   run_flags.print_result(
     run_flags.train(

@@ -5,10 +5,13 @@ import re
 
 from absl import flags
 from absl.testing import flagsaver
+import data_prep
 from pda_fed import privacy
 from pda_fed.privacy import presets
 import pytest
 from scripts import privacy as script
+
+from tests.scripts import programs
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +99,64 @@ def test_a_changed_preset_is_not_the_papers(capsys):
   assert '342,477' in table
 
 
+def test_a_store_gives_the_population(capsys, tmp_path):
+  done = programs.run(
+    'prepare_users',
+    f'--output_dir={tmp_path / "store"}',
+    '--synthetic_users=30',
+    '--num_public_users=2',
+    '--max_sentences=4',
+    '--vocabulary_size=40',
+  )
+  assert done.returncode == 0, done.stderr
+  settings = {k: v for k, v in _SMALL.items() if k in ('rounds', 'delta')}
+  output = _json(
+    capsys,
+    data_dir=str(tmp_path / 'store'),
+    clients_per_round=5.0,
+    noise_multiplier=1.0,
+    **settings,
+  )
+  store = data_prep.open_store(tmp_path / 'store')
+  assert output['population'] == len(store.users('private'))
+  assert output['expected_cohort'] == 5
+
+
+def test_adaptive_clipping_keeps_a_target(capsys):
+  # The noise that a search starts with would be too much for such a count.
+  adaptive = dict(adaptive_clipping=True, clip_count_stddev=0.45)
+  output = _json(capsys, target_epsilon=7.0, **adaptive, **_SMALL)
+  fixed = _json(capsys, target_epsilon=7.0, **_SMALL)
+  assert output['noise_multiplier'] == fixed['noise_multiplier']
+  assert output['update_noise_multiplier'] > output['noise_multiplier']
+  assert 'noise multiplier of updates' in _run(
+    capsys, target_epsilon=7.0, **adaptive, **_SMALL
+  )
+
+
+@pytest.mark.parametrize('distribution', ['negative_binomial', 'poisson'])
+def test_the_epsilon_of_a_search(capsys, distribution):
+  settings = dict(
+    noise_multiplier=1.0,
+    private_search=distribution,
+    search_runs=20.0,
+    num_searches=3,
+    **_SMALL,
+  )
+  plan = privacy.PrivacyPlan(noise_multiplier=1.0, clip_norm=1.0, **_SMALL)
+  search = privacy.PrivateSearch(distribution=distribution, expected_runs=20)
+  found = _json(capsys, **settings)['private_search']
+  assert found['epsilon_one_search'] == privacy.search_epsilon(plan, search)
+  assert found['epsilon'] == privacy.search_epsilon(plan, search, 3)
+  table = _run(capsys, **settings)
+  for name, value in {
+    'epsilon of the whole search': found['epsilon_one_search'],
+    'epsilon of 3 searches': found['epsilon'],
+  }.items():
+    assert re.search(rf'{name} +{privacy.round_up(value)}\n', table)
+  assert '20 runs expected' in table
+
+
 @pytest.mark.parametrize('suffix', ['png', 'svg'])
 def test_plot(capsys, tmp_path, suffix):
   path = tmp_path / f'epsilon.{suffix}'
@@ -133,6 +194,47 @@ def test_plot(capsys, tmp_path, suffix):
         accountant='pld',
       ),
       "accountant must be 'rdp'",
+    ),
+    (
+      dict(preset='emnist', expected_cohort=3.0, clients_per_round=3.0),
+      'Give at most one of --expected_cohort and --clients_per_round',
+    ),
+    (
+      dict(preset='emnist', population=3, data_dir='data'),
+      'Give at most one of --population and --data_dir',
+    ),
+    (
+      dict(preset='emnist', clip_quantile=0.3),
+      '--clip_quantile must be given with --adaptive_clipping',
+    ),
+    (
+      dict(preset='emnist', adaptive_clipping=True, sampling='epochs'),
+      '--adaptive_clipping must not be given with --sampling=epochs',
+    ),
+    (
+      dict(preset='emnist', private_search='poisson'),
+      '--private_search must come with --search_runs',
+    ),
+    (
+      dict(preset='emnist', search_runs=3.0),
+      '--search_runs must come with --private_search',
+    ),
+    (
+      dict(preset='emnist', num_searches=3),
+      '--num_searches must come with --private_search',
+    ),
+    (
+      dict(preset='emnist', private_search='poisson', search_runs=0.5),
+      'expected_runs must be in [1, inf]',
+    ),
+    (
+      dict(
+        preset='emnist',
+        private_search='negative_binomial',
+        search_runs=3.0,
+        noise_multiplier=0.0,
+      ),
+      'noise_multiplier must be above 0 for a private search',
     ),
   ],
 )

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from pda_fed import experiments
+from pda_fed import privacy
 import pytest
 
 from tests.scripts import programs
@@ -96,6 +98,26 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     (['--noise_multiplier=1', '--target_epsilon=1'], 'must not be given with'),
     (['--workers=b.lan:8443'], 'b.lan:8443 must be protected'),
     (['--insecure'], 'must be given with --workers'),
+    (
+      ['--clip_quantile=0.3'],
+      '--clip_quantile must be given with --adaptive_clipping',
+    ),
+    (
+      ['--adaptive_clipping', '--sampling=epochs'],
+      '--adaptive_clipping must not be given with --sampling=epochs',
+    ),
+    (
+      ['--sampling=epochs', '--engine=jax'],
+      '--sampling=epochs must be used with --engine=tff',
+    ),
+    (
+      ['--adaptive_clipping', '--noise_multiplier=1'],
+      'must be below twice the count_stddev of adaptive_clipping, 0.3',
+    ),
+    (
+      ['--sampling=fixed_size', '--clients_per_round=2.5'],
+      'expected_cohort must be a whole number',
+    ),
     (['--data_dir=nowhere'], 'nowhere is no token store'),
     (['--output_dir='], 'output_dir'),
     (['--flagfile=scripts/presets/huge.flags'], 'laptop.flags, stackoverflow_'),
@@ -114,6 +136,59 @@ def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
   assert done.stderr.count('\n') == 1
   assert words in done.stderr
   assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  'arguments, expected',
+  [
+    (
+      ['--engine=tff', '--sampling=epochs', '--target_epsilon=20'],
+      {'sampling': 'epochs', 'mechanism': 'tree', 'adaptive_clipping': None},
+    ),
+    (
+      ['--engine=tff', '--adaptive_clipping', '--target_epsilon=90'],
+      {'adaptive_clipping': privacy.AdaptiveClipping()},
+    ),
+    (
+      [
+        '--engine=jax',
+        '--adaptive_clipping',
+        '--clip_quantile=0.7',
+        '--clip_learning_rate=0.3',
+        '--clip_count_stddev=2',
+        '--target_epsilon=9',
+      ],
+      {
+        'adaptive_clipping': privacy.AdaptiveClipping(
+          target_quantile=0.7, learning_rate=0.3, count_stddev=2.0
+        )
+      },
+    ),
+  ],
+)
+def test_other_plans(data_dir, tmp_path, arguments, expected):
+  out = tmp_path / 'run'
+  done = programs.run(
+    'train_stackoverflow',
+    _TINY,
+    f'--data_dir={data_dir}',
+    f'--output_dir={out}',
+    '--method=cold',
+    '--max_validation_users=2',
+    '--max_test_users=2',
+    *arguments,
+  )
+  assert done.returncode == 0, done.stderr
+  folder = experiments.RunFolder(out)
+  _, rows, result = folder.read_finished()
+  plan = folder.read_plan()
+  for name, value in expected.items():
+    assert getattr(plan, name) == value
+  accountant = privacy.tightest_accountant(plan)
+  assert result['epsilon'] == privacy.epsilon(plan, accountant=accountant)
+  target = float(arguments[-1].partition('=')[2])
+  assert 0.99 * target < result['epsilon'] <= target
+  assert ('clip_norm' in rows[-1]) == (plan.adaptive_clipping is not None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""The search with an epsilon that each method of a comparison may have.
+
+For each method the number of runs K is drawn from the system's entropy. Each
+run has settings drawn uniformly from the method's grid, and secret seeds of its
+own. Validation chooses the best run; the others are deleted. The epsilon of
+`privacy.search_epsilon` covers all of that.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING
+
+from absl import flags
+from pda_fed.analysis import sweeping
+from scripts.lib import cli
+from scripts.lib import grid_search
+from scripts.lib import job_flags
+from scripts.lib import method_flags
+from scripts.lib import secret_runs
+from scripts.lib import tuning
+
+if TYPE_CHECKING:
+  from pda_fed.privacy import search as search_lib
+
+# Flags that make no sense with a private search, and why.
+_REFUSED = {
+  'audit': 'what an audit shows of a run is not part of its epsilon',
+  'extend': 'the grid must not depend on what runs have found',
+  'print_runs': 'the runs are secret',
+  'tune_flags': 'the runs of the search are those that are compared',
+}
+# What a private search sets in each run, by flag.
+_SET_HERE = {
+  name: setter
+  for name, setter in grid_search.RESERVED.items()
+  if name not in ('seed', 'warm_start_dir')
+}
+# Flags that change epsilon: all runs must have the same.
+_ACCOUNTED = (
+  'clients_per_round',
+  'data_dir',
+  'delta',
+  'flagfile',
+  'noise_multiplier',
+  'rounds',
+  'sampling',
+  'target_epsilon',
+)
+# More of those, by training binary.
+_ACCOUNTED_BY = {
+  'scripts.train_sample_level': (
+    'batch_size',
+    'dataset',
+    'epochs',
+    'public_dataset',
+    'public_share',
+    'split_seed',
+    'validation_examples',
+  )
+}
+
+
+def check(
+  arguments: Sequence[str],
+  of_methods: tuning.Flags,
+  grids: dict[str, sweeping.Grid],
+  num_seeds: int,
+) -> None:
+  """Raises ValueError if flags do not fit a private search.
+
+  Args:
+    arguments: Of the training binary.
+    of_methods: Of one method alone, by method.
+    grids: By method.
+    num_seeds: Of --seeds.
+  """
+  for name, why in _REFUSED.items():
+    if flags.FLAGS[name].present:
+      raise ValueError(
+        f'--{name} must not be given with --private_search: {why}.'
+      )
+  if num_seeds > 1:
+    raise ValueError(
+      '--seeds must be 1 with --private_search, which releases one run of each'
+      f' method. Found {num_seeds}.'
+    )
+  without = [method for method in of_methods if method not in grids]
+  if without:
+    raise ValueError(
+      '--private_search must come with --tune for every method. Found none for'
+      f' {", ".join(without)}.'
+    )
+  job_flags.check_metrics([tuning.metric()])
+  for method, grid in grids.items():
+    _check_method(cli.expanded([*arguments, *of_methods[method]]), grid)
+
+
+def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
+  """Raises ValueError if flags of a method's runs, or its grid, do not fit."""
+  in_grid = [f'--{flag}' for flag in grid]
+  job_flags.refuse(given, _SET_HERE, 'with --private_search')
+  job_flags.refuse(given, dict.fromkeys(grid, '--tune'), 'beside it')
+  job_flags.refuse(in_grid, grid_search.RESERVED, 'in --tune')
+  if any(job_flags.name_of(argument) == 'seed' for argument in given):
+    raise ValueError(
+      '--seed must not be given with --private_search: runs that share a seed'
+      ' share their noise.'
+    )
+  accounted = (*_ACCOUNTED, *_ACCOUNTED_BY.get(job_flags.module(), ()))
+  for flag in grid:
+    if flag in accounted:
+      raise ValueError(
+        f'--{flag} must not be given in --tune with --private_search: it'
+        ' changes epsilon, which must be the same for all runs.'
+      )
+
+
+def release(
+  search: 'search_lib.PrivateSearch',
+  arguments: Sequence[str],
+  of_methods: tuning.Flags,
+  grids: dict[str, sweeping.Grid],
+) -> tuple[list[pathlib.Path], list[str]]:
+  """Searches for each method, or resumes, and releases the best runs.
+
+  Args:
+    search: How many runs a search makes.
+    arguments: Of the training binary.
+    of_methods: Of one method alone, by method.
+    grids: By method.
+
+  Returns:
+    The folders of the runs that were released, and lines about them for the
+    page and the terminal; the same again where the search has ended before.
+
+  Raises:
+    OutputError: If the folder holds other runs, or another search.
+    ValueError: If the runs' plan has no epsilon, or they differ in it.
+  """
+  given = {
+    method: [*method_flags.arguments_for(method, arguments), *own]
+    for method, own in of_methods.items()
+  }
+  settings = secret_runs.Settings(
+    binary=job_flags.module(),
+    flags={method: cli.expanded(own) for method, own in given.items()},
+    grids={m: {f: list(v) for f, v in g.items()} for m, g in grids.items()},
+    metric=tuning.metric(),
+    search=dataclasses.asdict(search),
+  )
+  runs = secret_runs.SecretRuns(search, settings, job_flags.output_dir())
+  if not runs.is_released():
+    with runs.locked():
+      runs.draw()
+      runs.run()
+      runs.publish()
+  return runs.released()

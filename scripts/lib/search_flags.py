@@ -1,0 +1,72 @@
+"""Flags of a private search: for compare and for scripts.privacy."""
+
+from typing import Optional, TYPE_CHECKING
+
+from absl import flags
+from pda_fed import privacy
+
+if TYPE_CHECKING:
+  from pda_fed.privacy import search as search_lib
+
+PRIVATE_SEARCH = flags.DEFINE_enum(
+  'private_search',
+  None,
+  ['negative_binomial', 'poisson'],
+  'The distribution of the secret number of runs of a private search, which'
+  ' releases its best run alone. Epsilon then covers the search. With'
+  " 'poisson' the number may be 0: then nothing is released.",
+)
+_SEARCH_RUNS = flags.DEFINE_float(
+  'search_runs', None, 'With --private_search: the expected number of runs.'
+)
+_SEARCH_ETA = flags.DEFINE_float(
+  'search_eta',
+  None,
+  'With --private_search=negative_binomial: its shape, above -1; 1 is the'
+  ' geometric distribution. A smaller one costs less privacy and spreads the'
+  ' number of runs more.'
+  ' Default: 0.',
+)
+# Flags of this module, by name.
+NAMES = ('private_search', 'search_runs', 'search_eta')
+
+
+def build() -> Optional['search_lib.PrivateSearch']:
+  """Returns the search of the flags; None without --private_search.
+
+  Raises:
+    ValueError: If a flag is missing, comes alone or is out of range, or
+      dp_accounting is not installed.
+  """
+  if PRIVATE_SEARCH.value is None:
+    for flag in (_SEARCH_RUNS, _SEARCH_ETA):
+      if flag.value is not None:
+        raise ValueError(f'--{flag.name} must come with --private_search.')
+    return None
+  if _SEARCH_RUNS.value is None:
+    raise ValueError(
+      '--private_search must come with --search_runs, the expected number of'
+      ' runs.'
+    )
+  try:
+    return privacy.PrivateSearch(
+      distribution=PRIVATE_SEARCH.value,
+      expected_runs=_SEARCH_RUNS.value,
+      eta=_SEARCH_ETA.value or 0.0,
+    )
+  except ModuleNotFoundError as e:
+    raise ValueError(
+      f'--private_search needs {e.name}, which is not installed.'
+    ) from e
+
+
+def describe(search: 'search_lib.PrivateSearch') -> str:
+  """Returns the search in words, without what is secret.
+
+  Args:
+    search: The search.
+  """
+  kind, shape = 'Poisson', ''
+  if search.distribution == 'negative_binomial':
+    kind, shape = 'truncated negative binomial', f', eta {search.eta:g}'
+  return f'{kind}, {search.expected_runs:g} runs expected{shape}'
