@@ -183,6 +183,8 @@ class RunConfig:
     validate.instances(Pretraining, pretraining=self.pretraining)
     if self.seed is not None:
       validate.integers(0, seed=self.seed)
+    if self.audit is not None:
+      validate.instances(audit_lib.AuditConfig, audit=self.audit)
     if self.audit is not None and not self.plan.noise_multiplier:
       raise ValueError(
         'audit must be off where noise_multiplier is 0: epsilon is infinite,'

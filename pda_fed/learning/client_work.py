@@ -32,8 +32,8 @@ def build_client_work(
       finite. A method that changes updates before the clip leaves that to the
       clip, or it would see zeros as an update.
     canary_size: For an audit, the number of weights. A client's data are then
-      a dictionary: `data`, its dataset, and `canary`, a dataset of vectors that
-      are added to its update: none for a client, one for a canary.
+      a dictionary: `data`, its dataset, and `canary`, a dataset of one vector:
+      an empty one for a client, and what it sends for a canary.
 
   Returns:
     A client work process without state.
@@ -43,7 +43,7 @@ def build_client_work(
   weights_type = tff.learning.models.weights_type_from_model(model)
   data_type = tff.SequenceType(tff.types.tensorflow_to_type(model.input_spec))
   if canary_size is not None:
-    vectors = tff.SequenceType(tff.TensorType(np.float32, [canary_size]))
+    vectors = tff.SequenceType(tff.TensorType(np.float32, [None]))
     data_type = tff.StructWithPythonType(
       [('canary', vectors), ('data', data_type)], collections.OrderedDict
     )
@@ -96,14 +96,16 @@ def build_client_work(
 def _with_canary(
   update: Sequence[tf.Tensor], canary: tf.data.Dataset, size: int
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-  """Adds the vectors of a canary, whose weight is 0, if there are any."""
-  flat, weight = canary.reduce(
-    (tf.zeros([size]), tf.constant(1.0)),
-    lambda total, vector: (total[0] + vector, tf.constant(0.0)),
+  """Returns what a canary sends and 0, or a client's own update and 1."""
+  vector = canary.get_single_element()
+  # A canary has no data, and an update of zeros.
+  flat = tf.pad(vector, [[0, size - tf.size(vector)]])
+  parts = tf.split(
+    tf.ensure_shape(flat, [size]),
+    [leaf.shape.num_elements() for leaf in update],
   )
-  parts = tf.split(flat, [leaf.shape.num_elements() for leaf in update])
-  changed = [
+  sent = [
     leaf + tf.reshape(part, leaf.shape)
     for leaf, part in zip(update, parts, strict=True)
   ]
-  return changed, weight
+  return sent, tf.cast(tf.equal(tf.size(vector), 0), tf.float32)

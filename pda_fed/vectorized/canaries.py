@@ -45,6 +45,9 @@ class CanarySettings(NamedTuple):
 
   @property
   def at_a_time(self) -> int:
+    """How many canaries are formed at a time."""
+    if jax.default_backend() == 'cpu':
+      return 1  # XLA is slow to add up a few arrays of a CPU.
     most = _MOST_NUMBERS // self.directions.num_coordinates
     return max(1, min(_MOST_AT_A_TIME, most))
 

@@ -63,7 +63,10 @@ def test_scores_of_arrays_in_their_order():
   canaries = _canaries()
   arrays = [np.random.default_rng(1).normal(size=s) for s in _SHAPES]
   flat = np.concatenate([a.ravel() for a in arrays])
-  sent = canaries.updates(np.arange(200)) / canaries.norm
+  every = np.arange(200)
+  sent = canaries.updates(every) / canaries.norm
+  taken = canaries.directions.take(np, canaries.signs, every)
+  np.testing.assert_allclose(sent, taken, rtol=1e-6)
   np.testing.assert_allclose(canaries.scores(arrays), sent @ flat, atol=1e-4)
 
 

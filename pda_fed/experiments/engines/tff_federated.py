@@ -175,10 +175,9 @@ class TffEngine:
     users = [self._dataset('private', i, batch) for i in cohort]
     if self.canaries is None:
       return users
-    size = self.canaries.directions.num_coordinates
     # Canaries have no data of their own: the first user's, none of it.
     nothing = self._dataset('private', 0, batch).take(0)
-    none = tf.data.Dataset.from_tensor_slices(tf.zeros([0, size]))
+    none = tf.data.Dataset.from_tensors(tf.zeros([0]))
     present = self.canaries.cohort(round_num)
     vectors = self.canaries.updates(present)
     return [
