@@ -18,6 +18,7 @@ PAGE = _ROOT / 'docs/api.md'
 # The doors of the project, in the order in which a reader meets them.
 PACKAGES = (
   'pda_fed.privacy',
+  'pda_fed.audit',
   'pda_fed.schedules',
   'pda_fed.methods',
   'pda_fed.learning',

@@ -54,6 +54,8 @@ class AuditConfig:
 class View:
   """What somebody who sees a part of a run can tell.
 
+  Example: see `Auditor`.
+
   Attributes:
     estimate: The one-shot estimate of epsilon.
     interval: Its 95 % interval.
@@ -77,6 +79,8 @@ class View:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditReport:
   """The result of an audit.
+
+  Example: see `Auditor`.
 
   Attributes:
     canaries: How many there were.

@@ -83,6 +83,8 @@ class Directions:
   Hashable, so that a compiled program may depend on it. Functions take the
   array library `xp`, numpy or jax.numpy.
 
+  Example: see `Canaries`, which has one.
+
   Attributes:
     groups: Ranges of coordinates, and how many canaries each has.
   """

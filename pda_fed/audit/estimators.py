@@ -172,6 +172,14 @@ def gaussian_bound(
   independent trials, which nearly orthogonal directions are, and the trade-off
   of both rates for that of a Gaussian mechanism, which many rounds approach.
 
+  Example:
+
+    >>> rng = np.random.default_rng(0)
+    >>> took_part = rng.random(1000) < 0.5
+    >>> scores = rng.normal(size=1000) + 2 * took_part
+    >>> gaussian_bound([scores], took_part, delta=1e-5) > 4
+    True
+
   Args:
     scores: Each a score of every canary; higher means it took part.
     took_part: The coins.
@@ -254,6 +262,15 @@ def one_shot_estimate(
   rng: Optional[np.random.Generator] = None,
 ) -> Estimate:
   """Estimates epsilon from normal distributions fitted to scores.
+
+  Example:
+
+    >>> rng = np.random.default_rng(0)
+    >>> took_part = rng.random(1000) < 0.5
+    >>> scores = rng.normal(size=1000) + took_part
+    >>> found = one_shot_estimate(scores, took_part, delta=1e-5)
+    >>> found.low < gaussian_epsilon(1.0, 1e-5) < found.high
+    np.True_
 
   Args:
     scores: A score of every canary.

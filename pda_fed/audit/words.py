@@ -9,6 +9,13 @@ from pda_fed import privacy
 def describe(report: Mapping[str, Any]) -> list[str]:
   """Returns sentences about an audit.
 
+  Example:
+
+  ```
+  for line in describe(folder.read_result()['audit']):
+    print(line)
+  ```
+
   Args:
     report: What `AuditReport.as_dict` gives, as in result.json.
   """
@@ -42,6 +49,8 @@ def describe(report: Mapping[str, Any]) -> list[str]:
 
 def violation(report: Mapping[str, Any]) -> str:
   """Returns what to say of a lower bound above the proven epsilon.
+
+  Example: see `describe`.
 
   Args:
     report: As for `describe`.

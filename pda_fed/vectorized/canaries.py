@@ -35,6 +35,8 @@ class Directions(Protocol):
 class CanarySettings(NamedTuple):
   """What a compiled round depends on.
 
+  Example: see `stack_cohorts`.
+
   Attributes:
     directions: What canaries send.
     norm: The norm that it has before the clip.
@@ -55,6 +57,8 @@ class CanarySettings(NamedTuple):
 class CanaryInputs(NamedTuple):
   """The canaries of a round, or with a leading axis those of several.
 
+  Example: see `stack_cohorts`.
+
   Attributes:
     canaries: Their numbers, [room].
     count: How many they are; the rest of the room is padding.
@@ -69,9 +73,19 @@ def stack_cohorts(
 ) -> list[CanaryInputs]:
   """Pads the canaries of rounds to one room.
 
+  Example:
+
+  ```
+  settings = CanarySettings(canaries.directions, canaries.norm)
+  inputs = stack_cohorts([canaries.cohort(t) for t in range(5)], settings)
+  ```
+
   Args:
     cohorts: The canaries of each round.
     settings: Gives how many are formed at a time.
+
+  Returns:
+    The inputs of each round.
   """
   unit = settings.at_a_time
   # A power of two of the unit: few programs serve all dispatches.

@@ -243,3 +243,25 @@ def test_ctrl_c_lets_all_runs_save(tmp_path):
   for name in ('cold_0', 'warm_0'):
     log = (tmp_path / 'logs' / f'{name}.log').read_text()
     assert 'saved after round' in log
+
+
+def test_audits_are_in_the_table_and_on_the_page(tmp_path):
+  done = programs.run(
+    'compare',
+    '--binary=train_sample_level',
+    '--methods=cold',
+    '--audit',
+    '--audit_canaries=200',
+    f'--output_dir={tmp_path}',
+    '--',
+    '--epochs=0.3',
+  )
+  assert done.returncode == 0, done.stderr
+  header, _, row, *_ = done.stdout.splitlines()
+  assert header.split()[-2:] == ['audited', 'runs']
+  assert 'at least' in row
+  for text in (done.stdout, (tmp_path / 'index.html').read_text()):
+    assert 'Audit with 200 canaries' in text
+    assert 'Whoever sees every noised mean' in text
+  report = json.loads((tmp_path / 'runs/cold_0/result.json').read_text())
+  assert report['audit']['canaries'] == 200

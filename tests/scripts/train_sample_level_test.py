@@ -313,3 +313,20 @@ def test_bad_flags_are_one_line(tmp_path, flag, message):
   assert done.returncode == 2
   assert message in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+  'flags, words',
+  [
+    (['--audit', '--noise_multiplier=0'], 'audit must be off'),
+    (['--audit', '--audit_canaries=20'], 'audit_canaries must be at least 100'),
+    (['--audit', '--audit_canaries=60000'], 'audit_canaries must be at most'),
+    (['--audit=twice'], 'must be given alone, or be copy'),
+    (['--audit_canaries=200'], 'must be given with --audit'),
+  ],
+)
+def test_bad_audits_are_one_line(tmp_path, flags, words):
+  done = _run(f'--output_dir={tmp_path}/run', '--method=cold', *flags)
+  assert done.returncode == 2
+  (line,) = done.stderr.splitlines()
+  assert words in line
