@@ -186,9 +186,7 @@ def test_public_data_help_in_every_seed(preset):
 
 
 @pytest.mark.parametrize('preset, noise', _OF_ONE_RULE)
-def test_a_cell_has_one_noise_version_and_one_pretrained_model(
-  preset, noise
-):
+def test_a_cell_has_one_noise_version_and_one_pretrained_model(preset, noise):
   runs = [r for m in ('cold', 'warm', 'pda') for r in _runs(preset, m, noise)]
   # As docs/reproduction.md says: before noised sums were rounded to a grid.
   assert {int(r['noise_version']) for r in runs} == {2}
