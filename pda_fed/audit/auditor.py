@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import math
 from typing import Any, Optional
 
 import numpy as np
 from pda_fed.audit import canaries as canaries_lib
 from pda_fed.audit import estimators
+from pda_fed.audit import words
 from pda_fed.common import validate
 
 # All bounds of a report hold together with 95 % confidence.
@@ -18,6 +20,11 @@ _ARRAYS = ('likelihood', 'total', 'changes', 'previous', 'start')
 # A normal distribution's standard deviation over its median deviation.
 _MEDIAN_DEVIATION = 1.4826
 _LEAST_SPREAD = 1e-6
+# Fewer scores do not give a spread; their group is merged with others.
+_LEAST_GROUP = 50
+# After as many participations of a canary, on average, the sum of its scores is
+# close to normal.
+_MANY_PARTICIPATIONS = 3
 # Enough for certainty, and not so much that one canary decides a mean.
 _LARGEST_RATIO = 50.0
 
@@ -28,19 +35,22 @@ class AuditConfig:
 
   Example:
 
-    >>> AuditConfig().canaries
-    1000
+    >>> AuditConfig(canaries=500).copy
+    False
 
   Attributes:
-    canaries: How many canaries there are; half of them take part.
+    canaries: How many canaries there are; half of them take part. None takes
+      1,000, or as many as the model has room for.
     copy: Whether they take part in a second run with the same settings, which
       leaves the first one as it is.
   """
 
-  canaries: int = 1000
+  canaries: Optional[int] = None
   copy: bool = False
 
   def __post_init__(self):
+    if self.canaries is None:
+      return
     validate.integers(1, audit_canaries=self.canaries)
     if self.canaries < canaries_lib.LEAST_CANARIES:
       raise ValueError(
@@ -60,20 +70,20 @@ class View:
     estimate: The one-shot estimate of epsilon.
     interval: Its 95 % interval.
     one_run_bound: The lower bound that needs no assumption.
-    gaussian_bound: The lower bound that takes noise for Gaussian and canaries
-      for independent. All bounds of a report hold together with 95 %
-      confidence.
+    rates_bound: The lower bound by error rates, which takes canaries for
+      independent and, after many rounds, the run for a Gaussian mechanism. All
+      bounds of a report hold together with 95 % confidence.
   """
 
   estimate: float
   interval: tuple[float, float]
   one_run_bound: float
-  gaussian_bound: float
+  rates_bound: float
 
   @property
   def lower_bound(self) -> float:
     """The larger bound."""
-    return max(self.one_run_bound, self.gaussian_bound)
+    return max(self.one_run_bound, self.rates_bound)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +98,7 @@ class AuditReport:
     proven: The epsilon of the accountant; None where it was not computed.
     added_noise: See `Canaries.added_noise`.
     most: The lower bound that canaries as many as these could show at best.
+    resolution: Estimates below this are hardly different from 0.
     views: By what is seen: every noised mean, or the final model alone.
   """
 
@@ -96,6 +107,7 @@ class AuditReport:
   proven: Optional[float]
   added_noise: float
   most: float
+  resolution: float
   views: Mapping[str, View]
 
   @property
@@ -106,7 +118,7 @@ class AuditReport:
   @property
   def is_violated(self) -> bool:
     """Whether a lower bound is above the proven epsilon."""
-    return self.proven is not None and self.lower_bound > self.proven
+    return words.is_violated(self.as_dict())
 
   def as_dict(self) -> dict[str, Any]:
     """Returns JSON values."""
@@ -171,11 +183,24 @@ class Auditor:
 
   def _per_group(self, function, scores: np.ndarray) -> np.ndarray:
     """Applies a function to the scores of each group."""
+    found = np.empty_like(scores)
+    for members in self._groups:
+      found[members] = function(scores[members])
+    return found
+
+  @functools.cached_property
+  def _groups(self) -> list[np.ndarray]:
+    """Numbers of canaries, by group; small groups are one."""
     counts = [group.count for group in self.canaries.directions.groups]
-    parts = np.split(scores, np.cumsum(counts)[:-1])
-    return np.concatenate(
-      [np.broadcast_to(function(p), p.shape) for p in parts]
-    )
+    every = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    large = [group for group in every if len(group) >= _LEAST_GROUP]
+    small = [group for group in every if len(group) < _LEAST_GROUP]
+    if not small:
+      return large
+    merged = np.concatenate(small)
+    if len(merged) < _LEAST_GROUP and large:
+      return [np.concatenate([large[0], merged]), *large[1:]]
+    return [*large, merged]
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Returns what a checkpoint keeps."""
@@ -214,15 +239,25 @@ class Auditor:
     delta = self.canaries.plan.delta
     count = len(self.canaries)
     perfect = [self.canaries.took_part * 1.0]
-    most = self._view(perfect).lower_bound
+    most = self._view(perfect * len(views[_VIEWS[0]])).lower_bound
     return AuditReport(
       canaries=count,
       delta=delta,
       proven=proven,
       added_noise=self.canaries.added_noise,
       most=most,
+      # Two standard errors of the difference of two means.
+      resolution=float(
+        estimators.gaussian_epsilon(4 / math.sqrt(count), delta)
+      ),
       views={name: self._view(scores) for name, scores in views.items()},
     )
+
+  @property
+  def _is_gaussian(self) -> bool:
+    """Whether the run is close to a Gaussian mechanism."""
+    q = self.canaries.plan.sampling_rate
+    return q == 1 or q * self._rounds >= _MANY_PARTICIPATIONS
 
   def _view(self, scores: Sequence[np.ndarray]) -> View:
     took_part = self.canaries.took_part
@@ -234,7 +269,9 @@ class Auditor:
       estimate=estimate.epsilon,
       interval=(estimate.low, estimate.high),
       one_run_bound=estimators.best_one_run_bound(*bounds_of, significance),
-      gaussian_bound=estimators.gaussian_bound(*bounds_of, significance),
+      rates_bound=estimators.rates_bound(
+        *bounds_of, significance, is_gaussian=self._is_gaussian
+      ),
     )
 
 

@@ -38,6 +38,33 @@ _MOST = 2**16
 LEAST_CANARIES = 100
 
 
+_USUAL = 1000
+
+
+def usual_count(shapes: Sequence[tuple[int, ...]]) -> int:
+  """Returns how many canaries a model gets if nobody says.
+
+  Example:
+
+    >>> usual_count([(64, 50), (50,)])
+    406
+
+  Args:
+    shapes: The shapes of the model's arrays.
+
+  Raises:
+    ValueError: If it has no room for as many as an audit needs.
+  """
+  weights = sum(math.prod(shape) for shape in shapes)
+  room = weights // _DIMENSIONS_EACH
+  if room < LEAST_CANARIES:
+    raise ValueError(
+      f'audit must be off for a model of {weights:,} weights: it has room for'
+      f' {room} canaries, and an audit needs {LEAST_CANARIES}.'
+    )
+  return min(_USUAL, room)
+
+
 class Group(NamedTuple):
   """Canaries that share a range of coordinates.
 

@@ -7,10 +7,9 @@ A canary that took part should have a higher score. From the scores:
     are fitted to the scores of canaries that took part and of those that did
     not; epsilon is that of telling the two apart. It is an estimate, and may
     lie on either side of the truth.
-*   The Gaussian bound: "Tight Auditing of Differentially Private Machine
+*   The bound by error rates: "Tight Auditing of Differentially Private Machine
     Learning" (Nasr et al., USENIX Security 2023, arXiv:2302.07956). Error rates
-    of thresholds, with confidence limits, and the epsilon of the Gaussian
-    mechanism that has them. It takes canaries for independent.
+    of thresholds, with confidence limits. It takes canaries for independent.
 *   The one-run bound: "Privacy Auditing with One (1) Training Run" (Steinke et
     al., NeurIPS 2023, arXiv:2305.08846), Theorem 5.2. Each canary took part by
     a fair coin; who guesses many coins right disproves a small epsilon. It
@@ -18,6 +17,7 @@ A canary that took part should have a higher score. From the scores:
 """
 
 from collections.abc import Sequence
+import math
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -158,26 +158,29 @@ def best_one_run_bound(
   return found
 
 
-def gaussian_bound(
+def rates_bound(
   scores: Sequence[np.ndarray],
   took_part: np.ndarray,
   delta: float,
   significance: float = 0.05,
+  *,
+  is_gaussian: bool,
 ) -> float:
   """Returns the epsilon that error rates of thresholds disprove.
 
   A threshold on the score has a true and a false positive rate, which enter by
-  Clopper-Pearson limits. The Gaussian mechanism that has these rates has the
-  shift Phi^-1(TPR) - Phi^-1(FPR), and an epsilon. This takes canaries for
-  independent trials, which nearly orthogonal directions are, and the trade-off
-  of both rates for that of a Gaussian mechanism, which many rounds approach.
+  Clopper-Pearson limits. Every run that is (eps, delta)-DP has
+  TPR <= e^eps FPR + delta. If noise and trade-off are Gaussian, the rates say
+  more: the Gaussian mechanism that has them has the shift Phi^-1(TPR) -
+  Phi^-1(FPR), and an epsilon. Both take canaries for independent trials, which
+  nearly orthogonal directions are.
 
   Example:
 
     >>> rng = np.random.default_rng(0)
     >>> took_part = rng.random(1000) < 0.5
     >>> scores = rng.normal(size=1000) + 2 * took_part
-    >>> gaussian_bound([scores], took_part, delta=1e-5) > 4
+    >>> rates_bound([scores], took_part, 1e-5, is_gaussian=True) > 4
     True
 
   Args:
@@ -186,6 +189,8 @@ def gaussian_bound(
     delta: The delta of (epsilon, delta).
     significance: The probability with which the result may be wrong; it is
       shared out among all that is tried.
+    is_gaussian: Whether the run is close to a Gaussian mechanism: everybody is
+      in every round, or there are many rounds.
 
   Returns:
     The bound, at least 0.
@@ -193,7 +198,7 @@ def gaussian_bound(
   took_part = np.asarray(took_part, bool)
   # Of each threshold two sides, and of each side two limits.
   share = significance / (len(scores) * len(_SHARES) * 4)
-  shift = 0.0
+  bound = 0.0
   for score in scores:
     for sign, hits in ((1, took_part), (-1, ~took_part)):
       order = np.argsort(-sign * score, kind='stable')
@@ -202,8 +207,20 @@ def gaussian_bound(
         right = _lower_limit(int(top.sum()), int(hits.sum()), share)
         misses = int((~hits).sum())
         wrong = 1 - _lower_limit(misses - int((~top).sum()), misses, share)
-        shift = max(shift, stats.norm.ppf(right) - stats.norm.ppf(wrong))
-  return float(gaussian_epsilon(shift, delta)) if shift else 0.0
+        bound = max(bound, _epsilon_of(right, wrong, delta, is_gaussian))
+  return bound
+
+
+def _epsilon_of(
+  right: float, wrong: float, delta: float, is_gaussian: bool
+) -> float:
+  """The least epsilon that a true and a false positive rate allow."""
+  if right <= max(wrong, delta):
+    return 0.0
+  if not is_gaussian:
+    return math.log((right - delta) / wrong)
+  shift = stats.norm.ppf(right) - stats.norm.ppf(wrong)
+  return float(gaussian_epsilon(shift, delta))
 
 
 def _lower_limit(successes: int, trials: int, significance: float) -> float:

@@ -30,8 +30,8 @@ def describe(report: Mapping[str, Any]) -> list[str]:
     lines.append(
       f'Whoever sees {name}: epsilon is about {view["estimate"]:.3g}'
       f' (estimate; 95 % interval {low:.3g} to {high:.3g}), at least'
-      f' {view["gaussian_bound"]:.3g} if noise is Gaussian and canaries are'
-      f' independent, at least {view["one_run_bound"]:.3g} in any case (95 %'
+      f' {view["rates_bound"]:.3g} by error rates, if canaries are independent,'
+      f' and at least {view["one_run_bound"]:.3g} in any case (95 %'
       ' confidence).'
     )
   if proven is None or report['most'] < proven:
@@ -39,12 +39,29 @@ def describe(report: Mapping[str, Any]) -> list[str]:
       f'{report["canaries"]:,} canaries can show at most {report["most"]:.3g}:'
       ' a larger leak would go unseen.'
     )
+  if proven is not None and proven < report['resolution']:
+    lines.append(
+      f'{report["canaries"]:,} canaries cannot tell estimates below'
+      f' {report["resolution"]:.2g} from 0: more canaries can.'
+    )
   lines.append(
     f'Canaries make the noise {report["added_noise"]:.2%} larger in this run.'
     if not report.get('copy')
     else 'Canaries took part in a copy of the run; the model has none.'
   )
   return lines
+
+
+def is_violated(report: Mapping[str, Any]) -> bool:
+  """Returns whether a lower bound is above the proven epsilon.
+
+  Example: see `describe`.
+
+  Args:
+    report: As for `describe`.
+  """
+  proven = report['proven']
+  return proven is not None and report['lower_bound'] > proven
 
 
 def violation(report: Mapping[str, Any]) -> str:

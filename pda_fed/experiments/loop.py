@@ -120,6 +120,7 @@ class Run:
       self._stop_if_asked()
       with self._saved_if_the_engine_fails():
         self._train()
+        self._note_order()
         if self._lacks_row():
           self._evaluate()
       if self._is_saved(self._done):
@@ -153,6 +154,8 @@ class Run:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
         raise  # Another try would end as this one.
+      if self._done < self._config.plan.rounds:
+        self._folder.mark_stopped(self._done)  # Nobody has seen a later round.
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e
@@ -235,7 +238,6 @@ class Run:
       self._state, self._done, stop - self._done
     )
     waited = time.monotonic() - started
-    self._note_order()
     for row in metrics:
       scores = row.pop(engine_lib.CANARY_SCORES, None)
       if scores is not None:
@@ -249,9 +251,13 @@ class Run:
     )
 
   def _note_order(self) -> None:
-    """Notes a change that the engine has made, for want of memory."""
+    """Notes a change that the engine has made, for want of memory.
+
+    Rounds before it had another order: they are saved, and never repeated.
+    """
     order = self._engine.order_of_sums()
     if order != self._order:
+      self._save()
       self._order = order
       self._folder.write_order(order)
 

@@ -250,8 +250,9 @@ class RunFolder:
       raise errors.OutputError(
         f'The run in {self.path} was killed: rounds after {last} may have been'
         ' run, and must be repeated with sums in the same order. Found'
-        f' {"; ".join(lines)}. Resume with the former values; after a stop by'
-        ' Ctrl-C or SIGTERM they may change.'
+        f' {"; ".join(lines)}. Resume with the former values (give them as'
+        ' flags of these names); after a stop by Ctrl-C or SIGTERM they may'
+        ' change.'
       )
     self.write_order(order)
 

@@ -64,7 +64,8 @@ def _is_warm_start(value: Any) -> bool:
 
 def _is_audit(value: Any) -> bool:
   numbers = ('canaries', 'delta', 'added_noise', 'most', 'lower_bound')
-  of_view = ('estimate', 'one_run_bound', 'gaussian_bound')
+  numbers += ('resolution',)
+  of_view = ('estimate', 'one_run_bound', 'rates_bound')
   return (
     _is_object(value)
     and all(_is_number(value.get(name)) for name in numbers)

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shutil
 from typing import Any, Optional
 
 from pda_fed import audit
@@ -16,6 +17,9 @@ from pda_fed.experiments import loop
 from pda_fed.experiments import outputs
 from pda_fed.experiments import progress as progress_lib
 from pda_fed.experiments.engines import base as engine_lib
+
+# The folder of an audit's copy, in that of the run.
+_COPY = 'audit'
 
 OpenEngine = Callable[
   [Any, privacy.SeedStreams],
@@ -31,12 +35,18 @@ def _is_finished(
   return result['test'] is not None or not config.final_test
 
 
-def _check_audit(result: Mapping[str, Any]) -> None:
-  """Raises if an audit contradicts what was proven."""
+def check_audit(result: Mapping[str, Any]) -> None:
+  """Raises if an audit contradicts what was proven.
+
+  Args:
+    result: What result.json holds.
+
+  Raises:
+    AuditError: If a lower bound is above the proven epsilon.
+  """
   report = result.get('audit')
-  if report and report['proven'] is not None:
-    if report['lower_bound'] > report['proven']:
-      raise errors.AuditError(audit.violation(report))
+  if report and audit.is_violated(report):
+    raise errors.AuditError(audit.violation(report))
 
 
 def train(
@@ -91,15 +101,39 @@ def train(
   ) as folder:
     result = _result_of(folder, config, open_engine, *places)
     if config.audit is not None and config.audit.copy and not result['audit']:
-      copy = dataclasses.replace(
-        config, audit=dataclasses.replace(config.audit, copy=False)
-      )
-      with outputs.RunFolder.open(output_dir / 'audit', copy, {}) as second:
-        report = _result_of(second, copy, open_engine, *places)['audit']
+      report = _audit_of_copy(folder, config, open_engine, *places)
       result = {**result, 'audit': {**report, 'copy': True}}
       folder.write_result(result)
-    _check_audit(result)
+      shutil.rmtree(folder.path / _COPY, ignore_errors=True)
+    check_audit(result)
     return folder
+
+
+def _audit_of_copy(
+  folder: outputs.RunFolder,
+  config: config_lib.RunConfig,
+  open_engine: OpenEngine,
+  warm_start_dir: pathlib.Path,
+  progress: progress_lib.Progress,
+) -> dict[str, Any]:
+  """Runs a second time, with canaries and noise of its own.
+
+  With the noise of the first run, the difference of both would have none. The
+  second run is removed once its report is kept: it is another look at the same
+  users, and must not be released.
+  """
+  pretraining = dataclasses.replace(
+    config.pretraining, seed=config.pretraining_seed
+  )
+  copy = dataclasses.replace(
+    config,
+    seed=None,
+    pretraining=pretraining,
+    audit=dataclasses.replace(config.audit, copy=False),
+  )
+  with outputs.RunFolder.open(folder.path / _COPY, copy, {}) as second:
+    result = _result_of(second, copy, open_engine, warm_start_dir, progress)
+    return result['audit']
 
 
 def _result_of(

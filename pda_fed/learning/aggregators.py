@@ -366,7 +366,9 @@ def clip_norm_of(
 
 
 def with_audit(
-  aggregator: tff.templates.AggregationProcess, plan: privacy.PrivacyPlan
+  aggregator: tff.templates.AggregationProcess,
+  plan: privacy.PrivacyPlan,
+  mean_clip_norm: Optional[float] = None,
 ) -> tff.templates.AggregationProcess:
   """Returns an aggregator that also measures what an audit reads.
 
@@ -377,6 +379,7 @@ def with_audit(
     aggregator: Takes values, and weights that are 1 for a client and 0 for a
       canary; it ignores weights.
     plan: The plan of the aggregator.
+    mean_clip_norm: Clips the result, after it was measured.
 
   Returns:
     An aggregator whose measurements are `inner`, `noised_mean` and `known_sum`.
@@ -393,6 +396,12 @@ def with_audit(
       clip_update(value, clip_norm),
     )
 
+  @tff.tensorflow.computation(value_type.member)
+  def clip_mean(mean):
+    if mean_clip_norm is None:
+      return mean
+    return clip_update(mean, tf.constant(mean_clip_norm))
+
   @tff.federated_computation(state_type, value_type, weight_type)
   def next_fn(state, value, weight):
     output = aggregator.next(state, value, weight)
@@ -406,7 +415,9 @@ def with_audit(
       known_sum=tff.federated_sum(clipped),
     )
     return tff.templates.MeasuredProcessOutput(
-      output.state, output.result, tff.federated_zip(measured)
+      output.state,
+      tff.federated_map(clip_mean, output.result),
+      tff.federated_zip(measured),
     )
 
   return tff.templates.AggregationProcess(aggregator.initialize, next_fn)

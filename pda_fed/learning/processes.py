@@ -155,12 +155,15 @@ def build_learning_process(
   weights_type = initial_weights.type_signature.result
   aggregator = tff.aggregators.as_weighted_aggregator(
     aggregators.build_dp_aggregator(
-      plan, noise_seed, mean_clip_norm=mean_clip_norm
+      # An audit sees the mean before this clip.
+      plan,
+      noise_seed,
+      mean_clip_norm=None if audit else mean_clip_norm,
     )
   ).create(weights_type.trainable, tff.TensorType(np.float32))
   canary_size = None
   if audit:
-    aggregator = aggregators.with_audit(aggregator, plan)
+    aggregator = aggregators.with_audit(aggregator, plan, mean_clip_norm)
     canary_size = local_training.num_weights(weights_type)
   return composition.compose(
     initial_weights,

@@ -31,7 +31,9 @@ _AUDIT = flags.DEFINE_flag(
   )
 )
 _CANARIES = flags.DEFINE_integer(
-  'audit_canaries', None, 'Number of canaries of --audit. Default: 1000.'
+  'audit_canaries',
+  None,
+  'Number of canaries of --audit. Default: 1000, or as many as fit the model.',
 )
 # Names of these flags.
 NAMES = ('audit', 'audit_canaries')
@@ -56,5 +58,7 @@ def arguments() -> list[str]:
   config = build()
   if config is None:
     return []
-  how = 'copy' if config.copy else 'run'
-  return [f'--audit={how}', f'--audit_canaries={config.canaries}']
+  found = [f'--audit={"copy" if config.copy else "run"}']
+  if config.canaries is not None:
+    found.append(f'--audit_canaries={config.canaries}')
+  return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 from pda_fed.analysis import sweeping
+from scripts.lib import audit_flags
 from scripts.lib import cli
 from scripts.lib import grid_search
 from scripts.lib import job_flags
@@ -100,6 +101,8 @@ def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
   """Raises ValueError if flags of a method's runs, or its grid, do not fit."""
   in_grid = [f'--{flag}' for flag in grid]
   job_flags.refuse(given, _SET_HERE, 'with --private_search')
+  never = dict.fromkeys(audit_flags.NAMES, 'no private search')
+  job_flags.refuse(given, never, 'with --private_search')
   job_flags.refuse(given, dict.fromkeys(grid, '--tune'), 'beside it')
   job_flags.refuse(in_grid, grid_search.RESERVED, 'in --tune')
   if any(job_flags.name_of(argument) == 'seed' for argument in given):

@@ -106,3 +106,44 @@ def test_without_a_bug_the_bound_stays_below(method):
   assert 0 < report.lower_bound < report.proven
   most = max(view.estimate for view in report.views.values())
   assert 0.3 * report.proven < most < 1.3 * report.proven
+
+
+def test_many_small_arrays_do_not_hide_the_leak():
+  # A spread of a few scores may be next to nothing.
+  plan = privacy.PrivacyPlan(
+    population=1000,
+    expected_cohort=200,
+    rounds=40,
+    delta=1e-4,
+    noise_multiplier=3.0,
+    clip_norm=1.0,
+  )
+  shapes = [(3000,), *[(24,)] * 40]
+  canaries = audit.Canaries(shapes, plan, seed=0, count=400)
+  assert len(canaries.directions.groups) > 20
+  auditor = audit.Auditor(canaries)
+  size = canaries.directions.num_coordinates
+  model, rng = np.zeros(size, np.float32), np.random.default_rng(0)
+  auditor.start([model])
+  for round_num in range(plan.rounds):
+    sent = canaries.updates(canaries.cohort(round_num)) / canaries.norm
+    noised = sent.sum(axis=0) + 3 * rng.normal(size=size)
+    auditor.add_round(canaries.scores([noised]))
+    model = model - noised
+  proven = privacy.epsilon(plan)
+  first, second = auditor.report([model], proven).views.values()
+  assert first.estimate > 0.6 * proven
+  assert first.estimate > 0.8 * second.estimate
+
+
+def test_a_model_gets_as_many_canaries_as_fit():
+  assert audit.usual_count([(100, 100)]) == 1000
+  assert audit.usual_count([(64, 50), (50,)]) == 406
+  with pytest.raises(ValueError, match='audit must be off.*needs 100'):
+    audit.usual_count([(10, 10)])
+
+
+def test_estimates_below_the_resolution_are_said_to_be():
+  auditor, model = _auditor(noise_multiplier=50.0)
+  text = ' '.join(audit.describe(auditor.report([model], 0.05).as_dict()))
+  assert 'cannot tell estimates below' in text

@@ -1,7 +1,10 @@
 """Estimators of an audit against published numbers and known mechanisms."""
 
+import functools
+
 import numpy as np
 from pda_fed import audit
+from pda_fed import privacy
 from pda_fed.audit import estimators
 import pytest
 from scipy import stats
@@ -69,8 +72,12 @@ def test_bounds_of_shifted_scores(shift, other):
   scores, took_part = _scores(shift, 20_000)
   truth = float(audit.gaussian_epsilon(shift, 1e-6))
   one_run = estimators.best_one_run_bound([scores], took_part, 1e-6)
-  gaussian = estimators.gaussian_bound([scores], took_part, 1e-6)
-  assert other < one_run < gaussian < truth
+  rates = [
+    estimators.rates_bound([scores], took_part, 1e-6, is_gaussian=g)
+    for g in (False, True)
+  ]
+  assert other < one_run < rates[1] < truth
+  assert 0 < rates[0] < rates[1]
 
 
 def test_bounds_are_rarely_above_the_truth():
@@ -78,7 +85,8 @@ def test_bounds_are_rarely_above_the_truth():
   wrong = 0
   for seed in range(60):
     scores, took_part = _scores(1.0, 400, seed)
-    for bound in (estimators.best_one_run_bound, estimators.gaussian_bound):
+    rates_bound = functools.partial(estimators.rates_bound, is_gaussian=True)
+    for bound in (estimators.best_one_run_bound, rates_bound):
       wrong += bound([scores], took_part, 1e-3) > truth
   assert wrong <= 3
 
@@ -86,7 +94,10 @@ def test_bounds_are_rarely_above_the_truth():
 def test_scores_that_tell_nothing_show_nothing():
   scores, took_part = _scores(0.0, 1000, seed=3)
   assert estimators.best_one_run_bound([scores], took_part, 1e-5) == 0
-  assert estimators.gaussian_bound([scores], took_part, 1e-5) == 0
+  for is_gaussian in (False, True):
+    assert not estimators.rates_bound(
+      [scores], took_part, 1e-5, is_gaussian=is_gaussian
+    )
   assert audit.one_shot_estimate(scores, took_part, 1e-5).epsilon < 0.5
 
 
@@ -114,3 +125,26 @@ def test_bad_numbers(changes, message):
 def test_an_estimate_needs_both_kinds():
   with pytest.raises(ValueError, match='took_part'):
     audit.one_shot_estimate(np.zeros(5), np.ones(5, bool), 1e-5)
+
+
+def test_few_rounds_of_few_users_raise_no_alarm():
+  # One round that samples 1 %: taken for a Gaussian mechanism, error rates show
+  # more than the run's epsilon at a delta this large.
+  rng = np.random.default_rng(0)
+  took_part = rng.random(60_000) < 0.5
+  present = took_part & (rng.random(60_000) < 0.01)
+  scores = 0.3 * rng.normal(size=60_000) + present
+  plan = privacy.PrivacyPlan(
+    population=100,
+    expected_cohort=1,
+    rounds=1,
+    delta=1e-2,
+    noise_multiplier=0.3,
+    clip_norm=1.0,
+  )
+  proven = privacy.epsilon(plan)
+  bounds = [
+    estimators.rates_bound([scores], took_part, 1e-2, is_gaussian=g)
+    for g in (False, True)
+  ]
+  assert bounds[0] <= proven < bounds[1]

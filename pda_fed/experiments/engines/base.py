@@ -174,11 +174,12 @@ def make_canaries(
   Raises:
     ValueError: If they are too many for the model.
   """
-  if config.audit is None or config.audit.copy:
+  if config.audit is None:
     return None
-  return audit.Canaries(
-    shapes, config.plan, seed=seeds.audit, count=config.audit.canaries
-  )
+  count = config.audit.canaries or audit.usual_count(shapes)
+  canaries = audit.Canaries(shapes, config.plan, seed=seeds.audit, count=count)
+  # Made for a copy, too: settings that do not fit are found before it.
+  return None if config.audit.copy else canaries
 
 
 def as_numbers(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed.learning import aggregators
 import pytest
 
 from tests import fake_engine
@@ -38,8 +39,7 @@ def _config(data_dir, engine, method='cold', rounds=4, plan=None, **changes):
     plan={**settings, **(plan or {})},
     engine=engine,
     spec=_SPEC,
-    audit=audit.AuditConfig(canaries=200),
-    **changes,
+    **(dict(audit=audit.AuditConfig(canaries=200)) | changes),
   )
 
 
@@ -56,7 +56,13 @@ def _scores(config):
 def test_a_canary_adds_the_clip_in_its_rounds(data_dir, engine, method):
   # Hardly any noise: what is seen is who was there. DOPE-SGD changes what
   # canaries send.
-  config = _config(data_dir, engine, method, plan={'noise_multiplier': 1e-3})
+  config = _config(
+    data_dir,
+    engine,
+    method,
+    plan={'noise_multiplier': 1e-3},
+    mean_clip_norm=0.01,  # Comes after what is seen.
+  )
   canaries, scores = _scores(config)
   present = np.zeros_like(scores)
   for round_num in range(config.plan.rounds):
@@ -130,11 +136,36 @@ def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
   assert found['plain']['audit'] is None
   assert found['copied']['test'] == found['plain']['test']
   assert found['run']['test'] != found['plain']['test']
-  second = found['copied']['audit']
-  assert second.pop('copy')
-  assert second == found['run']['audit']
+  # A copy has noise of its own, and is removed: with the same noise the
+  # difference of both runs would have none.
+  assert found['copied']['audit']['copy']
+  assert found['copied']['audit']['views'] != found['run']['audit']['views']
+  assert not (tmp_path / 'copied' / 'audit').exists()
   # Again: everything is there.
   experiments.train(copied, experiments.open_engine, tmp_path / 'copied')
+
+
+def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
+  config = _config(
+    data_dir, 'jax', audit=audit.AuditConfig(canaries=50_000, copy=True)
+  )
+  with pytest.raises(ValueError, match='audit_canaries must be at most'):
+    experiments.train(config, experiments.open_engine, tmp_path / 'run')
+  assert not (tmp_path / 'run' / 'metrics.csv').exists()
+
+
+@pytest.mark.parametrize('plan', ['gaussian', 'adaptive'])
+def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
+  draw = aggregators.draw_normal
+  monkeypatch.setattr(aggregators, 'draw_normal', lambda *a: draw(*a) / 20)
+  config = _config(data_dir, 'tff', plan=_PLANS[plan], rounds=12)
+  canaries, scores = _scores(config)
+  auditor = audit.Auditor(canaries)
+  for of_round in scores:
+    auditor.add_round(of_round)
+  nothing = [np.zeros(shape) for shape in _SPEC.jax_model().shapes]
+  proven = 1.0  # Below that of the tiny plan, which 200 canaries cannot exceed.
+  assert auditor.report(nothing, proven).is_violated
 
 
 class _Leaking(fake_engine.FakeEngine):
@@ -159,7 +190,9 @@ class _Leaking(fake_engine.FakeEngine):
 
 
 def test_a_leak_fails_the_run_loudly(tmp_path):
-  config = fake_engine.make_config(rounds=30, audit=audit.AuditConfig())
+  config = fake_engine.make_config(
+    rounds=30, audit=audit.AuditConfig(canaries=1000)
+  )
   for _ in range(2):  # And again, when it has ended.
     with pytest.raises(
       experiments.AuditError, match='Do not release'
