@@ -154,8 +154,6 @@ class Run:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
         raise  # Another try would end as this one.
-      if self._done < self._config.plan.rounds:
-        self._folder.mark_stopped(self._done)  # Nobody has seen a later round.
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e
