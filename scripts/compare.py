@@ -20,8 +20,8 @@ What stands after `--` goes to every run of the training binary, and
 --method_flags adds flags for one method. With --tune each method first has a
 search of its own, by validation alone, and is compared with what it found. With
 --private_search as well, the search makes a secret number of runs and releases
-the best one alone; epsilon then covers the search. Runs that are finished are
-not run again, and those that were stopped are gone on with. It writes table.md,
+the best one alone; epsilon then covers the search. It skips runs that are
+finished and resumes those that were stopped. It writes table.md,
 table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
 other file. --combine puts finished comparisons into one table and one figure,
 as the paper's Table 2.

@@ -169,7 +169,7 @@ class Auditor:
     spread = self._per_group(_spread, scores)
     ratio = (scores - 0.5) / np.square(spread)
     ratio = np.clip(ratio, -_LARGEST_RATIO, _LARGEST_RATIO)
-    # Of "in the round with probability q" against "not in it".
+    # The likelihood ratio of "in the round with probability q" to "not in it".
     with np.errstate(divide='ignore'):
       state['likelihood'] += np.logaddexp(
         np.log1p(-q) if q < 1 else -math.inf, math.log(q) + ratio

@@ -27,8 +27,7 @@ from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.privacy import seeds as seeds_lib
 
-# Canaries in fewer dimensions than this many times their number would see each
-# other, and the updates of real clients.
+# Dimensions for each canary: with fewer, directions would overlap.
 _DIMENSIONS_EACH = 8
 # What a canary sends, relative to the clip: enough for the clip to act.
 _NORM = 10.0
@@ -98,7 +97,7 @@ def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
     most = ends[-1] // _DIMENSIONS_EACH
     raise ValueError(
       f'audit_canaries must be at most {most} for a model of {ends[-1]:,}'
-      f' weights: more would see each other. Found {count}.'
+      f' weights: the directions of more would overlap. Found {count}.'
     )
   return (Group(0, ends[-1], rest), *within)
 
@@ -117,10 +116,6 @@ class Directions:
   """
 
   groups: tuple[Group, ...]
-
-  @property
-  def num_canaries(self) -> int:
-    return sum(group.count for group in self.groups)
 
   @property
   def num_coordinates(self) -> int:

@@ -42,10 +42,10 @@ class Guesses(NamedTuple):
   stayed_out: float
 
 
-# Shares of canaries above a threshold, settled before scores are seen.
+# Shares of canaries above a threshold. They must not depend on the scores.
 _SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256)
-# Settled before scores are seen. Where few rounds use a canary only the highest
-# scores tell; where every round does, both ends do.
+# They must not depend on the scores. If few rounds sample a canary, only the
+# highest scores are informative; if every round does, both ends are.
 GUESSES = (
   Guesses(1 / 256, 0),
   Guesses(1 / 128, 0),

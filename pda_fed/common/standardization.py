@@ -17,8 +17,8 @@ def mean_and_scale(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """
   values = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
   scale = values.std(axis=0).astype(np.float32)
-  # Rounding gives a constant a tiny deviation, which would blow up others. XLA
-  # takes numbers below the smallest normal one for 0.
+  # Rounding gives a constant a tiny deviation; dividing by it would blow up
+  # other values. XLA flushes numbers below the smallest normal one to 0.
   is_constant = values.min(axis=0) == values.max(axis=0)
   is_constant |= scale < np.finfo(np.float32).tiny
   scale[is_constant] = 1

@@ -249,9 +249,10 @@ class Run:
     )
 
   def _note_order(self) -> None:
-    """Notes a change that the engine has made, for want of memory.
+    """Records a new order of sums after the engine ran out of memory.
 
-    Rounds before it had another order: they are saved, and never repeated.
+    Completed rounds had the old order. They are saved first, so that they are
+    never repeated.
     """
     order = self._engine.order_of_sums()
     if order != self._order:

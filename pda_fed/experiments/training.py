@@ -75,8 +75,8 @@ def train(
     warm_start_dir: Where warm starts are kept, to be shared; by default
       `warm_start` beside `output_dir`.
     about: What else config.json should say; JSON values.
-    change_engine: Whether a run of another engine may be gone on with; only
-      one that was stopped by a signal is, so that no round is run twice with
+    change_engine: Whether to resume a run of another engine. The run must have
+      been stopped by a signal; otherwise a round could be repeated with
       different noise.
     progress: What is shown; by default nothing.
 

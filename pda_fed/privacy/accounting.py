@@ -1,6 +1,6 @@
 """Epsilon of a privacy plan, by dp_accounting.
 
-This is the only module of the project that computes an epsilon.
+`search` builds on it; no other module of the project computes an epsilon.
 """
 
 from collections.abc import Callable, Sequence

@@ -171,7 +171,7 @@ def scores_of(
     signs: Random signs of the directions.
     settings: What canaries send.
     clip_norm: S.
-    expected_cohort: By which the sum was divided.
+    expected_cohort: The divisor of the mean.
   """
   unknown = jax.tree_util.tree_map(
     lambda m, total: (m * expected_cohort - total).ravel(), mean, known.total

@@ -71,10 +71,10 @@ def check(
   """Raises ValueError if flags do not fit a private search.
 
   Args:
-    arguments: Of the training binary.
-    of_methods: Of one method alone, by method.
-    grids: By method.
-    num_seeds: Of --seeds.
+    arguments: The flags of every run.
+    of_methods: For each method, the flags of its runs alone.
+    grids: The grid of each method.
+    num_seeds: The value of --seeds.
   """
   for name, why in _REFUSED.items():
     if flags.FLAGS[name].present:
@@ -129,9 +129,9 @@ def release(
 
   Args:
     search: How many runs a search makes.
-    arguments: Of the training binary.
-    of_methods: Of one method alone, by method.
-    grids: By method.
+    arguments: The flags of every run.
+    of_methods: For each method, the flags of its runs alone.
+    grids: The grid of each method.
 
   Returns:
     The folders of the runs that were released, and lines about them for the

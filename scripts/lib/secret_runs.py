@@ -49,9 +49,9 @@ class Settings:
 
   Attributes:
     binary: The training binary, as `python -m` takes it.
-    flags: Of its runs, flag files expanded, by method.
-    grids: Values by flag, by method.
-    metric: Of validation, by which the best run is chosen.
+    flags: For each method, the flags of its runs, flag files expanded.
+    grids: For each method, the values of each flag.
+    metric: The validation metric that chooses the best run.
     search: The fields of the `PrivateSearch`.
   """
 
@@ -76,7 +76,7 @@ class SecretRuns:
     Args:
       search: How many runs a search makes.
       settings: What its runs are.
-      folder: Of the comparison.
+      folder: The folder of the comparison.
     """
     self._search = search
     self._settings = settings
@@ -220,9 +220,16 @@ class SecretRuns:
       if all(folder.is_new() for folder in folders):
         shutil.rmtree(self._secret)
         advice = 'Nothing was run.'
+    # Other lines may have the losses of a run that is not released.
+    said = [
+      line
+      for line in failure.last_lines.splitlines()
+      if line.startswith('error:')
+    ]
     job_flags.say(
-      f'A run failed with exit code {failure.exit_code}:\n'
-      f'{failure.last_lines}\n{advice}'
+      '\n'.join(
+        [f'A run failed with exit code {failure.exit_code}.', *said, advice]
+      )
     )
     sys.exit(1)
 
