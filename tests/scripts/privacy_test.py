@@ -11,6 +11,7 @@ from pda_fed.privacy import presets
 import pytest
 from scripts import privacy as script
 
+from tests.experiments import runs
 from tests.scripts import programs
 
 
@@ -242,3 +243,22 @@ def test_bad_flags(settings, message):
   with flagsaver.flagsaver(**settings):
     with pytest.raises(ValueError, match=re.escape(message)):
       script.main()
+
+
+def test_fill_fails_for_an_audit_that_shows_more(tmp_path):
+  folder, _ = runs.train(tmp_path / 'run')
+  view = {'estimate': 90.0, 'interval': [80.0, 99.0]}
+  view |= {'one_run_bound': 70.0, 'rates_bound': 88.0}
+  report = {
+    'canaries': 1000,
+    'delta': 1e-4,
+    'proven': None,
+    'views': {'a': view},
+  }
+  report |= {'added_noise': 0.0, 'most': 99.0, 'resolution': 0.1}
+  folder.write_result(
+    {**folder.read_result(), 'audit': {**report, 'lower_bound': 88.0}}
+  )
+  done = programs.run('privacy', f'--fill={tmp_path}')
+  assert done.returncode == 5
+  assert 'Do not release the model' in done.stderr

@@ -289,3 +289,19 @@ def test_flags_that_runs_refuse_may_be_corrected(tmp_path):
   assert 'Nothing was run' in done.stderr
   done = _compare([1], *arguments, '--tune=rate=1')
   assert done.returncode == 0, done.stderr
+
+
+def test_an_audit_in_a_flag_file_is_refused(tmp_path):
+  (tmp_path / 'audit.flags').write_text('--audit\n')
+  done = programs.run(
+    'compare',
+    programs.FAKE,
+    f'--output_dir={tmp_path / "out"}',
+    '--methods=warm',
+    '--tune=rate=1,2',
+    *_SEARCH,
+    '--',
+    f'--flagfile={tmp_path / "audit.flags"}',
+  )
+  assert done.returncode == 2
+  assert '--audit must not be given with --private_search' in done.stderr
