@@ -35,6 +35,18 @@ def positive(**named: _Number) -> None:
     )
 
 
+def positive_or(allowed, **named) -> None:
+  """Raises unless every value is positive and finite, or among `allowed`."""
+  for name, value in named.items():
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    is_positive = is_number and math.isfinite(value) and value > 0
+    if value not in allowed and not is_positive:
+      choices = ' or '.join(repr(choice) for choice in allowed)
+      raise ValueError(
+        f'{name} must be positive and finite, or {choices}. Found {value!r}.'
+      )
+
+
 def non_negative(**named: _Number) -> None:
   """Raises unless every value is finite and at least 0."""
   for name, value in named.items():

@@ -15,6 +15,8 @@ def build_client_work(
   optimizer: tff.learning.optimizers.Optimizer,
   *,
   zero_non_finite: bool = True,
+  gradient_clip: Optional[float] = None,
+  clip_norm: float = 0.0,
   canary_size: Optional[int] = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Builds the process that trains locally and reports metrics.
@@ -22,8 +24,9 @@ def build_client_work(
   Every client has weight 1: under DP a weight that depends on a user's data
   would leak it. (A canary has weight 0, a mark for the audit that no sum uses.)
   Clients whose update is not finite send zeros; their number is
-  `num_non_finite` in the measurements, which, as all training metrics, is for
-  the simulation and not covered by DP.
+  `num_non_finite` in the measurements, and `num_diverged` counts those whose
+  training diverged. Like all training metrics, both are for the simulation and
+  not covered by DP.
 
   Args:
     model_fn: Returns a new model.
@@ -31,6 +34,8 @@ def build_client_work(
     zero_non_finite: Whether a client sends zeros for an update that is not
       finite. A method that changes updates before the clip leaves that to the
       clip, or it would see zeros as an update.
+    gradient_clip: See `local_training.build_local_training`.
+    clip_norm: See `local_training.build_local_training`.
     canary_size: For an audit, the number of weights. A client's data are then
       a dictionary: `data`, its dataset, and `canary`, a dataset of one vector:
       an empty one for a client, and what it sends for a canary.
@@ -58,7 +63,11 @@ def build_client_work(
   @tff.tensorflow.computation(weights_type, data_type)
   def train(weights, dataset):
     train_locally = local_training.build_local_training(
-      model_fn, optimizer, zero_non_finite=zero_non_finite
+      model_fn,
+      optimizer,
+      zero_non_finite=zero_non_finite,
+      gradient_clip=gradient_clip,
+      clip_norm=clip_norm,
     )
     if canary_size is None:
       result = train_locally(weights, dataset)
@@ -71,7 +80,12 @@ def build_client_work(
     client_result = tff.learning.templates.ClientResult(
       update=update, update_weight=weight
     )
-    return client_result, result.metrics, 1 - result.is_finite
+    return (
+      client_result,
+      result.metrics,
+      1 - result.is_finite,
+      result.has_diverged,
+    )
 
   @tff.federated_computation(
     initialize.type_signature.result,
@@ -79,13 +93,14 @@ def build_client_work(
     tff.FederatedType(data_type, tff.CLIENTS),
   )
   def next_fn(state, weights, client_data):
-    result, metrics, non_finite = tff.federated_map(
+    result, metrics, non_finite, diverged = tff.federated_map(
       train, (weights, client_data)
     )
     measurements = tff.federated_zip(
       collections.OrderedDict(
         train=aggregate_metrics(metrics),
         num_non_finite=tff.federated_sum(non_finite),
+        num_diverged=tff.federated_sum(diverged),
       )
     )
     return tff.templates.MeasuredProcessOutput(state, result, measurements)

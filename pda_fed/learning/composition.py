@@ -52,8 +52,8 @@ class _Steps:
 
     @tff.tensorflow.computation(weights_type, np.int32, memory_type, clip_type)
     def compute_public(weights, round_num, memory, clip_norm):
-      update, loss = public_update.build()(
-        weights, round_num, clip_norm if is_clipped else None
+      update, loss = public_update.build(clips_users=is_clipped)(
+        weights, round_num, clip_norm
       )
       prepared, memory = method.prepare_public(tuple(update), tuple(memory))
       return list(update), list(prepared), list(memory), loss

@@ -5,8 +5,9 @@ update has the same unit; both come out of this one loop.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Optional, Union
 
+from pda_fed.common import divergence
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -26,11 +27,13 @@ class LocalResult(NamedTuple):
     metrics: Unfinalized sums of the model's metrics over the user's data, at
       the weights that each batch met.
     is_finite: 1 if the norm of the update was finite, else 0.
+    has_diverged: 1 if the training diverged, else 0; see `common.divergence`.
   """
 
   update: tuple[tf.Tensor, ...]
   metrics: dict
   is_finite: tf.Tensor
+  has_diverged: tf.Tensor
 
 
 def _dense(gradient: Union[tf.Tensor, tf.IndexedSlices, None], weight):
@@ -47,7 +50,9 @@ def step(
   optimizer: tff.learning.optimizers.Optimizer,
   state: Any,
   batch: Any,
-) -> Any:
+  *,
+  gradient_clip: Optional[float] = None,
+) -> tuple[Any, tff.learning.models.BatchOutput]:
   """Takes an optimizer's step on a batch.
 
   Args:
@@ -56,9 +61,10 @@ def step(
     optimizer: One of TFF's.
     state: The optimizer's.
     batch: What the model takes.
+    gradient_clip: An optional bound on the norm of the gradient.
 
   Returns:
-    The optimizer's new state.
+    The optimizer's new state, and what the model returned before the step.
   """
   trainable = tuple(variables.trainable)
   with tf.GradientTape() as tape:
@@ -67,9 +73,11 @@ def step(
   gradients = tuple(
     _dense(g, w) for g, w in zip(gradients, trainable, strict=True)
   )
-  state, stepped = optimizer.next(state, trainable, gradients)
+  if gradient_clip is not None:
+    gradients, _ = tf.clip_by_global_norm(gradients, gradient_clip)
+  state, stepped = optimizer.next(state, trainable, tuple(gradients))
   tf.nest.map_structure(lambda v, w: v.assign(w), trainable, tuple(stepped))
-  return state
+  return state, output
 
 
 def call_model_fn(model_fn: ModelFn) -> tff.learning.models.VariableModel:
@@ -141,6 +149,8 @@ def build_local_training(
   optimizer: tff.learning.optimizers.Optimizer,
   *,
   zero_non_finite: bool = True,
+  gradient_clip: Optional[float] = None,
+  clip_norm: float = 0.0,
 ) -> LocalTraining:
   """Builds the loop over a user's batches. Call it while tracing a computation.
 
@@ -148,6 +158,9 @@ def build_local_training(
     model_fn: Returns a new model.
     optimizer: Takes a step for each batch.
     zero_non_finite: Whether an update that is not finite becomes zeros.
+    gradient_clip: An optional bound on the norm of each batch's gradient.
+    clip_norm: The clip of private updates. Here it only helps to judge whether
+      training diverged.
 
   Returns:
     A function of initial weights and a dataset.
@@ -166,16 +179,36 @@ def build_local_training(
         lambda v: tf.TensorSpec(v.shape, v.dtype), trainable
       )
     )
+    first_loss = total = count = tf.constant(0.0)
     # Iterators are several times as fast as Dataset.reduce.
     for batch in iter(dataset):
-      state = step(model, variables, optimizer, state, batch)
+      state, output = step(
+        model,
+        variables,
+        optimizer,
+        state,
+        batch,
+        gradient_clip=gradient_clip,
+      )
+      loss = tf.cast(output.loss, tf.float32)
+      size = tf.cast(output.num_examples, tf.float32)
+      first_loss = tf.where(count > 0, first_loss, loss)
+      total, count = total + loss * size, count + size
     update = [
       before - after
       for before, after in zip(
         initial_weights.trainable, trainable, strict=True
       )
     ]
-    finite = tf.math.is_finite(tf.linalg.global_norm(update))
+    norm = tf.linalg.global_norm(update)
+    finite = tf.math.is_finite(norm)
+    diverged = divergence.has_diverged(
+      first_loss,
+      tf.math.divide_no_nan(total, count),
+      norm,
+      tf.linalg.global_norm(list(initial_weights.trainable)),
+      clip_norm,
+    )
     if zero_non_finite:
       update = tf.cond(
         finite, lambda: update, lambda: [tf.zeros_like(leaf) for leaf in update]
@@ -184,6 +217,7 @@ def build_local_training(
       tuple(update),
       model.report_local_unfinalized_metrics(),
       tf.cast(finite, tf.int32),
+      tf.cast(diverged, tf.int32),
     )
 
   return train

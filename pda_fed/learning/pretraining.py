@@ -50,7 +50,7 @@ class _Trainer:
   @tf.function
   def _epoch(self, state, dataset):
     for batch in dataset:
-      state = local_training.step(
+      state, _ = local_training.step(
         self._model, self._variables, self._optimizer, state, batch
       )
     return state

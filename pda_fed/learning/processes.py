@@ -69,10 +69,11 @@ def build_learning_process(
   public_update: public_update_lib.Mode = 'local_training',
   public_users_per_round: int = 10,
   public_batch_size: int = 16,
-  public_clip_norm: Optional[float] = None,
+  public_clip_norm: Union[float, str, None] = 'private',
   public_seed: int = 0,
   noise_seed: Optional[int] = None,
   mean_clip_norm: Optional[float] = None,
+  client_gradient_clip: Optional[float] = None,
   clients_per_round: Optional[float] = None,
   client_weighting: tff.learning.ClientWeighting = _UNIFORM,
   audit: bool = False,
@@ -102,10 +103,15 @@ def build_learning_process(
     public_update: 'local_training' or 'gradient'; see `PublicUpdate`.
     public_users_per_round: How many public users a round samples.
     public_batch_size: Examples in a batch of the public users' local training.
-    public_clip_norm: An optional bound on the norm of the public update.
+    public_clip_norm: The bound on the norm of the public update: a number,
+      'private' for the clip of private updates, or None for no bound, as in the
+      paper.
     public_seed: The seed of the sampling of public users.
     noise_seed: See `build_dp_aggregator`.
     mean_clip_norm: See `build_dp_aggregator`.
+    client_gradient_clip: An optional bound on the norm of each gradient of
+      local training, of private and public users. It keeps clients from
+      diverging; epsilon rests on the plan's clip alone.
     clients_per_round: If given, checked against the plan's expected cohort.
     client_weighting: For callers that pass what stock TFF takes: anything but
       UNIFORM is refused.
@@ -123,6 +129,7 @@ def build_learning_process(
       the model; the message names the argument.
   """
   validate.instances(methods.Method, method=method)
+  validate.positive_or((None,), client_gradient_clip=client_gradient_clip)
   _check_clients(plan, clients_per_round, client_weighting)
   for name, optimizer in (
     ('client_optimizer', client_optimizer),
@@ -149,6 +156,7 @@ def build_learning_process(
       users_per_round=public_users_per_round,
       mode=public_update,
       clip_norm=public_clip_norm,
+      gradient_clip=client_gradient_clip,
       seed=public_seed,
     )
   initial_weights = _initial_weights_fn(model_fn)
@@ -171,6 +179,8 @@ def build_learning_process(
       model_fn,
       client_optimizer,
       zero_non_finite=not method.acts_before_clip,
+      gradient_clip=client_gradient_clip,
+      clip_norm=plan.clip_norm,
       canary_size=canary_size,
     ),
     aggregator,
@@ -212,7 +222,7 @@ def build_dp_fedavg(
     client_optimizer: Trains a user's model.
     server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
     **options: See `build_learning_process`: `noise_seed`, `mean_clip_norm`,
-      `clients_per_round` and `client_weighting`.
+      `client_gradient_clip`, `clients_per_round` and `client_weighting`.
 
   Returns:
     A learning process to run with `initialize` and `next`.

@@ -8,7 +8,7 @@ model deltas stands for the gradient of the public loss.
 
 from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional, Union
 
 import numpy as np
 from pda_fed.common import validate
@@ -136,8 +136,11 @@ class PublicUpdate:
       local training; 'gradient', one step of the optimizer on one batch of
       `users_per_round * batch_size` examples from all users, which with SGD is
       the learning rate times a stochastic gradient.
-    clip_norm: An optional bound on the norm of the public update. It is not
-      needed for privacy.
+    clip_norm: The bound on the norm of the public update: a number, 'private'
+      for the clip of private updates, or None for no bound. It is not needed
+      for privacy, but keeps public users whose training diverges from taking
+      the model along.
+    gradient_clip: See `local_training.build_local_training`.
     seed: Of the sampling; the round is the other half of it.
   """
 
@@ -147,7 +150,8 @@ class PublicUpdate:
   batch_size: int = 16
   users_per_round: int = 10
   mode: Mode = 'local_training'
-  clip_norm: Optional[float] = None
+  clip_norm: Union[float, str, None] = 'private'
+  gradient_clip: Optional[float] = None
   seed: int = 0
 
   def __post_init__(self):
@@ -156,8 +160,7 @@ class PublicUpdate:
     )
     validate.one_of(('local_training', 'gradient'), public_update=self.mode)
     validate.integers(0, seed=self.seed)
-    if self.clip_norm is not None:
-      validate.positive(public_clip_norm=self.clip_norm)
+    validate.positive_or(('private', None), public_clip_norm=self.clip_norm)
     if self.users_per_round > self.data.num_users:
       raise ValueError(
         f'public_users_per_round must be at most {self.data.num_users}, the'
@@ -167,13 +170,19 @@ class PublicUpdate:
       spec = local_training.call_model_fn(self.model_fn).input_spec
     _check_examples(self.data.examples, spec)
 
-  def build(self) -> Callable[..., PublicResult]:
-    """Builds a function of weights and round; call it while tracing.
+  def build(self, *, clips_users: bool = False) -> Callable[..., PublicResult]:
+    """Builds the public update; call it while tracing.
 
-    A third argument, the clip of private updates, clips the update of each
-    public user to it.
+    Args:
+      clips_users: Whether the update of each public user is clipped as those of
+        private users are.
+
+    Returns:
+      A function of weights, round and the clip of private updates.
     """
-    train = local_training.build_local_training(self.model_fn, self.optimizer)
+    train = local_training.build_local_training(
+      self.model_fn, self.optimizer, gradient_clip=self.gradient_clip
+    )
     examples = tf.nest.map_structure(tf.constant, self.data.examples)
     offsets = tf.constant(self.data.offsets, tf.int32)
 
@@ -182,12 +191,12 @@ class PublicUpdate:
       return tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
 
     def clipped(update, clip_norm):
-      if clip_norm is None:
+      if not clips_users:
         return update
       return aggregators.clip_update(update, clip_norm)
 
     @tf.function
-    def compute(weights, round_num, clip_norm=None) -> PublicResult:
+    def compute(weights, round_num, clip_norm) -> PublicResult:
       seed = tf.stack(
         [tf.constant(self.seed, tf.int64), tf.cast(round_num, tf.int64)]
       )
@@ -215,7 +224,8 @@ class PublicUpdate:
         count = float(self.users_per_round)
         update, loss = tuple(t / count for t in total), loss / count
       if self.clip_norm is not None:
-        update, _ = tf.clip_by_global_norm(update, self.clip_norm)
+        bound = clip_norm if self.clip_norm == 'private' else self.clip_norm
+        update = aggregators.clip_update(update, bound)
       return PublicResult(tuple(update), loss)
 
     return compute

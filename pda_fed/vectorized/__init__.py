@@ -17,11 +17,11 @@ from pda_fed.vectorized.federated.chunks import ClientChunks
 from pda_fed.vectorized.federated.chunks import one_batch
 from pda_fed.vectorized.federated.evaluation import evaluate
 from pda_fed.vectorized.federated.pretraining import pretrain
+from pda_fed.vectorized.federated.settings import FederatedSettings
+from pda_fed.vectorized.federated.settings import initial_state
+from pda_fed.vectorized.federated.settings import RoundInputs
+from pda_fed.vectorized.federated.settings import ServerState
 from pda_fed.vectorized.federated.training import build_rounds
-from pda_fed.vectorized.federated.training import FederatedSettings
-from pda_fed.vectorized.federated.training import initial_state
-from pda_fed.vectorized.federated.training import RoundInputs
-from pda_fed.vectorized.federated.training import ServerState
 from pda_fed.vectorized.public_draws import draw_rows
 from pda_fed.vectorized.public_draws import draw_users
 from pda_fed.vectorized.rounds import noise_key

@@ -112,9 +112,29 @@ def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
   updates = jax.tree_util.tree_map(
     lambda leaf: jnp.asarray(leaf, dtype), updates
   )
-  leaves = jax.tree_util.tree_leaves(updates)
-  clip_norm = jnp.asarray(clip_norm, dtype)
+  rescaled_norm, rescale = _rescaled_norms(updates)
+  factors = clip_factors(rescaled_norm, jnp.asarray(clip_norm, dtype), rescale)
+  # Where nothing is clipped an update passes unchanged, bit for bit.
+  before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
 
+  def clip(leaf):
+    # Not one factor: 2^-80 times S / norm may be less than any float32.
+    scaled = leaf * per_client(before, leaf)
+    scaled = scaled * per_client(factors.scales, leaf)
+    # Not a factor of 0: NaN times 0 is NaN.
+    return jnp.where(per_client(factors.was_non_finite, leaf), 0, scaled)
+
+  return ClippedUpdates(
+    updates=jax.tree_util.tree_map(clip, updates),
+    was_clipped=factors.was_clipped,
+    was_non_finite=factors.was_non_finite,
+  )
+
+
+def _rescaled_norms(updates: Any) -> tuple[jax.Array, jax.Array]:
+  """Norms of rescaled updates, NaN for non-finite ones, and the scales."""
+  leaves = jax.tree_util.tree_leaves(updates)
+  dtype = leaves[0].dtype
   largest = jnp.zeros(leaves[0].shape[0], dtype)
   for leaf in leaves:
     magnitude = jnp.abs(leaf).max(axis=_all_but_first(leaf), initial=0)
@@ -132,26 +152,18 @@ def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
   for leaf in leaves:
     rescaled = leaf * per_client(rescale, leaf)
     squares = squares + sum_axis_by_axis(jnp.square(rescaled))
-  rescaled_norm = jnp.sqrt(squares)
+  norms = jnp.where(jnp.isfinite(largest), jnp.sqrt(squares), jnp.nan)
+  return norms, rescale
 
-  factors = clip_factors(
-    jnp.where(jnp.isfinite(largest), rescaled_norm, jnp.nan), clip_norm, rescale
-  )
-  # Where nothing is clipped an update passes unchanged, bit for bit.
-  before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
 
-  def clip(leaf):
-    # Not one factor: 2^-80 times S / norm may be less than any float32.
-    scaled = leaf * per_client(before, leaf)
-    scaled = scaled * per_client(factors.scales, leaf)
-    # Not a factor of 0: NaN times 0 is NaN.
-    return jnp.where(per_client(factors.was_non_finite, leaf), 0, scaled)
+def update_norms(updates: Any) -> jax.Array:
+  """Returns the norm of each client's update; NaN if it is not finite.
 
-  return ClippedUpdates(
-    updates=jax.tree_util.tree_map(clip, updates),
-    was_clipped=factors.was_clipped,
-    was_non_finite=factors.was_non_finite,
-  )
+  Args:
+    updates: A pytree of float32 arrays of shape (clients, ...).
+  """
+  norms, rescale = _rescaled_norms(updates)
+  return norms / rescale
 
 
 def clip_one(update: Any, clip_norm: Scalar) -> Any:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Union
 
 import jax
 import jax.numpy as jnp
+from pda_fed.common import server_optimizers
 
 _Scalar = Union[float, jax.Array]
 # Of Adam, as `tff.learning.optimizers.build_adam` has them.
@@ -71,3 +72,80 @@ def adam_step(params: Any, state: Adam, gradients: Any, learning_rate):
     square,
   )
   return params, Adam(step, mean, square)
+
+
+def server_start(
+  name: str, params: Any, momentum_rate: float
+) -> tuple[Any, Any]:
+  """Returns the means of updates and of their squares, before round 0.
+
+  Args:
+    name: 'sgd', 'adam' or 'yogi'.
+    params: The weights.
+    momentum_rate: The server's momentum.
+
+  Returns:
+    Both, each () where the optimizer has none.
+  """
+  tree_map = jax.tree_util.tree_map
+  if name == 'sgd':
+    return tree_map(jnp.zeros_like, params) if momentum_rate else (), ()
+  first = server_optimizers.FIRST_SQUARE[name]
+  return (
+    tree_map(jnp.zeros_like, params),
+    tree_map(lambda w: jnp.full_like(w, first), params),
+  )
+
+
+def server_step(
+  name: str,
+  params: Any,
+  momentum: Any,
+  squares: Any,
+  update: Any,
+  *,
+  step: _Scalar,
+  learning_rate: float,
+  momentum_rate: float,
+) -> tuple[Any, Any, Any]:
+  """Takes the server's step, as TFF's optimizer of the same name does.
+
+  Args:
+    name: 'sgd', 'adam' or 'yogi'.
+    params: The weights.
+    momentum: The mean of updates.
+    squares: The mean of squared updates.
+    update: What is descended: the noised mean, or what a method made of it.
+    step: The number of the step, from 1.
+    learning_rate: The learning rate.
+    momentum_rate: The decay of `momentum`.
+
+  Returns:
+    New weights, mean and squares.
+  """
+  if name == 'sgd':
+    params, momentum = sgd_step(
+      params, momentum, update, learning_rate, momentum_rate
+    )
+    return params, momentum, squares
+  beta_2, tree_map = server_optimizers.BETA_2, jax.tree_util.tree_map
+  rate = learning_rate * jnp.sqrt(1 - beta_2**step) / (1 - momentum_rate**step)
+  momentum = tree_map(
+    lambda m, u: m + (u - m) * (1 - momentum_rate), momentum, update
+  )
+
+  def next_square(s, u):
+    change = u * u - s
+    # Yogi moves by the square's size, in the direction of the difference.
+    return s + (1 - beta_2) * (
+      jnp.sign(change) * u * u if name == 'yogi' else change
+    )
+
+  squares = tree_map(next_square, squares, update)
+  params = tree_map(
+    lambda w, m, s: w - rate * m / (jnp.sqrt(s) + server_optimizers.EPSILON),
+    params,
+    momentum,
+    squares,
+  )
+  return params, momentum, squares

@@ -7,6 +7,7 @@ import numpy as np
 from pda_fed import learning
 from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import runtime
 from pda_fed import schedules
 import pytest
 import tensorflow as tf
@@ -57,6 +58,7 @@ def _pda_dpmd(plan=None, server_optimizer=None, **options):
     alpha=schedules.constant(0.5),
     public_users_per_round=2,
     public_batch_size=_BATCH,
+    public_clip_norm=None,
     noise_seed=0,
   )
   return learning.build_pda_dpmd(
@@ -220,6 +222,25 @@ def test_clients_that_are_not_finite_are_zero_and_counted():
   without, _ = _run(process, [_DATASETS])
   _assert_close(with_bad[0], without[0])
   assert output.metrics['client_work']['num_non_finite'] == 1
+  assert output.metrics['client_work']['num_diverged'] == 1
+
+
+def test_clients_that_diverge_are_counted():
+  # The updates are finite, and too long by far.
+  long = tuple(100 * a for a in _CLIENTS[0])
+  cohort = [*_DATASETS, linear_model.make_dataset(long, _BATCH)]
+  _, output = _run(_dp_fedavg(), [cohort])
+  assert output.metrics['client_work']['num_non_finite'] == 0
+  assert output.metrics['client_work']['num_diverged'] == 1
+
+
+def test_clipped_gradients_bound_a_clients_update():
+  # Batches of 5, 4 and 1 examples: an update of at most steps * rate * clip.
+  steps = math.ceil(len(_CLIENTS[0][0]) / _BATCH)
+  process = _dp_fedavg(client_gradient_clip=1e-3)
+  weights, _ = _run(process, [[_DATASETS[0]]])
+  moved = math.sqrt(sum(np.square(w).sum() for w in weights[0]))
+  assert 0 < moved <= steps * _RATE * 1e-3 / 4 * (1 + 1e-5)
 
 
 def test_public_users_change_by_round_and_repeat_by_seed():
@@ -250,6 +271,28 @@ def test_public_clip():
   _, output = _run(process, [_DATASETS])
   mirror = output.metrics['finalizer']['method']
   assert mirror['public_norm'] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize('adaptive', [False, True])
+def test_by_default_the_public_clip_is_the_private_one(adaptive):
+  changes = dict(clip_norm=1e-3)
+  if adaptive:
+    changes['adaptive_clipping'] = privacy.AdaptiveClipping(learning_rate=1.0)
+  process = _pda_dpmd(plan=_plan(**changes), public_clip_norm='private')
+  clip, norms = 1e-3, []
+  with runtime.in_process():
+    state = process.initialize()
+    for _ in range(2):
+      state, metrics = process.next(state, _DATASETS)
+      norms.append(float(metrics['finalizer']['method']['public_norm']))
+      if adaptive:
+        # Everybody was clipped: the clip grows, and the public one with it.
+        measured = metrics['aggregator']['dp_query_metrics']
+        expected, clip = clip, float(measured['clip_norm'])
+      else:
+        expected = clip
+      assert norms[-1] == pytest.approx(expected, rel=1e-5)
+  assert (norms[1] > norms[0]) == adaptive
 
 
 def test_types_are_those_of_a_stock_process():

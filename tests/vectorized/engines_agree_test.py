@@ -1,5 +1,7 @@
 """TFF's rounds and JAX's: the same weights from the same users."""
 
+import types
+
 import jax
 import numpy as np
 from pda_fed import learning
@@ -7,9 +9,11 @@ from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
+from pda_fed.experiments.engines import tff_federated
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import public_draws
 from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized.federated import settings as settings_lib
 from pda_fed.vectorized.federated import training
 import pytest
 import tensorflow_federated as tff
@@ -38,10 +42,14 @@ def _plan(**changes) -> privacy.PrivacyPlan:
   return privacy.PrivacyPlan(**(settings | changes))
 
 
+_SERVER_RATES = {'sgd': _RATES['server'], 'adam': 0.01, 'yogi': 0.01}
 _ADAPTIVE = privacy.AdaptiveClipping(target_quantile=0.3, count_stddev=1e-9)
 # Each costs TFF some seconds to build, so a case has several settings.
 _CASES = {
   'cold': dict(method=methods.ColdStart()),
+  'cold, yogi, clipped gradients': dict(
+    method=methods.ColdStart(), optimizer='yogi', gradient_clip=0.05
+  ),
   'pda, gradient mode, no client clipped': dict(
     method=_PDA, plan=_plan(clip_norm=100.0), public='gradient'
   ),
@@ -55,7 +63,11 @@ _CASES = {
     method=methods.SemiDp(weight=0.6), public='gradient'
   ),
   'semi_dp, adaptive clip': dict(
-    method=methods.SemiDp(weight=0.6), plan=_plan(adaptive_clipping=_ADAPTIVE)
+    method=methods.SemiDp(weight=0.6),
+    plan=_plan(adaptive_clipping=_ADAPTIVE),
+    public_clip_norm='private',
+    optimizer='adam',
+    gradient_clip=0.05,
   ),
   'dope, adaptive clip, all clips': dict(
     method=methods.Dope(),
@@ -71,14 +83,25 @@ _CASES = {
 
 
 def _tff_rounds(
-  weights, method, plan, public, public_clip_norm, mean_clip_norm
+  weights,
+  method,
+  plan,
+  public,
+  public_clip_norm,
+  mean_clip_norm,
+  optimizer,
+  gradient_clip,
 ):
-  optimizers = tff.learning.optimizers
+  server = types.SimpleNamespace(
+    server_optimizer=optimizer,
+    server_learning_rate=_SERVER_RATES[optimizer],
+    server_momentum=_RATES['momentum'],
+  )
   process = learning.build_learning_process(
     learning.build_model_fn(_SPEC),
     plan,
-    optimizers.build_sgdm(_RATES['client']),
-    optimizers.build_sgdm(_RATES['server'], _RATES['momentum']),
+    tff.learning.optimizers.build_sgdm(_RATES['client']),
+    tff_federated.build_server_optimizer(server),
     method=method,
     public_data=[
       (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
@@ -90,6 +113,7 @@ def _tff_rounds(
     public_seed=_PUBLIC_SEED,
     noise_seed=0,
     mean_clip_norm=mean_clip_norm,
+    client_gradient_clip=gradient_clip,
   )
   state = process.set_model_weights(
     process.initialize(),
@@ -113,20 +137,29 @@ def _public_chunks(public, round_num):
 
 
 def _jax_rounds(
-  weights, method, plan, public, public_clip_norm, mean_clip_norm
+  weights,
+  method,
+  plan,
+  public,
+  public_clip_norm,
+  mean_clip_norm,
+  optimizer,
+  gradient_clip,
 ):
-  settings = training.FederatedSettings(
+  settings = settings_lib.FederatedSettings(
     model=_SPEC.jax_model(),
     method=method,
     plan=plan,
     client_learning_rate=_RATES['client'],
-    server_learning_rate=_RATES['server'],
+    server_optimizer=optimizer,
+    server_learning_rate=_SERVER_RATES[optimizer],
     server_momentum=_RATES['momentum'],
+    client_gradient_clip=gradient_clip,
     public_clip_norm=public_clip_norm,
     mean_clip_norm=mean_clip_norm,
   )
   rounds = [
-    training.RoundInputs(
+    settings_lib.RoundInputs(
       round_num=np.int32(t),
       private=small_users.chunk(
         [_USERS[i] for i in cohort], _BATCH, clients_per_chunk=2, min_chunks=2
@@ -138,7 +171,7 @@ def _jax_rounds(
   ]
   run = training.build_rounds(settings, jax.devices()[:1])
   key = rounds_lib.noise_key(0)
-  state = training.initial_state(settings, weights)
+  state = settings_lib.initial_state(settings, weights)
   for inputs in rounds:
     state, _ = run(state, rounds_lib.stack_rounds([inputs], 1), 1, key)
     yield list(state.params)
@@ -157,6 +190,8 @@ def test_weights_agree(case):
     'public': 'local_training',
     'public_clip_norm': None,
     'mean_clip_norm': None,
+    'optimizer': 'sgd',
+    'gradient_clip': None,
   } | _CASES[case]
   weights = list(jax_recurrent.initial_params(_SPEC, 5))
   both = zip(

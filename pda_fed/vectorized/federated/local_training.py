@@ -7,11 +7,27 @@ batches are padded: a padded example has no weight in the loss, and a padded
 batch, or client, has a gradient of exactly 0.
 """
 
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 from pda_fed.models import jax_model
+
+
+class LocalResults(NamedTuple):
+  """What the local training of clients gives.
+
+  Attributes:
+    updates: The weights before less those after, [clients, ...] each.
+    stats: Metrics, as sums over a client's batches.
+    first_loss: The loss of the first batch.
+    mean_loss: The mean loss of all batches, each at the weights it met.
+  """
+
+  updates: Any
+  stats: jax_model.BatchStats
+  first_loss: jax.Array
+  mean_loss: jax.Array
 
 
 def train_clients(
@@ -22,8 +38,9 @@ def train_clients(
   num_steps: jax.Array,
   learning_rate: jax.Array,
   *,
+  gradient_clip: Optional[float] = None,
   dtype=jnp.float32,
-) -> tuple[Any, jax_model.BatchStats]:
+) -> LocalResults:
   """Trains clients side by side, all from the same weights.
 
   Args:
@@ -34,10 +51,11 @@ def train_clients(
     num_steps: How many steps to take, those of the largest client at least. It
       may be traced, so that clients of all sizes share a compiled program.
     learning_rate: The learning rate of SGD.
+    gradient_clip: An optional bound on the norm of each gradient.
     dtype: The dtype of products.
 
   Returns:
-    For each client the weights before less those after, and its metrics.
+    The results of each client.
   """
   examples = tuple(jnp.asarray(array) for array in examples)
   weights = jnp.asarray(weights)
@@ -47,17 +65,48 @@ def train_clients(
   )
 
   def step(params, examples, weights):
-    return model.sgd_step(params, examples, weights, learning_rate, dtype)
+    stepped, stats = model.sgd_step(
+      params, examples, weights, learning_rate, dtype
+    )
+    if gradient_clip is not None:
+      stepped = _clipped_step(params, stepped, gradient_clip * learning_rate)
+    return stepped, stats
 
   def body(i, carry):
-    client_params, stats = carry
+    client_params, stats, first_loss = carry
     batch = tuple(array[:, i] for array in examples)
     client_params, more = jax.vmap(step)(client_params, batch, weights[:, i])
-    return client_params, jax.tree_util.tree_map(jnp.add, stats, more)
+    stats = jax.tree_util.tree_map(jnp.add, stats, more)
+    first_loss = jnp.where(i == 0, _mean_loss(stats), first_loss)
+    return client_params, stats, first_loss
 
   zeros = jax_model.BatchStats(
     *(jnp.zeros(num_clients) for _ in jax_model.BatchStats._fields)
   )
-  trained, stats = jax.lax.fori_loop(0, num_steps, body, (start, zeros))
+  trained, stats, first_loss = jax.lax.fori_loop(
+    0, num_steps, body, (start, zeros, jnp.zeros(num_clients))
+  )
   updates = jax.tree_util.tree_map(jnp.subtract, params, trained)
-  return updates, stats
+  return LocalResults(updates, stats, first_loss, _mean_loss(stats))
+
+
+def _mean_loss(stats: jax_model.BatchStats) -> jax.Array:
+  return stats.batch_loss / jnp.maximum(stats.examples, 1)
+
+
+def _clipped_step(params: Any, stepped: Any, length: Any) -> Any:
+  """Shortens a step to a length: with SGD, this clips the gradient.
+
+  Models compute gradient and step together, so the step is what there is.
+  """
+  change = jax.tree_util.tree_map(jnp.subtract, stepped, params)
+  leaves = jax.tree_util.tree_leaves(change)
+  norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in leaves))
+  scale = jnp.where(norm > length, length / norm, 1.0)
+  return jax.tree_util.tree_map(
+    # A short step stays as it is, bit for bit.
+    lambda w, s, c: jnp.where(norm > length, w + scale * c, s),
+    params,
+    stepped,
+    change,
+  )

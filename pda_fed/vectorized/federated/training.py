@@ -12,19 +12,16 @@ where the brackets are the method's. The same computation as
 Several rounds are one compiled program.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-import dataclasses
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from pda_fed import methods
 from pda_fed import privacy
-from pda_fed.common import validate
+from pda_fed.common import divergence
 from pda_fed.methods import arrays
-from pda_fed.models import jax_model
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import canaries as canaries_lib
 from pda_fed.vectorized import clipping
@@ -33,106 +30,7 @@ from pda_fed.vectorized import optimizers
 from pda_fed.vectorized import rounds as rounds_lib
 from pda_fed.vectorized.federated import chunks as chunks_lib
 from pda_fed.vectorized.federated import local_training
-
-# Weights of a model, in the structure that it has for them.
-_Params = Any
-
-
-class ServerState(NamedTuple):
-  """What goes from round to round.
-
-  Example: see `initial_state`.
-
-  Attributes:
-    params: The model's weights.
-    momentum: The server optimizer's accumulator; () without momentum.
-    clip_norm: S, which adaptive clipping moves.
-    memory: What the method remembers of public updates.
-  """
-
-  params: _Params
-  momentum: _Params
-  clip_norm: jax.Array
-  memory: arrays.Update = ()
-
-
-class RoundInputs(NamedTuple):
-  """The data of a round, or with one more leading axis those of several.
-
-  Example: see `build_rounds`.
-
-  Attributes:
-    round_num: The round.
-    private: Its private clients.
-    public: Those whose updates make the public one; None if the method uses
-      none.
-    schedules: Values of the method's schedules, by field.
-    canaries: The canaries of an audit; None without one.
-  """
-
-  round_num: np.ndarray
-  private: chunks_lib.ClientChunks
-  public: Optional[chunks_lib.ClientChunks] = None
-  schedules: Mapping[str, np.ndarray] = {}
-  canaries: Optional[canaries_lib.CanaryInputs] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FederatedSettings:
-  """What a compiled round depends on.
-
-  Example:
-
-    >>> from pda_fed import models
-    >>> settings = FederatedSettings(
-    ...   model=models.RecurrentSpec(num_words=10).jax_model(),
-    ...   plan=privacy.PrivacyPlan(
-    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
-    ...     noise_multiplier=1.0, clip_norm=1.0,
-    ...   ),
-    ...   client_learning_rate=0.5,
-    ...   server_learning_rate=1.0,
-    ... )
-    >>> settings.compute_dtype
-    'float32'
-
-  Attributes:
-    model: The model.
-    plan: Clip, noise and expected cohort, with the 'gaussian' mechanism.
-    client_learning_rate: Of local SGD.
-    server_learning_rate: Of the server's SGD.
-    server_momentum: Of the server's SGD.
-    method: The public-data method; by default none.
-    public_clip_norm: An optional bound on the public update's norm.
-    mean_clip_norm: An optional bound on the noised mean's norm.
-    compute_dtype: Of products, 'float32' or 'bfloat16'. Weights, clipping, sums
-      and noise are in float32 in any case.
-    pad_to: Sizes of the model become multiples of this during local training,
-      which changes no number.
-    canaries: What the canaries of an audit send; None without one.
-  """
-
-  model: jax_model.Model
-  plan: privacy.PrivacyPlan
-  client_learning_rate: float
-  server_learning_rate: float
-  server_momentum: float = 0.0
-  method: methods.Method = methods.ColdStart()
-  public_clip_norm: Optional[float] = None
-  mean_clip_norm: Optional[float] = None
-  compute_dtype: str = 'float32'
-  pad_to: int = 8
-  canaries: Optional[canaries_lib.CanarySettings] = None
-
-  def __post_init__(self):
-    validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
-    validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
-    validate.positive(
-      client_learning_rate=self.client_learning_rate,
-      server_learning_rate=self.server_learning_rate,
-    )
-    validate.non_negative(server_momentum=self.server_momentum)
-    validate.integers(1, pad_to=self.pad_to)
+from pda_fed.vectorized.federated import settings as settings_lib
 
 
 class _ClientSums(NamedTuple):
@@ -142,6 +40,7 @@ class _ClientSums(NamedTuple):
   loss: jax.Array
   targets: jax.Array
   mean_loss: jax.Array
+  num_diverged: jax.Array
 
 
 class _ClipInputs(NamedTuple):
@@ -151,57 +50,16 @@ class _ClipInputs(NamedTuple):
   prepared: Any = ()
 
 
-def initial_state(
-  settings: FederatedSettings, weights: Sequence[np.ndarray]
-) -> ServerState:
-  """Returns the state before the first round.
-
-  Example:
-
-    >>> from pda_fed import models
-    >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
-    >>> model = spec.jax_model()
-    >>> settings = FederatedSettings(
-    ...   model=model,
-    ...   plan=privacy.PrivacyPlan(
-    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
-    ...     noise_multiplier=1.0, clip_norm=0.5,
-    ...   ),
-    ...   client_learning_rate=0.5,
-    ...   server_learning_rate=1.0,
-    ... )
-    >>> state = initial_state(settings, model.initial_params(0))
-    >>> float(state.clip_norm), state.momentum
-    (0.5, ())
-
-  Args:
-    settings: Of the run.
-    weights: Of the model, in the order of the Keras model.
-
-  Raises:
-    ValueError: If they are of another model.
-  """
-  params = settings.model.check_params(weights)
-  return ServerState(
-    params,
-    jax.tree_util.tree_map(jnp.zeros_like, params)
-    if settings.server_momentum
-    else (),
-    jnp.asarray(settings.plan.clip_norm, jnp.float32),
-    settings.method.initial_memory(_leaves(params)),
-  )
-
-
 def _leaves(tree: Any) -> arrays.Update:
   return tuple(jax.tree_util.tree_leaves(tree))
 
 
 def _sum_clients(
-  params: _Params,
+  params: settings_lib.Params,
   clients: chunks_lib.ClientChunks,
   clip: _ClipInputs,
   *,
-  settings: FederatedSettings,
+  settings: settings_lib.FederatedSettings,
   before_clip: Optional[Callable[[arrays.Update, Any], arrays.Update]] = None,
 ) -> _ClientSums:
   """Trains a device's chunks one after the other and sums their updates."""
@@ -212,36 +70,50 @@ def _sum_clients(
     leaves = _leaves(model.unpad_params(update))
     return model.as_params(before_clip(leaves, clip.prepared))
 
+  weights_norm = arrays.norm(_leaves(params))
+
   def body(i, sums):
     present = clients.present[i]
-    updates, stats = local_training.train_clients(
+    trained = local_training.train_clients(
       model,
       params,
       tuple(array[i] for array in clients.examples),
       clients.weights[i],
       clients.num_steps[i],
       settings.client_learning_rate,
+      gradient_clip=settings.client_gradient_clip,
       dtype=dtype,
+    )
+    updates, stats = trained.updates, trained.stats
+    diverged = divergence.has_diverged(
+      trained.first_loss,
+      trained.mean_loss,
+      clipping.update_norms(updates),
+      weights_norm,
+      settings.plan.clip_norm,
     )
     if before_clip is not None:
       updates = jax.vmap(changed)(updates)
-    # A client that diverged sends zeros; its loss is left out likewise.
+    # A client that is not finite sends zeros; its loss is left out, too.
     counted = present & jnp.isfinite(stats.loss)
-    mean_loss = stats.batch_loss / jnp.maximum(stats.examples, 1)
     chunk = _ClientSums(
       aggregation.clipped_sum(updates, present, clip.clip_norm),
       jnp.where(counted, stats.loss, 0).sum(),
       jnp.where(counted, stats.targets, 0).sum(),
-      jnp.where(counted, mean_loss, 0).sum(),
+      jnp.where(counted, trained.mean_loss, 0).sum(),
+      (diverged & present).sum(),
     )
-
     return jax.tree_util.tree_map(jnp.add, sums, chunk)
 
   summed = params if before_clip is None else model.unpad_params(params)
   totals = jax.tree_util.tree_map(jnp.zeros_like, summed)
   zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
   start = _ClientSums(
-    aggregation.ClippedSum(totals, count, count, count), zero, zero, zero
+    aggregation.ClippedSum(totals, count, count, count),
+    zero,
+    zero,
+    zero,
+    count,
   )
   return jax.lax.fori_loop(0, clients.num_chunks, body, start)
 
@@ -251,7 +123,7 @@ def _private_update(
   sums: aggregation.ClippedSum,
   clip_norm: jax.Array,
   key: jax.Array,
-) -> tuple[_Params, jax.Array]:
+) -> tuple[settings_lib.Params, jax.Array]:
   """The noised mean, and the clip of the next round."""
   update_key, count_key = jax.random.split(key)
   mean = aggregation.noised_mean(
@@ -284,10 +156,10 @@ class _Public(NamedTuple):
 
 
 def _public_update(
-  state: ServerState,
-  params: _Params,
-  inputs: RoundInputs,
-  settings: FederatedSettings,
+  state: settings_lib.ServerState,
+  params: settings_lib.Params,
+  inputs: settings_lib.RoundInputs,
+  settings: settings_lib.FederatedSettings,
   sum_public: Callable[..., _ClientSums],
 ) -> _Public:
   """The mean update of public clients, clipped as the method wants it."""
@@ -300,7 +172,9 @@ def _public_update(
     settings.model.unpad_params(public.updates.total),
   )
   if settings.public_clip_norm is not None:
-    update = clipping.clip_one(update, settings.public_clip_norm)
+    is_private = settings.public_clip_norm == 'private'
+    bound = state.clip_norm if is_private else settings.public_clip_norm
+    update = clipping.clip_one(update, bound)
   prepared, memory = settings.method.prepare_public(
     _leaves(update), state.memory
   )
@@ -309,10 +183,10 @@ def _public_update(
 
 def _with_canaries(
   sums: aggregation.ClippedSum,
-  inputs: RoundInputs,
+  inputs: settings_lib.RoundInputs,
   signs: jax.Array,
-  state: ServerState,
-  settings: FederatedSettings,
+  state: settings_lib.ServerState,
+  settings: settings_lib.FederatedSettings,
   public: _Public,
 ) -> aggregation.ClippedSum:
   """Adds canaries to the sum of clients."""
@@ -330,15 +204,15 @@ def _with_canaries(
 
 
 def _round(
-  state: ServerState,
-  inputs: RoundInputs,
+  state: settings_lib.ServerState,
+  inputs: settings_lib.RoundInputs,
   key: jax.Array,
   signs: Optional[jax.Array] = None,
   *,
-  settings: FederatedSettings,
+  settings: settings_lib.FederatedSettings,
   sum_private: Callable[..., _ClientSums],
   sum_public: Callable[..., _ClientSums],
-) -> tuple[ServerState, dict[str, jax.Array]]:
+) -> tuple[settings_lib.ServerState, dict[str, jax.Array]]:
   """One round."""
   model = settings.model
   method = settings.method.with_schedules_at(inputs.schedules)
@@ -378,6 +252,7 @@ def _round(
     'train_loss': private.loss / private.targets,
     'clients': sums.num_clients,
     'non_finite_clients': sums.num_non_finite,
+    'diverged_clients': private.num_diverged,
     'clipped_fraction': sums.num_clipped / jnp.maximum(sums.num_clients, 1),
     'clip_norm': clip_norm,
     **scores,
@@ -392,20 +267,26 @@ def _round(
   metrics |= measured
   if method.uses_public:
     metrics['public_loss'] = public.loss
-  params, momentum = optimizers.sgd_step(
+  params, momentum, squares = optimizers.server_step(
+    settings.server_optimizer,
     state.params,
     state.momentum,
+    state.squares,
     model.as_params(update),
-    settings.server_learning_rate,
-    settings.server_momentum,
+    step=inputs.round_num + 1,
+    learning_rate=settings.server_learning_rate,
+    momentum_rate=settings.server_momentum,
   )
   metrics['weights_norm'] = arrays.norm(_leaves(params))
-  return ServerState(params, momentum, clip_norm, public.memory), metrics
+  state = settings_lib.ServerState(
+    params, momentum, clip_norm, public.memory, squares
+  )
+  return state, metrics
 
 
 def build_rounds(
-  settings: FederatedSettings, devices: Sequence[jax.Device]
-) -> Callable[..., tuple[ServerState, dict[str, jax.Array]]]:
+  settings: settings_lib.FederatedSettings, devices: Sequence[jax.Device]
+) -> Callable[..., tuple[settings_lib.ServerState, dict[str, jax.Array]]]:
   """Builds the compiled function that runs rounds.
 
   Example:
@@ -439,7 +320,9 @@ def build_rounds(
     sum_public=devices_lib.map_over_devices(sum_public, devices),
   )
 
-  def run(state, inputs: RoundInputs, num_rounds, key_data, signs=None):
+  def run(
+    state, inputs: settings_lib.RoundInputs, num_rounds, key_data, signs=None
+  ):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
     def one(state, at_round):

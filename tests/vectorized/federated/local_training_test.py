@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import models
+from pda_fed.models import jax_model
 from pda_fed.models import jax_next_word
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized.federated import local_training
@@ -79,7 +80,7 @@ def test_rows_are_summed_in_parts(at_once, monkeypatch):
 
 def test_clients_train_as_if_alone():
   examples, weights = _arrays()
-  updates, stats = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
   for client, user in enumerate(_USERS):
     params = _PARAMS
     losses = 0.0
@@ -99,13 +100,13 @@ def test_clients_train_as_if_alone():
 
 def test_padding_contributes_nothing():
   examples, weights = _arrays()
-  updates, stats = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
   for u in updates:
     assert not np.any(u[3])
   assert stats.loss[3] == stats.targets[3] == 0
   # Whatever padding holds, and however many steps it is given.
   garbage = np.where(weights[..., None] > 0, *examples, 5).astype(np.uint16)
-  again, other_stats = _TRAIN(_PARAMS, (garbage,), weights, 4, _RATE)
+  again, other_stats, *_ = _TRAIN(_PARAMS, (garbage,), weights, 4, _RATE)
   for a, e in zip(again, updates, strict=True):
     np.testing.assert_array_equal(a, e)
   np.testing.assert_array_equal(other_stats.loss, stats.loss)
@@ -113,14 +114,14 @@ def test_padding_contributes_nothing():
 
 def test_no_steps_no_update():
   examples, weights = _arrays()
-  updates, _ = _TRAIN(_PARAMS, examples, weights, 0, _RATE)
+  updates, _, *_ = _TRAIN(_PARAMS, examples, weights, 0, _RATE)
   assert not any(np.any(u) for u in updates)
 
 
 def test_bfloat16_products_keep_the_weights_in_float32():
   examples, weights = _arrays()
-  expected, _ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
-  actual, stats = local_training.train_clients(
+  expected, _, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  actual, stats, *_ = local_training.train_clients(
     _MODEL, _PARAMS, examples, weights, 3, _RATE, dtype=jnp.bfloat16
   )
   assert stats.loss.dtype == jnp.float32
@@ -145,3 +146,39 @@ def test_bfloat16_in_models_that_are_not_tiny():
   )
   for a, e in zip(actual, expected, strict=True):
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
+
+
+def test_clipped_gradients_by_hand():
+  # 2 weights of a linear model, one batch: SGD moves by rate * clip.
+  class Line(jax_model.Model):
+    shapes = [(2,)]
+
+    def initial_params(self, seed):
+      return [np.zeros(2, np.float32)]
+
+    def losses(self, params, inputs):
+      losses = (inputs * params[0]).sum(-1)
+      return losses, jnp.ones_like(losses)
+
+  examples = (np.array([[[[3.0, 4.0]]], [[[0.3, 0.4]]]], np.float32),)
+  found = local_training.train_clients(
+    Line(),
+    (jnp.zeros(2),),
+    examples,
+    np.ones((2, 1, 1), np.float32),
+    1,
+    0.1,
+    gradient_clip=1.0,
+  )
+  np.testing.assert_allclose(
+    found.updates[0], [[0.06, 0.08], [0.03, 0.04]], rtol=1e-6
+  )
+
+
+def test_first_and_mean_loss():
+  examples, weights = _arrays()
+  one = _TRAIN(_PARAMS, examples, weights, 1, _RATE)
+  all_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  np.testing.assert_array_equal(one.first_loss, one.mean_loss)
+  np.testing.assert_array_equal(one.first_loss, all_.first_loss)
+  assert not np.array_equal(all_.first_loss, all_.mean_loss)

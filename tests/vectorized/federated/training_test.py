@@ -7,11 +7,14 @@ import sys
 
 import jax
 import numpy as np
+from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed.models import jax_recurrent
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized.federated import settings as settings_lib
 from pda_fed.vectorized.federated import training
 import pytest
 from scipy import stats
@@ -25,7 +28,7 @@ _SIZE = sum(w.size for w in _WEIGHTS)
 
 
 def _settings(noise=0.0, **plan):
-  return training.FederatedSettings(
+  return settings_lib.FederatedSettings(
     model=_SPEC.jax_model(),
     plan=privacy.PrivacyPlan(
       population=100,
@@ -42,7 +45,7 @@ def _settings(noise=0.0, **plan):
 
 
 def _inputs(users, round_num=0, **options):
-  return training.RoundInputs(
+  return settings_lib.RoundInputs(
     np.int32(round_num), small_users.chunk(users, 3, **options)
   )
 
@@ -55,7 +58,7 @@ class _Runner:
   """A compiled function, and what it starts from."""
 
   def __init__(self, settings):
-    self.start = training.initial_state(settings, _WEIGHTS)
+    self.start = settings_lib.initial_state(settings, _WEIGHTS)
     self._run = training.build_rounds(settings, jax.devices()[:1])
 
   def __call__(self, rounds, state=None, room=None, key=0):
@@ -120,8 +123,38 @@ def test_clients_that_diverge_count_as_zero():
   # One step of a finite gradient stays finite: clients of several.
   state, metrics = runner([_inputs([_USERS[0], _USERS[4]])])
   assert metrics['non_finite_clients'] == metrics['clients'] == 2
+  assert metrics['diverged_clients'] == 2
   assert np.isnan(metrics['train_loss'])  # Of no client.
   np.testing.assert_array_equal(_flat(state.params), _flat(_WEIGHTS))
+
+
+def test_clients_that_diverge_with_finite_updates_are_counted():
+  # Four steps of the largest client explode; one step of the smallest cannot.
+  settings = dataclasses.replace(_settings(), client_learning_rate=300.0)
+  _, metrics = _Runner(settings)([_inputs([_USERS[4], _USERS[3]])])
+  assert metrics['non_finite_clients'] == 0
+  assert metrics['diverged_clients'] >= 1
+  calm = dataclasses.replace(settings, client_gradient_clip=1e-3)
+  _, metrics = _Runner(calm)([_inputs([_USERS[4], _USERS[3]])])
+  assert metrics['diverged_clients'] == 0
+
+
+@pytest.mark.parametrize('bound, norm', [('private', 0.05), (0.01, 0.01)])
+def test_the_public_update_is_bounded(bound, norm):
+  settings = dataclasses.replace(
+    _settings(),
+    client_learning_rate=300.0,  # Public users diverge, too.
+    method=methods.PdaDpmd(alpha=schedules.constant(0.5)),
+    public_clip_norm=bound,
+  )
+  inputs = _inputs(_USERS[:2])._replace(
+    public=small_users.chunk([_USERS[4]], 3),
+    schedules={'alpha': np.float32(0.5)},
+  )
+  state, metrics = _Runner(settings)([inputs])
+  assert metrics['public_norm'][0] == pytest.approx(norm, rel=1e-5)
+  moved = np.linalg.norm(_flat(state.params) - _flat(_WEIGHTS))
+  assert moved <= 0.05 * 1.001
 
 
 class TestNoise:
@@ -227,12 +260,13 @@ from pda_fed.vectorized import devices
 devices.use_all_cores(2)
 from tests.vectorized.federated import training_test as test
 from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized.federated import settings as settings_lib
 from pda_fed.vectorized.federated import training
 settings = test._settings()
 run = training.build_rounds(settings, devices.choose_devices('cpu'))
 inputs = [test._inputs(test._USERS, num_devices=2)]
 state, metrics = run(
-  training.initial_state(settings, test._WEIGHTS),
+  settings_lib.initial_state(settings, test._WEIGHTS),
   rounds_lib.stack_rounds(inputs, 1), 1, rounds_lib.noise_key(0))
 assert len(jax.devices()) == 2
 np.save(sys.argv[1], test._flat(state.params))
@@ -267,7 +301,7 @@ def test_bad_settings(changes, words):
     server_learning_rate=1.0,
   )
   with pytest.raises(ValueError, match=words):
-    training.FederatedSettings(**(arguments | changes))
+    settings_lib.FederatedSettings(**(arguments | changes))
 
 
 @pytest.mark.parametrize('seed', [-1, 2**64])

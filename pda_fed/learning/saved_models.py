@@ -1,0 +1,31 @@
+"""Keras models as files that `tff.learning.models` loads."""
+
+import os
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def save_functional_model(
+  keras_model: tf.keras.Model,
+  loss: tf.keras.losses.Loss,
+  input_spec: Any,
+  path: os.PathLike,
+) -> None:
+  """Writes a model for `tff.learning.models.load_functional_model`.
+
+  A functional model, since TFF cannot load a variable model in a graph, where a
+  learning process builds it. TFF does not save metrics.
+
+  Args:
+    keras_model: Uncompiled, with the weights. Do not use it afterwards: TFF
+      copies it in a graph, which invalidates Keras models built before.
+    loss: The loss of training.
+    input_spec: What a batch is.
+    path: A new folder.
+  """
+  model = tff.learning.models.functional_model_from_keras(
+    keras_model, loss_fn=loss, input_spec=input_spec
+  )
+  tff.learning.models.save_functional_model(model, os.fspath(path))

@@ -1,0 +1,179 @@
+"""What a round of DP-FedAvg in JAX is of: its settings, state and inputs."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any, NamedTuple, Optional, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import methods
+from pda_fed import privacy
+from pda_fed.common import server_optimizers
+from pda_fed.common import validate
+from pda_fed.methods import arrays
+from pda_fed.models import jax_model
+from pda_fed.vectorized import canaries as canaries_lib
+from pda_fed.vectorized import optimizers
+from pda_fed.vectorized.federated import chunks as chunks_lib
+
+# Weights of a model, in the structure that it has for them.
+Params = Any
+
+
+class ServerState(NamedTuple):
+  """What goes from round to round.
+
+  Example: see `initial_state`.
+
+  Attributes:
+    params: The model's weights.
+    momentum: The server optimizer's mean of updates; () for SGD without
+      momentum.
+    clip_norm: S, which adaptive clipping moves.
+    memory: What the method remembers of public updates.
+    squares: The mean of squared updates of Adam and Yogi; () for SGD.
+  """
+
+  params: Params
+  momentum: Params
+  clip_norm: jax.Array
+  memory: arrays.Update = ()
+  squares: Params = ()
+
+
+class RoundInputs(NamedTuple):
+  """The data of a round, or with one more leading axis those of several.
+
+  Example: see `build_rounds`.
+
+  Attributes:
+    round_num: The round.
+    private: Its private clients.
+    public: Those whose updates make the public one; None if the method uses
+      none.
+    schedules: Values of the method's schedules, by field.
+    canaries: The canaries of an audit; None without one.
+  """
+
+  round_num: np.ndarray
+  private: chunks_lib.ClientChunks
+  public: Optional[chunks_lib.ClientChunks] = None
+  schedules: Mapping[str, np.ndarray] = {}
+  canaries: Optional[canaries_lib.CanaryInputs] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FederatedSettings:
+  """What a compiled round depends on.
+
+  Example:
+
+    >>> from pda_fed import models
+    >>> settings = FederatedSettings(
+    ...   model=models.RecurrentSpec(num_words=10).jax_model(),
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
+    ...     noise_multiplier=1.0, clip_norm=1.0,
+    ...   ),
+    ...   client_learning_rate=0.5,
+    ...   server_learning_rate=1.0,
+    ... )
+    >>> settings.compute_dtype
+    'float32'
+
+  Attributes:
+    model: The model.
+    plan: Clip, noise and expected cohort, with the 'gaussian' mechanism.
+    client_learning_rate: Of local SGD.
+    server_learning_rate: Of the server's optimizer.
+    server_momentum: Of the server's SGD; for Adam and Yogi, beta_1.
+    server_optimizer: 'sgd', 'adam' or 'yogi'.
+    client_gradient_clip: An optional bound on the norm of each gradient of
+      local training.
+    method: The public-data method; by default none.
+    public_clip_norm: The bound on the public update's norm: a number, 'private'
+      for the clip of private updates, or None for no bound.
+    mean_clip_norm: An optional bound on the noised mean's norm.
+    compute_dtype: Of products, 'float32' or 'bfloat16'. Weights, clipping, sums
+      and noise are in float32 in any case.
+    pad_to: Sizes of the model become multiples of this during local training,
+      which changes no number.
+    canaries: What the canaries of an audit send; None without one.
+  """
+
+  model: jax_model.Model
+  plan: privacy.PrivacyPlan
+  client_learning_rate: float
+  server_learning_rate: float
+  server_momentum: float = 0.0
+  server_optimizer: str = 'sgd'
+  client_gradient_clip: Optional[float] = None
+  method: methods.Method = methods.ColdStart()
+  public_clip_norm: Union[float, str, None] = 'private'
+  mean_clip_norm: Optional[float] = None
+  compute_dtype: str = 'float32'
+  pad_to: int = 8
+  canaries: Optional[canaries_lib.CanarySettings] = None
+
+  def __post_init__(self):
+    validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
+    validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
+    validate.positive(
+      client_learning_rate=self.client_learning_rate,
+      server_learning_rate=self.server_learning_rate,
+    )
+    validate.non_negative(server_momentum=self.server_momentum)
+    validate.one_of(
+      server_optimizers.NAMES, server_optimizer=self.server_optimizer
+    )
+    validate.positive_or(
+      (None,), client_gradient_clip=self.client_gradient_clip
+    )
+    validate.positive_or(
+      ('private', None), public_clip_norm=self.public_clip_norm
+    )
+    validate.integers(1, pad_to=self.pad_to)
+
+
+def initial_state(
+  settings: FederatedSettings, weights: Sequence[np.ndarray]
+) -> ServerState:
+  """Returns the state before the first round.
+
+  Example:
+
+    >>> from pda_fed import models
+    >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
+    >>> model = spec.jax_model()
+    >>> settings = FederatedSettings(
+    ...   model=model,
+    ...   plan=privacy.PrivacyPlan(
+    ...     population=100, expected_cohort=10, rounds=5, delta=1e-3,
+    ...     noise_multiplier=1.0, clip_norm=0.5,
+    ...   ),
+    ...   client_learning_rate=0.5,
+    ...   server_learning_rate=1.0,
+    ... )
+    >>> state = initial_state(settings, model.initial_params(0))
+    >>> float(state.clip_norm), state.momentum
+    (0.5, ())
+
+  Args:
+    settings: Of the run.
+    weights: Of the model, in the order of the Keras model.
+
+  Raises:
+    ValueError: If they are of another model.
+  """
+  params = settings.model.check_params(weights)
+  momentum, squares = optimizers.server_start(
+    settings.server_optimizer, params, settings.server_momentum
+  )
+  return ServerState(
+    params,
+    momentum,
+    jnp.asarray(settings.plan.clip_norm, jnp.float32),
+    settings.method.initial_memory(tuple(jax.tree_util.tree_leaves(params))),
+    squares,
+  )
