@@ -1,7 +1,7 @@
 r"""Epsilon from noise, noise from epsilon, rounds from both.
 
     python -m scripts.privacy --preset=stackoverflow
-    python -m scripts.privacy --population=10000 --expected_cohort=100 \
+    python -m scripts.privacy --population=10000 --clients_per_round=100 \
         --rounds=500 --delta=1e-5 --target_epsilon=4
     python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
         --solve_rounds --json
@@ -42,9 +42,7 @@ _PRESET = flags.DEFINE_enum(
 _POPULATION = flags.DEFINE_integer(
   'population', None, 'N, private users. Default: those of --data_dir.'
 )
-_EXPECTED_COHORT = flags.DEFINE_float(
-  'expected_cohort', None, 'The same as --clients_per_round.'
-)
+flags.DEFINE_alias('expected_cohort', 'clients_per_round')
 _DELTA = flags.DEFINE_float('delta', None, 'Delta of (epsilon, delta).')
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier', None, 'sigma, the noise over the clip.'
@@ -81,16 +79,11 @@ flags.adopt_module_key_flags(search_flags)
 # Beside those of `plan_flags`.
 _FIELDS = {
   'population': _POPULATION,
-  'expected_cohort': _EXPECTED_COHORT,
+  'expected_cohort': plan_flags.CLIENTS_PER_ROUND,
   'rounds': plan_flags.ROUNDS,
   'delta': _DELTA,
   'noise_multiplier': _NOISE_MULTIPLIER,
 }
-# Flags that mean the same: at most one of each pair may be given.
-_PAIRS = (
-  (_EXPECTED_COHORT, plan_flags.CLIENTS_PER_ROUND),
-  (_POPULATION, plan_flags.DATA_DIR),
-)
 
 
 def _check_flags() -> None:
@@ -103,10 +96,10 @@ def _check_flags() -> None:
       f'--{solved} must not be given when it is solved for. Found'
       f' {_FIELDS[solved].value!r}.'
     )
-  for pair in _PAIRS:
-    if all(flag.value is not None for flag in pair):
-      names = ' and '.join(f'--{flag.name}' for flag in pair)
-      raise ValueError(f'Give at most one of {names}. Found both.')
+  if None not in (_POPULATION.value, plan_flags.DATA_DIR.value):
+    raise ValueError(
+      'Give at most one of --population and --data_dir. Found both.'
+    )
   if _NUM_SEARCHES.value != 1 and search_flags.PRIVATE_SEARCH.value is None:
     raise ValueError('--num_searches must come with --private_search.')
 
@@ -130,7 +123,7 @@ def _settings_from_flags() -> dict[str, Any]:
     # Solved for; any value will do until then.
     settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
   settings |= _given()
-  missing = [f'--{name}' for name in _FIELDS if name not in settings]
+  missing = [f'--{f.name}' for n, f in _FIELDS.items() if n not in settings]
   if missing:
     raise ValueError(
       f'{", ".join(missing)} must be given, or --preset (one of'
@@ -299,7 +292,8 @@ def main() -> None:
       training.check_audit(experiments.RunFolder(folder).read_result() or {})
     return
   _check_flags()
-  plan = _solve(_settings_from_flags())
+  with plan_flags.named_as_flags():
+    plan = _solve(_settings_from_flags())
   search_flags.build()  # An error before anything is written.
   if _ACCOUNTANT.value is not None:
     privacy.epsilon(plan, 1, accountant=_ACCOUNTANT.value)  # Can it?

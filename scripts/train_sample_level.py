@@ -114,9 +114,6 @@ _PUBLIC_UPDATE = flags.DEFINE_enum(
   "The gradient of a public batch's mean loss, or the mean of its examples'"
   ' gradients, each clipped like a private one.',
 )
-_PUBLIC_CLIP_NORM = flags.DEFINE_float(
-  'public_clip_norm', None, "Bound on the public gradient's norm."
-)
 _AUGMENTATION = flags.DEFINE_enum(
   'augmentation',
   'none',
@@ -296,6 +293,12 @@ def _warn_of_rounds_without_private_data(
     )
 
 
+def _public_clip_norm() -> Optional[float]:
+  """The bound on the public gradient; this task's clip never moves."""
+  found = run_flags.public_clip_norm()
+  return _CLIP_NORM.value if found == 'private' else found
+
+
 def _config(
   given: Optional[Sequence[str]] = None,
 ) -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
@@ -344,7 +347,7 @@ def _config(
     mean_clip_norm=_CLIP_NORM.value if clips_mean else None,
     public_batch_size=_or(_PUBLIC_BATCH_SIZE.value, task.public_batch_size),
     public_update=_PUBLIC_UPDATE.value,
-    public_clip_norm=_PUBLIC_CLIP_NORM.value,
+    public_clip_norm=_public_clip_norm(),
     augmentation=_AUGMENTATION.value,
     averaging=_AVERAGING.value,
     compute_dtype=_COMPUTE_DTYPE.value,
@@ -429,12 +432,13 @@ def _run_many(path: pathlib.Path) -> None:
 def main() -> None:
   """Runs with the flags' settings."""
   if _RUNS_FILE.value is not None:
+    if run_flags.DRY_RUN.value:
+      raise ValueError('--dry_run must not be given with --runs_file.')
     _run_many(pathlib.Path(_RUNS_FILE.value))
     return
   run_flags.require(run_flags.OUTPUT_DIR)
   config, about = _config()
-  folder = run_flags.train(config, experiments.open_engine, about)
-  run_flags.print_result(folder)
+  run_flags.run(config, experiments.open_engine, about)
 
 
 if __name__ == '__main__':

@@ -24,6 +24,7 @@ from absl import flags
 import data_prep
 from pda_fed import experiments
 from pda_fed import schedules
+from pda_fed.common import server_optimizers
 from pda_fed.common import workers
 from pda_fed.experiments.engines import stores
 from scripts.lib import method_flags
@@ -44,11 +45,24 @@ _CHANGE_ENGINE = flags.DEFINE_bool(
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
   'client_learning_rate', 0.5, 'Of local training.'
 )
+_CLIENT_GRADIENT_CLIP = flags.DEFINE_float(
+  'client_gradient_clip',
+  None,
+  'Bound on the norm of each gradient of local training: it keeps clients from'
+  ' diverging. Default: none. It does not change epsilon.',
+)
+_SERVER_OPTIMIZER = flags.DEFINE_enum(
+  'server_optimizer',
+  'sgd',
+  list(server_optimizers.NAMES),
+  'What applies the noised mean to the model. adam and yogi take'
+  ' --server_momentum as beta_1 and want rates near 0.01.',
+)
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
-  'server_learning_rate', 1.0, "Of the server's SGD."
+  'server_learning_rate', 1.0, "Learning rate of the server's optimizer."
 )
 _SERVER_MOMENTUM = flags.DEFINE_float(
-  'server_momentum', 0.9, "Of the server's SGD."
+  'server_momentum', 0.9, "Momentum of the server's optimizer."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', 16, 'Examples in a batch of local training.'
@@ -61,9 +75,6 @@ _PUBLIC_UPDATE = flags.DEFINE_enum(
 )
 _PUBLIC_USERS_PER_ROUND = flags.DEFINE_integer(
   'public_users_per_round', 10, 'Public users that a round samples.'
-)
-_PUBLIC_CLIP_NORM = flags.DEFINE_float(
-  'public_clip_norm', None, "Bound on the public update's norm."
 )
 _MEAN_CLIP_NORM = flags.DEFINE_float(
   'mean_clip_norm', None, "Bound on the noised mean's norm."
@@ -122,11 +133,12 @@ def _remote_workers() -> Optional[workers.RemoteWorkers]:
 
 
 def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
-  plan = run_flags.plan_with_noise(
-    _NOISE_MULTIPLIER,
-    population=len(store.users('private')),
-    **(_PLAN | plan_flags.settings()),
-  )
+  with plan_flags.named_as_flags():
+    plan = run_flags.plan_with_noise(
+      _NOISE_MULTIPLIER,
+      population=len(store.users('private')),
+      **(_PLAN | plan_flags.settings()),
+    )
   if plan.mechanism == 'tree' and _ENGINE.value != 'tff':
     raise ValueError(
       '--sampling=epochs must be used with --engine=tff. Found'
@@ -146,12 +158,14 @@ def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
       schedules.for_stackoverflow(_ALPHA, plan.rounds), plan.rounds
     ),
     client_learning_rate=_CLIENT_LEARNING_RATE.value,
+    client_gradient_clip=_CLIENT_GRADIENT_CLIP.value,
+    server_optimizer=_SERVER_OPTIMIZER.value,
     server_learning_rate=_SERVER_LEARNING_RATE.value,
     server_momentum=_SERVER_MOMENTUM.value,
     batch_size=_BATCH_SIZE.value,
     public_update=_PUBLIC_UPDATE.value,
     public_users_per_round=_PUBLIC_USERS_PER_ROUND.value,
-    public_clip_norm=_PUBLIC_CLIP_NORM.value,
+    public_clip_norm=run_flags.public_clip_norm(),
     mean_clip_norm=_MEAN_CLIP_NORM.value,
     max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
     remote_workers=_remote_workers(),
@@ -189,13 +203,12 @@ def main() -> None:
   store = data_prep.open_store(run_flags.require(plan_flags.DATA_DIR))
   config = _config(store)
   stores.open_checked(config)  # Before anything is written.
-  folder = run_flags.train(
+  run_flags.run(
     config,
     experiments.open_engine,
     _about(store),
     change_engine=_CHANGE_ENGINE.value,
   )
-  run_flags.print_result(folder)
 
 
 if __name__ == '__main__':

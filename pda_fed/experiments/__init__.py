@@ -15,8 +15,10 @@ from pda_fed.experiments.errors import AuditError
 from pda_fed.experiments.errors import CheckpointError
 from pda_fed.experiments.errors import EngineError
 from pda_fed.experiments.errors import OutputError
+from pda_fed.experiments.loading import load_model
 from pda_fed.experiments.outputs import RunFolder
 from pda_fed.experiments.progress import create_progress
+from pda_fed.experiments.released_model import ReleasedModel
 from pda_fed.experiments.sample_level_config import SampleLevelConfig
 from pda_fed.experiments.sample_level_config import SampleLevelPretraining
 from pda_fed.experiments.sample_level_config import TaskDefaults
@@ -35,11 +37,13 @@ __all__ = [
   'FederatedConfig',
   'OutputError',
   'Pretraining',
+  'ReleasedModel',
   'RunConfig',
   'RunFolder',
   'TaskDefaults',
   'create_progress',
   'data_hash',
+  'load_model',
   'open_engine',
   'train',
 ]

@@ -131,6 +131,11 @@ class Checkpoints:
     rounds = {int(m[1]): p for p, m in matches.items() if m}
     return dict(sorted(rounds.items()))
 
+  def newest_until(self, round_num: int) -> Optional[pathlib.Path]:
+    """Returns the newest checkpoint of a round up to some round, or None."""
+    found = [p for r, p in self._paths().items() if r <= round_num]
+    return found[-1] if found else None
+
   def last_round(self) -> Optional[int]:
     """Returns the newest checkpoint's round, by its name; None without any."""
     return max(self._paths(), default=None)

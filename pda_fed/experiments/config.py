@@ -6,13 +6,14 @@ values, too; see `pda_fed.methods` and `pda_fed.models`.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal, Optional
+from typing import Any, ClassVar, Literal, Optional, Union
 
 from pda_fed import audit as audit_lib
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
+from pda_fed.common import server_optimizers
 from pda_fed.common import validate
 from pda_fed.common import workers
 from pda_fed.models import convergence
@@ -268,12 +269,17 @@ class FederatedConfig(RunConfig):
     data_dir: The store.
     spec: The model's sizes; they must fit the store.
     client_learning_rate: Of a user's local SGD, one epoch.
-    server_learning_rate: Of the server's SGD on the noised (mixed) mean.
-    server_momentum: Of the server's SGD.
+    client_gradient_clip: An optional bound on the norm of each gradient of
+      local training. It keeps clients from diverging; epsilon rests on the
+      plan's clip alone.
+    server_optimizer: 'sgd', 'adam' or 'yogi'; see `common.server_optimizers`.
+    server_learning_rate: Of the server's step on the noised (mixed) mean.
+    server_momentum: Of the server's SGD; for Adam and Yogi, beta_1.
     batch_size: Examples in a batch of local training.
     public_update: 'local_training' or 'gradient'; see `learning.PublicUpdate`.
     public_users_per_round: How many public users a round samples.
-    public_clip_norm: An optional bound on the public update's norm.
+    public_clip_norm: The bound on the public update's norm: a number,
+      'private' for the clip of private updates, or None for no bound.
     mean_clip_norm: An optional bound on the noised mean's norm.
     max_concurrent_clients: How many clients the TFF engine simulates at a time;
       None for the cores.
@@ -287,12 +293,14 @@ class FederatedConfig(RunConfig):
   data_dir: str = no_setting()
   spec: models.ModelSpec = models.RecurrentSpec()
   client_learning_rate: float = 0.5
+  client_gradient_clip: Optional[float] = None
+  server_optimizer: str = 'sgd'
   server_learning_rate: float = 1.0
   server_momentum: float = 0.9
   batch_size: int = 16
   public_update: PublicUpdateMode = 'local_training'
   public_users_per_round: int = 10
-  public_clip_norm: Optional[float] = None
+  public_clip_norm: Union[float, str, None] = 'private'
   mean_clip_norm: Optional[float] = None
   max_concurrent_clients: Optional[int] = no_setting(default=None)
   remote_workers: Optional[workers.RemoteWorkers] = no_setting(default=None)
@@ -326,9 +334,15 @@ class FederatedConfig(RunConfig):
       raise ValueError(
         f'remote workers must be used with engine tff. Found {self.engine!r}.'
       )
-    for name in ('public_clip_norm', 'mean_clip_norm'):
+    validate.one_of(
+      server_optimizers.NAMES, server_optimizer=self.server_optimizer
+    )
+    for name in ('client_gradient_clip', 'mean_clip_norm'):
       if getattr(self, name) is not None:
         validate.positive(**{name: getattr(self, name)})
+    validate.positive_or(
+      ('private', None), public_clip_norm=self.public_clip_norm
+    )
     for name in ('clients_per_chunk', 'max_concurrent_clients'):
       if getattr(self, name) is not None:
         validate.integers(1, **{name: getattr(self, name)})

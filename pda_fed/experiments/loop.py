@@ -12,9 +12,11 @@ import bisect
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import math
 import pathlib
 import time
 from typing import Any, Optional
+import warnings
 
 import numpy as np
 from pda_fed import audit
@@ -24,7 +26,9 @@ from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
+from pda_fed.experiments import guards
 from pda_fed.experiments import outputs
+from pda_fed.experiments import overview
 from pda_fed.experiments import progress as progress_lib
 from pda_fed.experiments import tensorboard
 from pda_fed.experiments import warm_start
@@ -33,12 +37,19 @@ from pda_fed.experiments.engines import base as engine_lib
 # Before the names of an auditor's arrays in a checkpoint.
 _AUDIT = 'audit/'
 _AGAIN = 'The same command goes on with the run.'
+# Shorter runs show no estimate of their time: measuring it takes two rounds.
+_LONG_RUN = 20
 
 
 def evaluated_rounds(config: config_lib.RunConfig) -> list[int]:
   """Returns the numbers of rounds after which the model is evaluated."""
   rounds = range(0, config.plan.rounds, config.rounds_per_evaluation)
   return [*rounds, config.plan.rounds]
+
+
+def _norm(weights: list[np.ndarray]) -> float:
+  squares = (np.square(w, dtype=np.float64).sum() for w in weights)
+  return math.sqrt(sum(squares))
 
 
 @dataclasses.dataclass
@@ -95,6 +106,7 @@ class Run:
     self._epsilons = epsilons.spent(config.plan, self._evaluated)
     self._log = tensorboard.TensorBoardLog(folder.tensorboard_path)
     self._record = _Record()
+    self._guard = guards.Guard(config)
     self._auditor = engine.canaries and audit.Auditor(engine.canaries)
     self._state = None
     self._done = 0
@@ -106,23 +118,33 @@ class Run:
   def run(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
     """Goes on to the end, and returns the result."""
     total = self._config.plan.rounds
-    if not self._resume():
+    is_resumed = self._resume()
+    if not is_resumed:
+      self._state = self._engine.initialize()
+    self._show_overview()
+    if not is_resumed:
       self._start(warm_start_dir)
     self._order = self._engine.order_of_sums()
     if self._done < total:
       self._folder.check_order(self._order)
     self._folder.mark_running()
+    with self._saved_if_the_engine_fails():
+      self._show_time()
     self._progress.start(self._done, total)
     if self._lacks_row():
       self._evaluate()
+      self._guard.check(self._record.rows)
       self._save()
     while self._done < total:
       self._stop_if_asked()
       with self._saved_if_the_engine_fails():
         self._train()
         self._note_order()
-        if self._lacks_row():
+        is_evaluated = self._lacks_row()
+        if is_evaluated:
           self._evaluate()
+      if is_evaluated:
+        self._check_bounds()  # Before the round is saved.
       if self._is_saved(self._done):
         self._save()
     self._stop_if_asked()
@@ -158,8 +180,44 @@ class Run:
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e
 
+  def _show_overview(self) -> None:
+    """Says what the run will cost and give; warns of what looks wrong."""
+    config, plan = self._config, self._config.plan
+    epsilon = self._epsilons and self._epsilons[plan.rounds]
+    weights = self._engine.get_weights(self._state)
+    num_weights = sum(int(w.size) for w in weights)
+    data = self._folder.read_config().get('data') or {}
+    sizes = data.get('users') or data.get('examples')
+    self._progress.overview(
+      overview.describe(config, epsilon, sizes=sizes, num_weights=num_weights)
+    )
+    for caution in overview.cautions(plan, epsilon, num_weights):
+      warnings.warn(caution, stacklevel=2)
+
+  def _show_time(self) -> None:
+    """Measures a round, of which nothing is kept: the next ones repeat it."""
+    left = self._config.plan.rounds - self._done
+    is_shared = getattr(self._engine, 'is_shared', False)
+    if not self._progress.shows_time or is_shared or left < _LONG_RUN:
+      return
+    for _ in range(2):  # The first one compiles.
+      started = time.monotonic()
+      self._engine.run_rounds(self._state, self._done, 1)
+      seconds = time.monotonic() - started
+    self._progress.overview([overview.describe_time(seconds, left)])
+
+  def _check_bounds(self) -> None:
+    """Ends the run if the newest model left all bounds."""
+    try:
+      self._guard.check(self._record.rows)
+    except base_errors.DivergenceError as e:
+      good = self._record.rows[-2]['round']
+      path = self._checkpoints.newest_until(good)
+      saved = f'The last good checkpoint: {path}.' if path else ''
+      raise base_errors.DivergenceError(f'{e} {saved}'.strip()) from e
+
   def _start(self, warm_start_dir: pathlib.Path) -> None:
-    state = self._engine.initialize()
+    state = self._state
     if self._config.warm_start:
       weights, self._record.warm_start = warm_start.load_or_pretrain(
         self._engine,
@@ -268,15 +326,15 @@ class Run:
     return self._epsilons[self._evaluated[place]]
 
   def _evaluate(self) -> None:
+    weights = self._engine.get_weights(self._state)
     metrics = self._engine.evaluate(
-      self._engine.get_weights(self._state),
-      'validation',
-      self._config.max_validation_users,
+      weights, 'validation', self._config.max_validation_users
     )
     row = {
       'round': self._done,
       **self._record.take_pending(),
       **metrics,
+      'weights_norm': _norm(weights),
       'seconds': self._record.seconds,
     }
     self._record.rows.append(row)

@@ -59,8 +59,9 @@ _LIBRARIES = (
 
 _WITHOUT_NOISE = (
   'Epsilon covers the model. train_loss, clients, non_finite_clients,'
-  ' clipped_fraction and example_norm of metrics.csv and the log, and data_hash'
-  ' of config.json, are of private data without noise: keep them to yourself.'
+  ' diverged_clients, clipped_fraction and example_norm of metrics.csv and the'
+  ' log, and data_hash of config.json, are of private data without noise: keep'
+  ' them to yourself.'
 )
 
 
@@ -74,6 +75,11 @@ def library_versions() -> dict[str, str]:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[name] = importlib.metadata.version(name)
   return versions
+
+
+def _refuse_file(path: pathlib.Path) -> None:
+  if path.exists() and not path.is_dir():
+    raise errors.OutputError(f'output_dir {path} is not a folder.')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +126,7 @@ class RunFolder:
         one that may not change its engine.
     """
     path = pathlib.Path(path)
-    if path.exists() and not path.is_dir():
-      raise errors.OutputError(f'output_dir {path} is not a folder.')
+    _refuse_file(path)
     path.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
       try:
@@ -131,7 +136,8 @@ class RunFolder:
           f'Another process is running the experiment in {path}.'
         ) from e
       folder = cls(path)
-      folder._check(config, change_engine)
+      folder.check(config, change_engine=change_engine)
+      folder._change_engine(config)
       # Not before: in a folder of others they are not ours.
       files.remove_temporaries(path)
       if folder.is_new():
@@ -147,7 +153,22 @@ class RunFolder:
   def tensorboard_path(self) -> pathlib.Path:
     return self.path / 'tensorboard'
 
-  def _check(self, config: config_lib.RunConfig, change_engine: bool) -> None:
+  def check(
+    self, config: config_lib.RunConfig, *, change_engine: bool = False
+  ) -> None:
+    """Raises unless the folder is free for a run, or holds it; writes nothing.
+
+    Args:
+      config: The run's settings.
+      change_engine: Whether a stopped run may resume on another engine.
+
+    Raises:
+      OutputError: If it holds something else, or a run with other settings, or
+        one that may not change its engine.
+    """
+    _refuse_file(self.path)
+    if not self.path.exists():
+      return
     if not (self.path / CONFIG).exists():
       names = [p.name for p in self.path.iterdir()]
       strangers = [n for n in names if not _HARMLESS.fullmatch(n)]
@@ -179,7 +200,7 @@ class RunFolder:
         + (', or --change_engine.' if only_engine else '.')
       )
     if changes:
-      self._change_engine(old['engine'], config)
+      self._check_change_of_engine(old['engine'])
 
   def is_new(self) -> bool:
     """Whether nothing was run: settings, perhaps refused ones, bind nobody.
@@ -193,16 +214,20 @@ class RunFolder:
       or any((self.path / name).exists() for name in names)
     )
 
-  def _change_engine(self, old: str, config: config_lib.RunConfig) -> None:
-    """Lets a run go on with another engine, if no round is run twice.
+  def _done(self) -> int:
+    """The round of the newest whole checkpoint."""
+    checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
+    return checkpoint.round_num if checkpoint is not None else 0
+
+  def _check_change_of_engine(self, old: str) -> None:
+    """Raises if a run on another engine could repeat rounds.
 
     Engines draw other noise for the same round. Of a run that was killed, some
     rounds after the checkpoint were run, and seen perhaps: running these again
     with other noise would be a second look at their users, which epsilon does
     not cover.
     """
-    checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
-    done = checkpoint.round_num if checkpoint is not None else 0
+    done = self._done()
     if self._stopped_after() != done:
       raise errors.OutputError(
         f'The run in {self.path} must have been stopped by Ctrl-C or SIGTERM to'
@@ -211,9 +236,17 @@ class RunFolder:
         f' may not be run again with other noise. Go on with --engine={old},'
         ' and stop that.'
       )
+
+  def _change_engine(self, config: config_lib.RunConfig) -> None:
+    """Notes the engine of a run that resumes on another one."""
+    if self.is_new():
+      return
     content = self.read_config()
+    old = content['settings']['engine']
+    if old == config.engine:
+      return
     engines = content.get('engines', [{'engine': old, 'first_round': 0}])
-    engines.append({'engine': config.engine, 'first_round': done})
+    engines.append({'engine': config.engine, 'first_round': self._done()})
     content |= {'settings': config.settings(), 'engines': engines}
     files.write_json(self.path / CONFIG, content)
 

@@ -1,6 +1,8 @@
 """What a run shows while it runs: a bar on a terminal, else plain lines."""
 
+from collections.abc import Sequence
 import functools
+import shutil
 import sys
 import time
 from typing import Any, Optional, TextIO
@@ -14,16 +16,19 @@ _FORMATS = {
   'train_loss': ('train loss', '{:.3f}'.format),
   'loss': ('loss', '{:.3f}'.format),
   'accuracy': ('accuracy', '{:.1%}'.format),
-  'epsilon': ('epsilon', functools.partial(privacy.round_up, digits=3)),
+  'epsilon': ('epsilon so far', functools.partial(privacy.round_up, digits=3)),
   'alpha': ('alpha', '{:.3f}'.format),
+  'diverged_clients': ('diverged clients', '{:.1f}'.format),
 }
+# Shown only where there are any.
+_RARE = ('diverged_clients',)
 
 
 def _describe(values: dict[str, Any]) -> dict[str, str]:
   return {
     title: form(values[name])
     for name, (title, form) in _FORMATS.items()
-    if values.get(name) is not None
+    if values.get(name) is not None and (values[name] or name not in _RARE)
   }
 
 
@@ -33,8 +38,22 @@ def _duration(seconds: float) -> str:
   return f'{hours}:{minutes:02d}:{seconds:02d}'
 
 
+def terminal_columns() -> int:
+  """Returns the width for a bar, also where the terminal does not know it."""
+  return max(20, shutil.get_terminal_size().columns - 1)
+
+
 class Progress:
-  """Shows nothing: the base of those that do, and a choice for tests."""
+  """Shows nothing: the base of those that do, and a choice for tests.
+
+  Attributes:
+    shows_time: Whether the time of a run is to be estimated beforehand.
+  """
+
+  shows_time = False
+
+  def overview(self, lines: Sequence[str]) -> None:
+    """Called before the first round, with what the run is about to do."""
 
   def start(self, done: int, total: int) -> None:
     """Called once, before the first round of this process."""
@@ -57,6 +76,12 @@ class Progress:
 
 class _Shown(Progress):
   """Keeps the newest values and the pace."""
+
+  shows_time = True
+
+  def overview(self, lines: Sequence[str]) -> None:
+    """See the base class."""
+    print('\n'.join(lines), file=sys.stderr, flush=True)
 
   def __init__(self):
     self._values: dict[str, Any] = {}
@@ -149,7 +174,7 @@ class BarProgress(_Shown):
 
   def _open(self, **options) -> None:
     self.close()
-    self._bar = self._tqdm(leave=False, dynamic_ncols=True, **options)
+    self._bar = self._tqdm(leave=False, ncols=terminal_columns(), **options)
 
   def pretraining(self, epoch: int, loss: float) -> None:
     """See the base class."""

@@ -26,6 +26,7 @@ _FIRST_COLUMNS = (
   'seconds',
   'clients',
   'non_finite_clients',
+  'diverged_clients',
 )
 
 

@@ -67,7 +67,11 @@ def fail(message: str, exit_code: int = 2) -> NoReturn:
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
   del category, filename, lineno, file, line
-  print(f'warning: {message}', file=sys.stderr)
+  bars = sys.modules.get('tqdm')
+  if bars is None:
+    print(f'warning: {message}', file=sys.stderr)
+  else:  # Above a bar, if there is one.
+    bars.tqdm.write(f'warning: {message}', file=sys.stderr)
 
 
 def presets() -> list[str]:

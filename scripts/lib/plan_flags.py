@@ -1,5 +1,7 @@
 """Flags of a federated privacy plan: for training and for scripts.privacy."""
 
+from collections.abc import Iterator
+import contextlib
 from typing import Any, Optional
 
 from absl import flags
@@ -78,6 +80,16 @@ def _adaptive_clipping() -> Optional[privacy.AdaptiveClipping]:
     name = _OF_ADAPTIVE_CLIPPING[next(iter(given))].name
     raise ValueError(f'--{name} must be given with --adaptive_clipping.')
   return None
+
+
+@contextlib.contextmanager
+def named_as_flags() -> Iterator[None]:
+  """A block in which errors of a plan name flags instead of its fields."""
+  try:
+    yield
+  except ValueError as e:
+    named = str(e).replace('expected_cohort', CLIENTS_PER_ROUND.name)
+    raise ValueError(named) from e
 
 
 def settings() -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any
+import pathlib
+from typing import Any, Union
 import warnings
 
 from absl import flags
@@ -10,6 +11,9 @@ from pda_fed import audit
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed.common import tables
+from pda_fed.common import validate
+from pda_fed.experiments import epsilons
+from pda_fed.experiments import overview
 from scripts.lib import audit_flags
 from scripts.lib import method_flags
 
@@ -53,6 +57,12 @@ _DELTA = flags.DEFINE_float(
   f'Delta of (epsilon, delta). Default: {_DEFAULT_DELTA:g}; in'
   ' train_sample_level that of the data set.',
 )
+_PUBLIC_CLIP_NORM = flags.DEFINE_string(
+  'public_clip_norm',
+  'private',
+  "Bound on the norm of the public update: a number; 'private', the clip of"
+  " private updates (default); or 'none', as in the paper.",
+)
 _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
   'rounds_per_evaluation',
   None,
@@ -81,6 +91,12 @@ _FINAL_TEST = flags.DEFINE_bool(
   True,
   'Whether the test is done at the end. It can be asked for later if there is a'
   ' --seed: without one, a run that has ended keeps nothing secret.',
+)
+DRY_RUN = flags.DEFINE_bool(
+  'dry_run',
+  False,
+  'Check flags, data and --output_dir, show what the run would do and what'
+  ' epsilon it would have, and end without writing anything.',
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
   'rounds_per_dispatch',
@@ -137,6 +153,21 @@ def require(flag: flags.FlagHolder) -> Any:
 
 def _given(**values: Any) -> dict[str, Any]:
   return {name: value for name, value in values.items() if value is not None}
+
+
+def public_clip_norm() -> Union[float, str, None]:
+  """Returns --public_clip_norm: a number, 'private', or None."""
+  text = _PUBLIC_CLIP_NORM.value
+  if text in ('private', 'none'):
+    return None if text == 'none' else text
+  try:
+    number = float(text)
+  except ValueError as e:
+    raise ValueError(
+      f"public_clip_norm must be a number, 'private' or 'none'. Found {text!r}."
+    ) from e
+  validate.positive(public_clip_norm=number)
+  return number
 
 
 def loop_settings(
@@ -211,10 +242,55 @@ def plan_with_noise(
   return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
 
 
+def _warn_of_default_noise(plan: privacy.PrivacyPlan) -> None:
+  """Warns if nobody chose the noise."""
+  if _NOISE_MULTIPLIER.value is None and _TARGET_EPSILON.value is None:
+    warnings.warn(
+      f'noise_multiplier was not given: the default, {plan.noise_multiplier:g},'
+      ' is used. Give --noise_multiplier or --target_epsilon.',
+      stacklevel=2,
+    )
+
+
+def _show_plan(
+  config: experiments.RunConfig, about: dict[str, Any], change_engine=False
+) -> None:
+  """Checks the output folder and prints what a run would do."""
+  folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
+  folder.check(config, change_engine=change_engine)
+  _warn_of_default_noise(config.plan)
+  spent = epsilons.spent(config.plan, [config.plan.rounds])
+  epsilon = spent and spent[config.plan.rounds]
+  sizes = next(iter(about['data'].values()))
+  print('\n'.join(overview.describe(config, epsilon, sizes=sizes)))
+  for caution in overview.cautions(config.plan, epsilon):
+    warnings.warn(caution, stacklevel=2)
+
+
+def run(
+  config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
+) -> None:
+  """Trains and prints the result; with --dry_run, shows the plan alone.
+
+  Args:
+    config: The run's settings.
+    open_engine: Opens the engine of (config, seeds).
+    about: What else config.json should say.
+    **options: See `experiments.train`.
+  """
+  if DRY_RUN.value:
+    _show_plan(config, about, **options)
+    return
+  print_result(train(config, open_engine, about, **options))
+
+
 def train(
   config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
 ) -> experiments.RunFolder:
   """Runs the loop with progress, in the folder that the flags name."""
+  folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
+  folder.check(config, **options)  # Before anything is printed.
+  _warn_of_default_noise(config.plan)
   return experiments.train(
     config,
     open_engine,
@@ -236,6 +312,9 @@ def print_result(folder: experiments.RunFolder) -> None:
   """Prints rows of metrics.csv, the test and the guarantee."""
   config, rows, result = folder.read_finished()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}
+  if any(row.get('diverged_clients') for row in rows):
+    shown['diverged_clients'] = '{:.1f}'
+    rows[0]['diverged_clients'] = 0.0  # Before the first round nobody trains.
   # A run without validation data has the test alone.
   known = {**rows[-1], **(result['test'] or {})}
   shown = {n: form for n, form in shown.items() if known.get(n) is not None}

@@ -168,7 +168,7 @@ def test_plot(capsys, tmp_path, suffix):
 @pytest.mark.parametrize(
   'settings, message',
   [
-    (dict(rounds=3), '--population, --expected_cohort, --delta'),
+    (dict(rounds=3), '--population, --clients_per_round, --delta'),
     (dict(solve_rounds=True), '--solve_rounds needs --target_epsilon'),
     (
       dict(target_epsilon=1.0, noise_multiplier=1.0, **_SMALL),
@@ -186,7 +186,10 @@ def test_plot(capsys, tmp_path, suffix):
       dict(preset='emnist', sampling='fixed_size', accountant='pld'),
       "accountant must be 'rdp'",
     ),
-    (dict(preset='emnist', expected_cohort=1e9), 'expected_cohort must be in'),
+    (
+      dict(preset='emnist', expected_cohort=1e9),
+      'clients_per_round must be in',
+    ),
     (
       dict(
         preset='emnist',
@@ -195,10 +198,6 @@ def test_plot(capsys, tmp_path, suffix):
         accountant='pld',
       ),
       "accountant must be 'rdp'",
-    ),
-    (
-      dict(preset='emnist', expected_cohort=3.0, clients_per_round=3.0),
-      'Give at most one of --expected_cohort and --clients_per_round',
     ),
     (
       dict(preset='emnist', population=3, data_dir='data'),

@@ -53,6 +53,10 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   assert 'Poisson cohorts of 3 out of 56 users' in done.stdout
   assert 'can take the noise off' in done.stdout
   assert lines[-1] == f'Wrote {out}.'
+  # What it is about to do, before it does it.
+  said = done.stderr
+  assert '56 private, 4 public, 1 validation' in said
+  assert said.index('epsilon 9') < said.index('pre-training')
   # Plain lines, where there is no terminal for a bar.
   assert 'pre-training, epoch 1' in done.stderr
   assert 'round 2/2: train loss' in done.stderr
@@ -72,18 +76,37 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     'train_stackoverflow', *arguments
   )  # Nothing is left to do.
   assert (again.stdout, again.stderr) == (done.stdout, '')
-  other = programs.run('train_stackoverflow', *arguments, '--clip_norm=2')
+  other = programs.run(
+    'train_stackoverflow', *arguments, '--clip_norm=2', '--dry_run'
+  )
   assert other.returncode == 2
+  assert other.stdout == ''
   assert 'plan.clip_norm: 0.3 -> 2.0' in other.stderr
   fewer = programs.run('train_stackoverflow', *arguments, '--rounds=1')
   assert 'rounds must be at least 2' in fewer.stderr
+
+
+def test_a_dry_run_writes_nothing(data_dir, tmp_path):
+  out = tmp_path / 'run'
+  done = programs.run(
+    'train_stackoverflow',
+    _TINY,
+    f'--data_dir={data_dir}',
+    f'--output_dir={out}',
+    '--dry_run',
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'rounds    2, each with about 3 of 56 private users' in done.stdout
+  assert 'for the whole run' in done.stdout
+  assert 'noise_multiplier was not given: the default, 0.4' in done.stderr
+  assert not out.exists()
 
 
 @pytest.mark.parametrize(
   'arguments, words',
   [
     (['--noise_multiplier=-1'], 'noise_multiplier must be non-negative'),
-    (['--clients_per_round=99'], 'expected_cohort must be in [0, 56]'),
+    (['--clients_per_round=99'], 'clients_per_round must be in [0, 56]'),
     (['--delta=2'], 'delta must be in (0, 1)'),
     (['--rounds=0'], 'rounds'),
     (['--nonsense'], 'nonsense'),
@@ -116,10 +139,12 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
     ),
     (
       ['--sampling=fixed_size', '--clients_per_round=2.5'],
-      'expected_cohort must be a whole number',
+      'clients_per_round must be a whole number',
     ),
     (['--data_dir=nowhere'], 'nowhere is no token store'),
     (['--output_dir='], 'output_dir'),
+    (['--public_clip_norm=little'], "a number, 'private' or 'none'"),
+    (['--client_gradient_clip=0'], 'client_gradient_clip must be positive'),
     (['--flagfile=scripts/presets/huge.flags'], 'laptop.flags, stackoverflow_'),
   ],
 )

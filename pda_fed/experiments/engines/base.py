@@ -34,6 +34,7 @@ METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
 # engine has is named `<engine>/...`.
 WEIGHTS = 'weights'
 MOMENTUM = 'momentum'
+SQUARES = 'squares'
 CLIP_NORM = 'clip_norm'
 METHOD = 'method'
 # Of TFF's tree: its generator and its noise, which are as secret as a seed.
@@ -87,10 +88,11 @@ class Engine(Protocol):
 
     Returns:
       The new state, and for each round its metrics: `train_loss`, `alpha`,
-      `clients`, `clip_norm`, `private_norm`, `public_norm`, `mixed_norm`,
-      `cosine`, `public_loss`; those that an engine or method has not are left
-      out. What is not computed from the noised mean and public data (the loss,
-      the number of clients) is for the simulation: epsilon does not cover it.
+      `clients`, `diverged_clients`, `clip_norm`, `private_norm`, `public_norm`,
+      `mixed_norm`, `cosine`, `public_loss`; those that an engine or method does
+      not have are left out. What is not computed from the noised mean and
+      public data (the loss, numbers of clients) is for the simulation: epsilon
+      does not cover it.
       `seconds` is there if rounds were computed together with those of other
       runs: what this one took of the time. Else the loop takes it all.
     """
@@ -138,8 +140,9 @@ class Engine(Protocol):
       state: Any state.
 
     Returns:
-      `weights/0`, `weights/1`, ...; `momentum/0`, ... (the server's SGD, none
-      without momentum); `method/0`, ... (what the method remembers);
+      `weights/0`, `weights/1`, ...; `momentum/0`, ... (the server optimizer's,
+      none for SGD without momentum); `squares/0`, ... (of Adam and Yogi);
+      `method/0`, ... (what the method remembers);
       `clip_norm`; and what only this engine has under
       `<engine>/`. Never a seed.
     """

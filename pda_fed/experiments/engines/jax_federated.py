@@ -79,6 +79,8 @@ class JaxEngine:
       client_learning_rate=config.client_learning_rate,
       server_learning_rate=config.server_learning_rate,
       server_momentum=config.server_momentum,
+      server_optimizer=config.server_optimizer,
+      client_gradient_clip=config.client_gradient_clip,
       public_clip_norm=config.public_clip_norm,
       mean_clip_norm=config.mean_clip_norm,
       compute_dtype=config.compute_dtype,
@@ -304,6 +306,7 @@ class JaxEngine:
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
       **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(engine_lib.SQUARES, list(state.squares)),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
       engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
     }
@@ -316,15 +319,18 @@ class JaxEngine:
     state = vectorized.initial_state(
       self._settings, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
-    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
-    if momentum:
-      momentum = self._model.check_params(momentum)
     memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
     return state._replace(
-      momentum=momentum or (),
+      momentum=self._restored(engine_lib.MOMENTUM, arrays),
+      squares=self._restored(engine_lib.SQUARES, arrays),
       memory=tuple(map(jnp.asarray, memory)),
       clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
     )
+
+  def _restored(self, prefix: str, arrays: Mapping[str, np.ndarray]):
+    """Arrays of the server optimizer, in the structure of weights."""
+    found = engine_lib.from_numbered(prefix, arrays)
+    return self._model.check_params(found) if found else ()
 
 
 def _stop(max_users: Optional[int]) -> Optional[int]:

@@ -150,6 +150,8 @@ class _Group:
 class _Member:
   """One run of a group, as an engine; see `engine.Engine`."""
 
+  is_shared = True  # A round is computed for all runs: its time says little.
+
   def __init__(self, engine, group: _Group, place: int):
     self._engine = engine
     self._group = group

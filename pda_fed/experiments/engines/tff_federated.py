@@ -12,6 +12,7 @@ from pda_fed import audit
 from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import runtime
+from pda_fed.common import server_optimizers
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import stores
@@ -23,6 +24,11 @@ import tensorflow_federated as tff
 _EVALUATION_BATCH = 64
 _AGGREGATOR = engine_lib.SECRET
 _TOKEN_LOSS = 'token_loss'
+# What checkpoints keep of a server optimizer's state, by its names there.
+_OPTIMIZER_ARRAYS = {
+  engine_lib.MOMENTUM: 'accumulator',
+  engine_lib.SQUARES: 'preconditioner',
+}
 
 
 @contextlib.contextmanager
@@ -57,6 +63,27 @@ def _runtime(config: config_lib.FederatedConfig):
   )
 
 
+def build_server_optimizer(
+  config: config_lib.FederatedConfig,
+) -> tff.learning.optimizers.Optimizer:
+  """Returns TFF's optimizer with the server's settings of a run."""
+  rate, momentum = config.server_learning_rate, config.server_momentum
+  if config.server_optimizer == 'sgd':
+    # A momentum of 0 would keep a copy of the model for nothing.
+    return tff.learning.optimizers.build_sgdm(rate, momentum or None)
+  options = {
+    'beta_1': momentum,
+    'beta_2': server_optimizers.BETA_2,
+    'epsilon': server_optimizers.EPSILON,
+  }
+  if config.server_optimizer == 'adam':
+    return tff.learning.optimizers.build_adam(rate, **options)
+  first = server_optimizers.FIRST_SQUARE['yogi']
+  return tff.learning.optimizers.build_yogi(
+    rate, **options, initial_preconditioner_value=first
+  )
+
+
 class TffEngine:
   """Computes in the current TFF context; see `engine.Engine`."""
 
@@ -85,13 +112,11 @@ class TffEngine:
 
   def _build_process(self) -> tff.learning.templates.LearningProcess:
     config = self._config
-    sgd = tff.learning.optimizers.build_sgdm
     return learning.build_learning_process(
       self._model_fn,
       config.plan,
-      sgd(config.client_learning_rate),
-      # A momentum of 0 would keep a copy of the model for nothing.
-      sgd(config.server_learning_rate, config.server_momentum or None),
+      tff.learning.optimizers.build_sgdm(config.client_learning_rate),
+      build_server_optimizer(config),
       method=config.method,
       public_data=self._public_data if config.method.uses_public else None,
       public_update=config.public_update,
@@ -101,6 +126,7 @@ class TffEngine:
       public_seed=self._seeds.public,
       noise_seed=self._seeds.noise,
       mean_clip_norm=config.mean_clip_norm,
+      client_gradient_clip=config.client_gradient_clip,
       audit=self.canaries is not None,
     )
 
@@ -151,10 +177,12 @@ class TffEngine:
     cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
     output = self._process.next(state, self._clients(cohort, round_num))
     clients = output.metrics['client_work']
-    found = {'clients': len(cohort), 'non_finite_clients': 0.0}
+    found = {'clients': len(cohort)}
+    found |= {'non_finite_clients': 0.0, 'diverged_clients': 0.0}
     if len(cohort):
       found['train_loss'] = float(_loss_of(clients['train']))
       found['non_finite_clients'] = float(clients['num_non_finite'])
+      found['diverged_clients'] = float(clients['num_diverged'])
     measured = output.metrics['aggregator']
     if self.canaries is not None:
       # The clip of the round, before the aggregator moves it.
@@ -254,8 +282,9 @@ class TffEngine:
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`; the tree's state is for this engine alone."""
     arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
-    momentum = self._optimizer_state(state).get('accumulator', [])
-    arrays |= engine_lib.numbered(engine_lib.MOMENTUM, momentum)
+    optimizer = self._optimizer_state(state)
+    for prefix, key in _OPTIMIZER_ARRAYS.items():
+      arrays |= engine_lib.numbered(prefix, optimizer.get(key, []))
     if self._config.method.uses_public:
       memory = list(state.finalizer['memory'])
       arrays |= engine_lib.numbered(engine_lib.METHOD, memory)
@@ -285,10 +314,13 @@ class TffEngine:
     )
 
   def _restored_finalizer(self, state, arrays, round_num: int):
-    momentum = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
-    optimizer = self._optimizer_state(state)
-    if momentum:
-      optimizer = type(optimizer)({**optimizer, 'accumulator': momentum})
+    optimizer = dict(self._optimizer_state(state))
+    for prefix, key in _OPTIMIZER_ARRAYS.items():
+      if key in optimizer:
+        optimizer[key] = engine_lib.from_numbered(prefix, arrays)
+    if 'step' in optimizer:
+      optimizer['step'] = np.int32(round_num)
+    optimizer = type(self._optimizer_state(state))(optimizer)
     if not self._config.method.uses_public:
       return optimizer
     return type(state.finalizer)(

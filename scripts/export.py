@@ -1,0 +1,54 @@
+r"""Writes the model of a run as a file that other programs load.
+
+    python -m scripts.export --run=out/pda --format=keras --output=pda.keras
+    python -m scripts.export --run=out/pda --format=npz --output=pda.npz
+    python -m scripts.export --run=out/pda --format=tff --output=pda_tff
+
+keras: stock layers of Keras 3, `keras.models.load_model` reads it without this
+package. npz: weights, vocabulary and a description; scripts.predict reads it.
+tff: a folder for `tff.learning.models.load_functional_model`. The model is that
+of the newest checkpoint.
+"""
+
+from scripts.lib import cli  # First: it silences TensorFlow.
+
+# isort: split
+import os
+
+from absl import flags
+from pda_fed import experiments
+from pda_fed.experiments import exports
+
+_RUN = flags.DEFINE_string(
+  'run', None, 'The folder of a run, or a model that was exported as npz.'
+)
+_FORMAT = flags.DEFINE_enum(
+  'format', None, list(exports.FORMATS), 'What is written.'
+)
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'The new file, or for --format=tff the new folder.'
+)
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir',
+  None,
+  "Where the run's data are now. Default: where they were in training.",
+  allow_override=True,  # Tests import several programs.
+)
+
+
+def main() -> None:
+  """Exports by the flags."""
+  for flag in (_RUN, _FORMAT, _OUTPUT):
+    if not flag.value:
+      raise ValueError(f'--{flag.name} must be given.')
+  # Keras can do without TensorFlow.
+  os.environ.setdefault('KERAS_BACKEND', 'jax')
+  model = experiments.load_model(_RUN.value, data_dir=_DATA_DIR.value)
+  exports.export_model(model, _FORMAT.value, _OUTPUT.value)
+  print(f'Wrote {_OUTPUT.value}, the model after round {model.round_num:,}.')
+  for line in model.privacy:
+    print(line)
+
+
+if __name__ == '__main__':
+  cli.run(main)

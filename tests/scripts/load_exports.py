@@ -1,0 +1,39 @@
+"""A fresh process that loads exported models and writes their logits.
+
+    python -m tests.scripts.load_exports FOLDER
+
+FOLDER has KIND.keras, KIND.npz and KIND_tff of each kind, and inputs.npz.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+from pda_fed import experiments
+
+
+def main(folder: pathlib.Path) -> None:
+  inputs = dict(np.load(folder / 'inputs.npz'))
+  found, models = {}, {}
+  for kind, batch in inputs.items():
+    models[kind] = experiments.load_model(folder / f'{kind}.npz')
+    found[f'{kind}.npz'] = models[kind].logits(batch)
+  assert 'tensorflow' not in sys.modules
+
+  import keras
+  import tensorflow_federated as tff
+
+  for kind, batch in inputs.items():
+    model = keras.models.load_model(folder / f'{kind}.keras')
+    found[f'{kind}.keras'] = np.asarray(model(batch))
+    model = tff.learning.models.load_functional_model(f'{folder}/{kind}_tff')
+    if models[kind].mean is not None:
+      batch = (batch - models[kind].mean) / models[kind].scale
+    batch = batch.astype(model.input_spec[0].dtype.as_numpy_dtype)
+    logits = model.predict_on_batch(model.initial_weights, batch, False)
+    found[f'{kind}_tff'] = np.asarray(logits)
+  np.savez(folder / 'logits.npz', **found)
+
+
+if __name__ == '__main__':
+  main(pathlib.Path(sys.argv[1]))
