@@ -77,9 +77,9 @@ _BATCH = 16
 
 
 def _settings(spec: models.RecurrentSpec, clients: int, dtype: str):
-  from pda_fed.vectorized.federated import training
+  from pda_fed import vectorized
 
-  return training.FederatedSettings(
+  return vectorized.FederatedSettings(
     model=spec.jax_model(),
     plan=privacy.PrivacyPlan(
       population=100 * clients,
@@ -180,7 +180,7 @@ def _measure(
   per_chunk = min(per_chunk, clients)
   settings = _settings(work.spec, clients, dtype)
   run = training.build_rounds(settings, used)
-  state = training.initial_state(settings, settings.model.initial_params(0))
+  state = vectorized.initial_state(settings, settings.model.initial_params(0))
   key = vectorized.noise_key(0)
   room = _ROUNDS_PER_DISPATCH.value
 
@@ -191,7 +191,7 @@ def _measure(
       if store is None
       else _real_round(store, clients, seed, *args)
     )
-    return training.RoundInputs(round_num=np.int32(seed), private=private)
+    return vectorized.RoundInputs(round_num=np.int32(seed), private=private)
 
   seconds, peers = [], []
   for i in range(_ROUNDS.value + 1):

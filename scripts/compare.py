@@ -1,11 +1,15 @@
 r"""Compares methods over seeds: a table, figures and a page.
 
-    python -m scripts.compare --output_dir=out/comparison --seeds=3 -- \
+    python -m scripts.compare --output_dir=out/comparison -- \
         --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
 
-    python -m scripts.compare --output_dir=out/tuned --seeds=3 \
+    python -m scripts.compare --output_dir=out/tuned \
         --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
         --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
+        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+
+    python -m scripts.compare --output_dir=out/again \
+        --chosen=out/tuned/chosen.json -- \
         --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
 
     python -m scripts.compare --output_dir=out/private \
@@ -17,20 +21,25 @@ r"""Compares methods over seeds: a table, figures and a page.
         --combine=out/cifar10,out/cifar10_private
 
 What stands after `--` goes to every run of the training binary, and
---method_flags adds flags for one method. With --tune each method first has a
-search of its own, by validation alone, and is compared with what it found. With
+--method_flags adds flags for one method. Each method runs with three seeds
+(--seeds). The verdict compares methods seed by seed, with 95 % intervals, by
+the metric that --select_by names: loss by default. With --tune each method
+first has a search of its own, by the same metric of validation, and is compared
+with what it found; chosen.json holds that, and --chosen reads it. With
 --private_search as well, the search makes a secret number of runs and releases
-the best one alone; epsilon then covers the search. It skips runs that are
-finished and resumes those that were stopped. It writes table.md,
-table.tex, curves_*.png, curves_*.svg and index.html, one page that needs no
-other file. --combine puts finished comparisons into one table and one figure,
-as the paper's Table 2.
+the best one alone; epsilon then covers the search.
+
+Before the first run, a dry run of each method checks its flags, data and
+folder. Runs that are finished are skipped, those that were stopped go on. It
+writes table.md, table.tex, curves_*.png, curves_*.svg and index.html, one page
+that needs no other file. --combine puts finished comparisons into one table and
+one figure, as the paper's Table 2.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-import pathlib
+from collections.abc import Sequence
 import sys
 import warnings
 
@@ -38,18 +47,23 @@ from absl import flags
 from pda_fed import experiments
 from pda_fed import methods
 from pda_fed.analysis import audits
-from pda_fed.analysis import cells
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import figures
+from pda_fed.analysis import findings
 from pda_fed.analysis import jobs
+from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import report
+from pda_fed.analysis import result_tables
 from pda_fed.common import files
 from scripts.lib import audit_flags
+from scripts.lib import combining
+from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import private_search
 from scripts.lib import search_flags
+from scripts.lib import select_flags
 from scripts.lib import tuning
 
 _METHODS = flags.DEFINE_list(
@@ -59,7 +73,10 @@ _METHODS = flags.DEFINE_list(
   ' methods.',
 )
 _SEEDS = flags.DEFINE_integer(
-  'seeds', 1, 'Seeds of each method: 0, 1, ...', lower_bound=1
+  'seeds',
+  3,
+  'Seeds of each method: 0, 1, ... One seed gives no verdict.',
+  lower_bound=1,
 )
 _METHOD_FLAGS = flags.DEFINE_multi_string(
   'method_flags',
@@ -69,14 +86,10 @@ _METHOD_FLAGS = flags.DEFINE_multi_string(
   ' repeated.',
 )
 _METRICS = flags.DEFINE_list(
-  'metrics', [], 'Of the final test; by default accuracy and perplexity.'
-)
-_COMBINE = flags.DEFINE_list(
-  'combine',
-  None,
-  'Folders of finished comparisons: nothing is run, and they become one table,'
-  ' table.md and table.tex, and one figure, cells.png and cells.svg. --metrics'
-  ' chooses what they show.',
+  'metrics',
+  [],
+  'Metrics of the final test to show, beside that of --select_by; by default'
+  ' perplexity or loss, and accuracies.',
 )
 # What has a meaning for runs alone.
 _OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
@@ -91,10 +104,12 @@ _RESERVED = {
   **dict.fromkeys(audit_flags.NAMES, '--audit before --'),
 }
 flags.adopt_module_key_flags(audit_flags)
+flags.adopt_module_key_flags(combining)
 flags.adopt_module_key_flags(job_flags)
 flags.adopt_module_key_flags(grid_search)
 flags.adopt_module_key_flags(tuning)
 flags.adopt_module_key_flags(search_flags)
+flags.adopt_module_key_flags(select_flags)
 
 
 def _flags_of_methods() -> dict[str, list[str]]:
@@ -156,10 +171,12 @@ class _MetricsCheck:
 
   def __call__(self, running, ended) -> None:
     del running
-    for job in ended[self._num_ended :] if _METRICS.value else ():
+    for job in ended[self._num_ended :]:
       result = experiments.RunFolder(job.folder).read_result()
       if result is not None and result['test'] is not None:
-        comparison_lib.check_metrics(list(result['test']), _METRICS.value)
+        metrics_lib.to_show(
+          list(result['test']), _METRICS.value, select_flags.SELECT_BY.value
+        )
     self._num_ended = len(ended)
 
 
@@ -170,7 +187,11 @@ def _has_curves(comparison: comparison_lib.Comparison) -> bool:
   return any(row.get(name) is not None for row in rows for name in names)
 
 
-def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
+def _write(
+  comparison: comparison_lib.Comparison,
+  notes: Sequence[str],
+  settings: tuning.Settings,
+) -> None:
   folder, drawn = job_flags.output_dir(), {}
   try:
     if _has_curves(comparison):
@@ -183,46 +204,22 @@ def _write(comparison: comparison_lib.Comparison, notes: list[str]) -> None:
       )
   except ImportError as e:
     warnings.warn(f'No figures: {e}.', stacklevel=1)
-  page = report.build_page(comparison, drawn, job_flags.command_line(), notes)
+  page = report.build_page(
+    comparison,
+    drawn,
+    job_flags.command_line(),
+    notes,
+    settings.choices,
+    settings.remarks,
+  )
+  lines = [*_verdict(comparison), *findings.note(comparison, 'Bold')]
+  markdown = [result_tables.as_markdown(comparison), *(f'{n}\n' for n in lines)]
   for name, text in {
-    'table.md': comparison_lib.as_markdown(comparison),
-    'table.tex': comparison_lib.as_latex(comparison),
+    'table.md': '\n'.join(markdown),
+    'table.tex': result_tables.as_latex(comparison),
     'index.html': page,
   }.items():
     files.write_atomically(folder / name, text.encode())
-
-
-def _check_combine(arguments: list[str], folder: pathlib.Path) -> None:
-  """Raises if --combine comes with what is for runs."""
-  given = [f'--{name}' for name in _OF_RUNS if flags.FLAGS[name].present]
-  if given or arguments:
-    raise ValueError(
-      '--combine runs nothing: it takes --output_dir and --metrics alone, and'
-      f' commas between folders. Found {" ".join([*given, *arguments])}.'
-    )
-  if folder.exists() and not folder.is_dir():
-    raise ValueError(f'output_dir must be a folder. Found the file {folder}.')
-  if (folder / 'runs').exists():
-    raise ValueError(
-      f'output_dir must be a folder of its own. Found {folder}, whose tables'
-      ' are those of its runs.'
-    )
-
-
-def _combine(arguments: list[str]) -> None:
-  """Makes one table and figure of finished comparisons."""
-  folder = job_flags.output_dir()
-  _check_combine(arguments, folder)
-  found = cells.load_cells(_COMBINE.value, _METRICS.value)
-  folder.mkdir(parents=True, exist_ok=True)
-  files.write_atomically(folder / 'table.md', cells.as_markdown(found).encode())
-  files.write_atomically(folder / 'table.tex', cells.as_latex(found).encode())
-  print(cells.as_text(found))
-  try:
-    figures.draw_cells(found, folder)
-  except ImportError as e:
-    warnings.warn(f'No figures: {e}.', stacklevel=1)
-  print(f'\nThe table and the figure: {folder.resolve()}')
 
 
 def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
@@ -237,15 +234,43 @@ def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
   return [*promises, *comparison_lib.caveats(comparison)]
 
 
+def _verdict(comparison: comparison_lib.Comparison) -> list[str]:
+  """What was found, and what to mind about it."""
+  return [
+    findings.headline(comparison),
+    *findings.by_other_metrics(comparison),
+    findings.selection(comparison),
+    *findings.unequal_privacy(comparison),
+  ]
+
+
 def _show(
-  runs: list[comparison_lib.Run], notes: list[str], said: list[str]
+  runs: list[comparison_lib.Run],
+  notes: Sequence[str],
+  settings: tuning.Settings,
 ) -> None:
-  """Writes a comparison with notes, and prints it with some of them."""
-  comparison = comparison_lib.compare(runs, _METRICS.value)
-  _write(comparison, notes)
-  print(comparison_lib.as_text(comparison))
+  """Writes a comparison, and prints it.
+
+  Args:
+    runs: What is compared.
+    notes: On privacy.
+    settings: Where the settings of methods come from.
+  """
+  comparison = comparison_lib.compare(
+    runs, _METRICS.value, select_flags.SELECT_BY.value
+  )
+  _write(comparison, notes, settings)
+  print(result_tables.as_text(comparison))
+  print()
+  for line in _verdict(comparison):
+    print(line)
   audited = audits.sentences(audits.found(comparison.runs))
-  for line in dict.fromkeys([*_guarantees(comparison), *audited, *said]):
+  chosen = []
+  if settings.choices is not None:
+    command = f'The search was: {settings.choices.command}'
+    chosen = [*settings.choices.lines(), command]
+  lines = [*chosen, *_guarantees(comparison), *audited, *notes]
+  for line in dict.fromkeys(lines):
     print(f'\n{line}')
   page = job_flags.output_dir() / 'index.html'
   print(f'\nThe page: {page.resolve()}')
@@ -253,34 +278,73 @@ def _show(
 
 def _compare_released(search, arguments, of_methods, grids) -> None:
   """Compares the runs that private searches release."""
-  private_search.check(arguments, of_methods, grids, _SEEDS.value)
+  # It releases one run of each method, whatever the default is.
+  num_seeds = _SEEDS.value if flags.FLAGS['seeds'].present else 1
+  private_search.check(arguments, of_methods, grids, num_seeds)
   folders, notes = private_search.release(search, arguments, of_methods, grids)
   if not folders:
     for line in (*notes, 'There is no run to compare.'):
       job_flags.say(line)
     sys.exit(1)
   runs = [comparison_lib.load_run(folder) for folder in folders]
-  _show(runs, notes, said=notes)
+  _show(runs, notes, tuning.Settings(of_methods))
+
+
+def _refuse_flags_of_runs() -> None:
+  """Raises if settings of methods were given to this program.
+
+  It defines them in order to know which run takes which.
+  """
+  names = [method_flags.METHOD.name]
+  for name in methods.names():
+    names += method_flags.settings_of(methods.get(name))
+  for name in names:
+    if flags.FLAGS[name].present:
+      raise ValueError(
+        f'--{name} is a flag of the training binary: put it after --.'
+      )
+
+
+def _first_jobs(
+  arguments: list[str], of_methods: dict[str, list[str]]
+) -> list[jobs.Job]:
+  """The run of the first seed of each method."""
+  return _jobs(arguments, of_methods)[: len(of_methods)][::-1]
+
+
+def _settings(
+  arguments: list[str], of_methods: dict[str, list[str]], grids
+) -> tuning.Settings:
+  """The settings of each method; the runs of a search are made for them."""
+  settings = tuning.read(arguments, of_methods, _RESERVED)
+  if not grids:
+    dry_runs.check(_first_jobs(arguments, settings.flags))
+    return settings
+  others = {m: own for m, own in of_methods.items() if m not in grids}
+  return tuning.tune(
+    arguments, of_methods, grids, _first_jobs(arguments, others)
+  )
 
 
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
-  if _COMBINE.value is not None:
-    _combine(arguments)
+  _refuse_flags_of_runs()
+  if combining.COMBINE.value is not None:
+    combining.combine(arguments, _OF_RUNS, _METRICS.value)
     return
   search = search_flags.build()
   job_flags.refuse(arguments, _RESERVED)
   job_flags.check_metrics(_METRICS.value)
+  select_flags.metric()  # It must be known.
   cli.expanded(arguments)  # One error instead of one for each run.
-  of_methods, notes = _flags_of_methods(), []
+  of_methods = _flags_of_methods()
   method_flags.check_owned(_METHODS.value, arguments)
   grids = tuning.grids(_METHODS.value)
   if search is not None:
     _compare_released(search, arguments, of_methods, grids)
     return
-  if grids:
-    of_methods, notes = tuning.tune(arguments, of_methods, grids)
-  all_jobs = _jobs(arguments, of_methods)
+  settings = _settings(arguments, of_methods, grids)
+  all_jobs = _jobs(arguments, settings.flags)
   folder = job_flags.output_dir()
   failures = job_flags.run(all_jobs, folder / 'logs', _MetricsCheck())
   failed = {failure.job for failure in failures}
@@ -288,7 +352,7 @@ def main(arguments: list[str]) -> None:
     comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed
   ]
   if runs:
-    _show(runs, notes, said=notes[-1:])
+    _show(runs, settings.not_covered, settings)
   if failures:
     sys.exit(1)
 

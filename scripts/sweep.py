@@ -5,7 +5,8 @@ r"""Searches a grid of flags of a training binary, by validation alone.
         --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags \
         --method=warm --seed=0
 
---preset=paper is the paper's grid. What stands after `--` goes to every cell.
+--preset=paper is the paper's grid. What stands after `--` goes to every cell,
+and --select_by names the metric of validation that chooses, loss by default.
 Cells that are finished are skipped, those that were stopped are gone on with,
 and no cell is tested: the test is for the settings that were chosen. With
 --extend=server_learning_rate the rates beside the best are tried too, 1, 2 and
@@ -23,8 +24,10 @@ import warnings
 from absl import flags
 from pda_fed.analysis import sweeping
 from pda_fed.common import files
+from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
+from scripts.lib import select_flags
 
 _GRID = flags.DEFINE_multi_string(
   'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid. May be repeated.'
@@ -35,9 +38,6 @@ _PRESET = flags.DEFINE_enum(
   ['paper', 'paper_pda'],
   "Instead of --grid, the paper's grid for StackOverflow: server rate, client"
   ' rate and clip; for paper_pda i of alpha_t too.',
-)
-_METRIC = flags.DEFINE_string(
-  'metric', 'accuracy', 'Of validation, by which the best is picked.'
 )
 
 _PAPER = [
@@ -56,6 +56,7 @@ _NOT_OF_GRIDS = {
 }
 flags.adopt_module_key_flags(job_flags)
 flags.adopt_module_key_flags(grid_search)
+flags.adopt_module_key_flags(select_flags)
 
 
 class _LiveTable:
@@ -97,9 +98,10 @@ def main(arguments: list[str]) -> None:
     arguments,
     folder,
     grid,
-    _METRIC.value,
+    select_flags.metric(),
     warm_start_dir=folder / 'warm_start',
   )
+  dry_runs.check([search.first()])
   search.grow()
   skipped = sum(f.is_finished for f in search.look())
   if skipped:
@@ -109,19 +111,21 @@ def main(arguments: list[str]) -> None:
   found = search.look()
   if not any(f.is_finished for f in found):
     sys.exit(1)
-  best = sweeping.rank(found, _METRIC.value)[0]
+  best = sweeping.rank(found, search.metric)[0]
   files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
   written = [folder / 'sweep.csv']
   try:
-    sweeping.draw(found, search.grid, _METRIC.value, folder / 'heat_map.png')
+    sweeping.draw(found, search.grid, search.metric, folder / 'heat_map.png')
     written.append(folder / 'heat_map.png')
   except ImportError as e:
     warnings.warn(f'No heat map: {e}.', stacklevel=1)
-  print(sweeping.format_best(found, _METRIC.value, len(found)))
+  print(sweeping.format_best(found, search.metric, len(found)))
   print(f'\n{sweeping.NOT_COVERED}')
   for line in search.warnings():
     print(line)
-  print(f'The best: {shlex.join([*arguments, *best.cell.arguments])}')
+  title = sweeping.title_of(found, search.metric)
+  flags_of_best = shlex.join([*arguments, *best.cell.arguments])
+  print(f'The best by {title}: {flags_of_best}')
   print(f'Wrote {" and ".join(map(str, written))}.')
   if not is_done:
     sys.exit(1)

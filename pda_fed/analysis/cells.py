@@ -13,6 +13,10 @@ import warnings
 
 from pda_fed import methods as methods_lib
 from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.analysis import fairness
+from pda_fed.analysis import findings
+from pda_fed.analysis import metrics as metrics_lib
+from pda_fed.analysis import result_tables
 from pda_fed.common import tables
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
@@ -32,12 +36,15 @@ class Cell:
 
   @property
   def epsilon(self) -> str:
-    """The largest epsilon of its runs, as a table shows it."""
-    return comparison_lib.format_epsilon(self.comparison.epsilon)
+    """Epsilon of its runs as a table shows it: the largest, if they differ."""
+    differ = 'at most ' if findings.unequal_privacy(self.comparison) else ''
+    return differ + fairness.format_epsilon(self.comparison.epsilon)
 
 
 def load_cell(
-  folder: os.PathLike, metrics: Optional[Sequence[str]] = None
+  folder: os.PathLike,
+  metrics: Optional[Sequence[str]] = None,
+  select_by: str = 'loss',
 ) -> Cell:
   """Reads what `scripts/compare` has made.
 
@@ -45,10 +52,11 @@ def load_cell(
     folder: Its --output_dir; runs that are not finished are left out, with a
       warning.
     metrics: See `comparison.compare`.
+    select_by: Likewise.
 
   Raises:
     OutputError: If it has no finished run, or one is damaged.
-    ValueError: If a metric is not known.
+    ValueError: If a metric is not known, or runs are on different data.
   """
   folder = pathlib.Path(folder)
   if not folder.is_dir():
@@ -72,14 +80,16 @@ def load_cell(
       stacklevel=2,
     )
   try:
-    compared = comparison_lib.compare(runs, metrics)
+    compared = comparison_lib.compare(runs, metrics, select_by)
   except ValueError as e:
     raise ValueError(f'{folder}: {e}') from e
   return Cell(folder.resolve().name, compared)
 
 
 def load_cells(
-  folders: Sequence[os.PathLike], metrics: Optional[Sequence[str]] = None
+  folders: Sequence[os.PathLike],
+  metrics: Optional[Sequence[str]] = None,
+  select_by: str = 'loss',
 ) -> list[Cell]:
   """Reads several comparisons.
 
@@ -87,6 +97,7 @@ def load_cells(
     folders: See `load_cell`; a cell has the name of its folder, or the whole
       path where two folders have one name.
     metrics: See `comparison.compare`.
+    select_by: Likewise.
 
   Raises:
     OutputError: See `load_cell`.
@@ -103,7 +114,7 @@ def load_cells(
       raise ValueError(
         f'combine must name each folder once. Found {place} more than once.'
       )
-  cells = [load_cell(folder, metrics) for folder in folders]
+  cells = [load_cell(folder, metrics, select_by) for folder in folders]
   names = [cell.name for cell in cells]
   return [
     cell
@@ -115,41 +126,67 @@ def load_cells(
 
 def methods_of(cells: Sequence[Cell]) -> list[str]:
   """Returns the methods that some cell has, in the usual order."""
-  return methods_lib.in_order({m for c in cells for m in c.comparison.runs})
+  found = {m for c in cells for m in c.comparison.scores}
+  public = [comparison_lib.PUBLIC] if comparison_lib.PUBLIC in found else []
+  return [*public, *methods_lib.in_order(found - {comparison_lib.PUBLIC})]
 
 
 def header(cells: Sequence[Cell]) -> list[str]:
   """Returns the names of the table's columns."""
-  titles = [methods_lib.title(method) for method in methods_of(cells)]
+  titles = [comparison_lib.title_of(method) for method in methods_of(cells)]
   return ['cell', 'epsilon', 'metric', *titles]
 
 
 def rows(
-  cells: Sequence[Cell], plus_minus: str = '±', best: str = '{}', escape=str
+  cells: Sequence[Cell], plus_minus: str = '±', wins: str = '{}', escape=str
 ) -> list[list[str]]:
   """Returns the table's rows.
 
   Args:
     cells: The cells.
     plus_minus: Between mean and standard deviation.
-    best: A pattern for the best mean of a row.
+    wins: A pattern for the mean of a clear winner.
     escape: Applied to the names of cells and metrics.
   """
   table = []
   for cell in cells:
     scores = cell.comparison.scores
     for metric in cell.comparison.metrics:
-      title = comparison_lib.title_of(metric)
+      title = metrics_lib.title_of(metric, cell.comparison.known)
       row = [escape(cell.name), cell.epsilon, escape(title)]
       for method in methods_of(cells):
         if method not in scores:
           row.append('')
           continue
         score = scores[method][metric]
-        text = comparison_lib.format_score(metric, score, plus_minus)
-        row.append(best.format(text) if score.best else text)
+        text = result_tables.format_score(metric, score, plus_minus)
+        row.append(wins.format(text) if score.wins else text)
       table.append(row)
   return table
+
+
+def lines(cells: Sequence[Cell]) -> list[str]:
+  """Returns the verdict of each cell, and what makes it unfair.
+
+  Args:
+    cells: The cells.
+  """
+  found = []
+  for cell in cells:
+    found.append(f'{cell.name}: {findings.headline(cell.comparison)}')
+    unequal = findings.unequal_privacy(cell.comparison)
+    found += [f'{cell.name}: {line}' for line in unequal]
+  return found
+
+
+def note(cells: Sequence[Cell]) -> list[str]:
+  """Returns what bold means in a table, if anything.
+
+  Args:
+    cells: The cells.
+  """
+  found = [line for c in cells for line in findings.note(c.comparison, 'Bold')]
+  return found[:1]
 
 
 def _alignment(cells: Sequence[Cell]) -> str:
@@ -162,8 +199,8 @@ def as_text(cells: Sequence[Cell]) -> str:
 
 
 def as_markdown(cells: Sequence[Cell]) -> str:
-  """Returns the table in Markdown, the best means in bold."""
-  bold = rows(cells, best='**{}**')
+  """Returns the table in Markdown, clear winners in bold."""
+  bold = rows(cells, wins='**{}**')
   return tables.format_markdown(header(cells), bold, _alignment(cells))
 
 

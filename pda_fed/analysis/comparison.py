@@ -1,6 +1,6 @@
-"""Methods against each other: means over seeds, tables."""
+"""Methods against each other: means over seeds, a verdict by each metric."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 import dataclasses
 import json
 import math
@@ -11,18 +11,13 @@ from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed import privacy
-from pda_fed.analysis import audits
-from pda_fed.common import tables
+from pda_fed.analysis import fairness
+from pda_fed.analysis import metrics as metrics_lib
+from pda_fed.analysis import verdicts as verdicts_lib
 from pda_fed.experiments import outputs
 
-# Metrics that a table shows if runs have them, in this order.
-_USUAL_METRICS = ('accuracy', 'perplexity', 'loss')
-_MOST_METRICS = 2
-# A name that begins so is better when larger, and shown in percent.
-_ACCURACY = 'accuracy'
-_BASELINE = 'warm'
-# Among methods, the warm start itself.
-_PUBLIC = 'public data alone'
+# Among methods, the warm start itself: it has seen no private data.
+PUBLIC = 'public data alone'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,6 +48,12 @@ class Run:
     if self.plan.noise_multiplier == 0:
       return math.inf
     return self.result['epsilon']
+
+  @property
+  def key(self) -> Hashable:
+    """What pairs runs of different methods: the seed, if there is one."""
+    seed = self.result['seed']
+    return str(self.path) if seed is None else seed
 
 
 def load_run(path: os.PathLike) -> Run:
@@ -85,53 +86,9 @@ def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
   )
 
 
-def is_better(metric: str, a: float, b: float) -> bool:
-  """Returns whether a value of a metric is better than another."""
-  if math.isnan(a) or math.isnan(b):  # A run that diverged.
-    return not math.isnan(a)
-  return a > b if metric.startswith(_ACCURACY) else a < b
-
-
-def format_value(metric: str, value: float) -> str:
-  """Formats a metric's value for people: accuracies in percent."""
-  if metric.startswith(_ACCURACY):
-    return f'{100 * value:.2f}'
-  return f'{value:.2f}' if value >= 10 else f'{value:.4f}'
-
-
-def title_of(metric: str) -> str:
-  """Returns what a metric is called at a column or an axis."""
-  unit = ' (%)' if metric.startswith(_ACCURACY) else ''
-  return metric.replace('_', ' ') + unit
-
-
-def check_metrics(
-  known: Sequence[str], metrics: Optional[Sequence[str]] = None
-) -> tuple[str, ...]:
-  """Returns the metrics to show.
-
-  Args:
-    known: Those that all runs have.
-    metrics: Those that are wanted; by default the usual ones.
-
-  Raises:
-    ValueError: If one is not known; the message lists those that are. Or if
-      there is none of the usual ones.
-  """
-  if not metrics:
-    usual = [name for name in _USUAL_METRICS if name in known]
-    if not usual:
-      raise ValueError(
-        f'runs must have one of {", ".join(_USUAL_METRICS)}, or metrics must be'
-        f' given. Found {", ".join(sorted(known)) or "none"}.'
-      )
-    return tuple(usual[:_MOST_METRICS])
-  for name in metrics:
-    if name not in known:
-      raise ValueError(
-        f'metrics must be among {", ".join(sorted(known))}. Found {name!r}.'
-      )
-  return tuple(metrics)
+def title_of(method: str) -> str:
+  """Returns what tables and sentences call a method, or `PUBLIC`."""
+  return PUBLIC if method == PUBLIC else methods_lib.title(method)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,14 +98,12 @@ class Score:
   Attributes:
     mean: Of the seeds.
     std: The sample's standard deviation; None for one seed.
-    change: Of the mean, relative to the baseline's; None for the baseline.
-    best: Whether no method has a better mean.
+    wins: Whether the method is clearly better than every other one.
   """
 
   mean: float
   std: Optional[float]
-  change: Optional[float]
-  best: bool
+  wins: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,24 +112,41 @@ class Comparison:
 
   Attributes:
     runs: By method, in the order of tables.
-    metrics: Of the final test.
-    scores: By method and metric.
-    baseline: The method that changes are relative to.
-    public: Scores by metric of warm starts, which have seen public data alone;
-      None where runs do not say.
+    known: The metrics that the final tests of all runs have.
+    metrics: Those that are shown.
+    select_by: The metric by which a winner is named, as it was given.
+    selected: The same as it is shown: perplexity may stand for the loss.
+    scores: By method and metric. `PUBLIC` comes first, where runs tell.
+    verdicts: By metric; none for metrics that fewer than two methods have.
   """
 
   runs: dict[str, list[Run]]
+  known: tuple[str, ...]
   metrics: tuple[str, ...]
+  select_by: str
+  selected: str
   scores: dict[str, dict[str, Score]]
-  baseline: str
-  public: Optional[dict[str, Score]] = None
+  verdicts: dict[str, verdicts_lib.Verdict]
+
+  def epsilon_of(self, method: str) -> Optional[float]:
+    """Returns the largest epsilon of a method; None if one is not known."""
+    if method == PUBLIC:
+      return 0.0
+    return fairness.largest([run.epsilon for run in self.runs[method]])
 
   @property
   def epsilon(self) -> Optional[float]:
     """The largest epsilon of a run; None if one is not known."""
-    found = [run.epsilon for runs in self.runs.values() for run in runs]
-    return None if None in found else max(found)
+    return fairness.largest([self.epsilon_of(m) for m in self.runs])
+
+  @property
+  def writer(self) -> verdicts_lib.Writer:
+    """What puts verdicts into words."""
+    means = {
+      method: {metric: score.mean for metric, score in of.items()}
+      for method, of in self.scores.items()
+    }
+    return verdicts_lib.Writer(self.known, title_of, means)
 
   def curve_part(self, metric: str) -> str:
     """Returns 'test' or 'validation': of which a figure shows the curves.
@@ -196,157 +168,110 @@ def _number(value: Optional[float]) -> float:
   return math.nan if value is None else value
 
 
-def _tests_of_warm_starts(
-  by_method: dict[str, list[Run]],
-) -> list[dict[str, float]]:
-  """Of each warm start once; none where runs do not say."""
-  found = [
-    (run.result.get('warm_start') or {}).get('test')
-    for runs in by_method.values()
-    for run in runs
-    if getattr(methods_lib.find(run.method), 'warm_start', True)
-  ]
-  if None in found:
-    return []
+# Values by metric and seed.
+_Values = dict[str, dict[Hashable, float]]
+
+
+def _values(tests: dict[Hashable, dict], metrics: Sequence[str]) -> _Values:
+  return {
+    metric: {seed: _number(test[metric]) for seed, test in tests.items()}
+    for metric in metrics
+  }
+
+
+def _tests(runs: Sequence[Run]) -> dict[Hashable, dict[str, float]]:
+  """The final tests by seed; of a seed that comes again, by folder."""
+  found = {}
+  for run in runs:
+    key = str(run.path) if run.key in found else run.key
+    found[key] = run.result['test']
+  return found
+
+
+def _public_tests(
+  runs: Sequence[Run], metrics: Sequence[str]
+) -> dict[Hashable, dict[str, float]]:
+  """Tests of warm starts by seed; none where a run does not tell.
+
+  Methods of one seed share a warm start, or their mean counts.
+  """
+  by_seed: dict[Hashable, list[dict[str, float]]] = {}
+  for run in runs:
+    if getattr(methods_lib.find(run.method), 'warm_start', True):
+      test = (run.result.get('warm_start') or {}).get('test')
+      if test is None or not set(metrics) <= set(test):
+        return {}
+      by_seed.setdefault(run.key, []).append(test)
+  return {
+    seed: {
+      metric: statistics.fmean(_number(test[metric]) for test in _distinct(of))
+      for metric in metrics
+    }
+    for seed, of in by_seed.items()
+  }
+
+
+def _distinct(tests: Sequence[dict[str, float]]) -> list[dict[str, float]]:
   return list(
-    {json.dumps(test, sort_keys=True): test for test in found}.values()
+    {json.dumps(test, sort_keys=True): test for test in tests}.values()
   )
 
 
-def _stdev(values: Sequence[float]) -> float:
-  if not all(map(math.isfinite, values)):
-    return math.nan
-  return statistics.stdev(values)
+def _score(values: Sequence[float], wins: bool) -> Score:
+  std = None
+  if len(values) > 1:
+    is_finite = all(map(math.isfinite, values))
+    std = statistics.stdev(values) if is_finite else math.nan
+  return Score(statistics.fmean(values), std, wins)
 
 
 def compare(
-  runs: Sequence[Run], metrics: Optional[Sequence[str]] = None
+  runs: Sequence[Run],
+  metrics: Optional[Sequence[str]] = None,
+  select_by: str = 'loss',
 ) -> Comparison:
   """Compares the final tests of runs.
 
   Args:
-    runs: At least one, each with a test.
-    metrics: Names; by default accuracy and perplexity, or what there is.
-
-  Returns:
-    The comparison, against warm start if it is among the methods.
+    runs: At least one, each with a test, all on the same data.
+    metrics: Those to show; see `metrics.to_show`.
+    select_by: The metric by which a winner is named.
 
   Raises:
-    ValueError: If a metric is not known, or there are no runs with a test.
+    ValueError: If a metric is not known, runs are on different data, or there
+      are none with a test.
   """
   tested = [run for run in runs if run.result['test'] is not None]
   if not tested:
     raise ValueError('runs must have a test. Found none that has.')
-  by_method: dict[str, list[Run]] = {}
-  for name in methods_lib.in_order({run.method for run in tested}):
-    by_method[name] = [run for run in tested if run.method == name]
-  known = set.intersection(*(set(run.result['test']) for run in tested))
-  metrics = check_metrics(sorted(known), metrics)
-  baseline = _BASELINE if _BASELINE in by_method else next(iter(by_method))
-  values = {
-    method: {
-      m: [_number(run.result['test'][m]) for run in runs_] for m in metrics
-    }
-    for method, runs_ in by_method.items()
+  fairness.check_data(tested)
+  by_method = {
+    name: [run for run in tested if run.method == name]
+    for name in methods_lib.in_order({run.method for run in tested})
   }
-  public = _tests_of_warm_starts(by_method)
-  if public and all(m in test for m in metrics for test in public):
-    values[_PUBLIC] = {m: [_number(t[m]) for t in public] for m in metrics}
-  means = {
-    method: {m: statistics.fmean(v) for m, v in of.items()}
-    for method, of in values.items()
+  known = sorted(set.intersection(*(set(r.result['test']) for r in tested)))
+  shown, selected = metrics_lib.to_show(known, metrics, select_by)
+  values = {m: _values(_tests(of), shown) for m, of in by_method.items()}
+  public = _public_tests(tested, shown)
+  if public:
+    values = {PUBLIC: _values(public, shown), **values}
+  decided = {
+    x: verdicts_lib.decide(x, {m: of[x] for m, of in values.items()})
+    for x in shown
   }
+  verdicts = {x: verdict for x, verdict in decided.items() if verdict}
+  winners = {x: v.best for x, v in verdicts.items() if v.is_clear}
 
   def score(method: str, metric: str) -> Score:
-    mean, base = means[method][metric], means[baseline][metric]
-    seeds = values[method][metric]
-    rivals = [means[other][metric] for other in means]
-    has_change = method != baseline and base and math.isfinite(mean / base)
-    return Score(
-      mean=mean,
-      std=_stdev(seeds) if len(seeds) > 1 else None,
-      change=mean / base - 1 if has_change else None,
-      best=not any(is_better(metric, rival, mean) for rival in rivals),
-    )
+    found = list(values[method][metric].values())
+    if method == PUBLIC and len(set(found)) == 1:
+      found = found[:1]  # One warm start for all seeds.
+    return _score(found, winners.get(metric) == method)
 
-  scores = {m: {x: score(m, x) for x in metrics} for m in values}
-  of_public = scores.pop(_PUBLIC, None)
-  return Comparison(by_method, metrics, scores, baseline, of_public)
-
-
-def format_score(metric: str, score: Score, plus_minus: str) -> str:
-  """Formats a mean, and the standard deviation of several seeds.
-
-  Args:
-    metric: Its name.
-    score: Its values.
-    plus_minus: What stands between the two.
-  """
-  text = format_value(metric, score.mean)
-  if score.std is not None:
-    decimals = len(text.partition('.')[2])
-    std = 100 * score.std if metric.startswith(_ACCURACY) else score.std
-    text += f' {plus_minus} {std:.{decimals}f}'
-  return text
-
-
-def _change(score: Score) -> str:
-  return '' if score.change is None else f'{score.change:+.1%}'
-
-
-def format_epsilon(epsilon: Optional[float]) -> str:
-  """Formats epsilon, rounded up; '?' where it was not computed."""
-  return '?' if epsilon is None else privacy.round_up(epsilon)
-
-
-def header(comparison: Comparison) -> list[str]:
-  """Returns the names of the columns of a comparison's table."""
-  against = methods_lib.title(comparison.baseline)
-  columns = []
-  for metric in comparison.metrics:
-    columns += [title_of(metric), f'against {against}']
-  audited = ['audited'] if audits.found(comparison.runs) else []
-  return ['method', *columns, 'epsilon', *audited, 'runs']
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-  """A line of a comparison's table.
-
-  Attributes:
-    title: Of a method, or of public data alone.
-    scores: By metric.
-    epsilon: As a table shows it.
-    num_runs: As a table shows it.
-    audited: What an audit found, as a table shows it; None without audits.
-  """
-
-  title: str
-  scores: dict[str, Score]
-  epsilon: str
-  num_runs: str
-  audited: Optional[str] = None
-
-
-def lines(comparison: Comparison) -> list[Line]:
-  """Returns the lines of a comparison's table."""
-  audited = audits.found(comparison.runs)
-  found = [
-    Line(
-      methods_lib.title(method),
-      scores,
-      format_epsilon(comparison.runs[method][0].epsilon),
-      str(len(comparison.runs[method])),
-      audits.cell(audited, method),
-    )
-    for method, scores in comparison.scores.items()
-  ]
-  if comparison.public is None:
-    return found
-  return [
-    Line(_PUBLIC, comparison.public, '0', '', '' if audited else None),
-    *found,
-  ]
+  scores = {m: {x: score(m, x) for x in shown} for m in values}
+  return Comparison(
+    by_method, tuple(known), shown, select_by, selected, scores, verdicts
+  )
 
 
 def guarantees(comparison: Comparison) -> dict[str, list[str]]:
@@ -373,44 +298,3 @@ def caveats(comparison: Comparison) -> list[str]:
   return list(
     dict.fromkeys(c for run in runs for c in run.config.get('caveats', []))
   )
-
-
-def rows(comparison: Comparison, plus_minus: str = '±') -> list[list[str]]:
-  """Returns the cells of a comparison's table."""
-  table = []
-  for line in lines(comparison):
-    cells = [line.title]
-    for metric, score in line.scores.items():
-      cells += [format_score(metric, score, plus_minus), _change(score)]
-    of_audit = [] if line.audited is None else [line.audited]
-    table.append([*cells, line.epsilon, *of_audit, line.num_runs])
-  return table
-
-
-def as_text(comparison: Comparison) -> str:
-  """Returns the table for a terminal."""
-  return tables.format_table(header(comparison), rows(comparison))
-
-
-def as_markdown(comparison: Comparison) -> str:
-  """Returns the table in Markdown, the best means in bold."""
-  names, table = header(comparison), rows(comparison)
-  for line, cells in zip(lines(comparison), table, strict=True):
-    for i, score in enumerate(line.scores.values()):
-      if score.best:
-        cells[1 + 2 * i] = f'**{cells[1 + 2 * i]}**'
-  return tables.format_markdown(names, table, 'l' + 'r' * (len(names) - 1))
-
-
-def as_latex(comparison: Comparison) -> str:
-  """Returns the table for LaTeX with the package booktabs."""
-  titles = [tables.escape_latex(title_of(m)) for m in comparison.metrics]
-  table = []
-  for line in lines(comparison):
-    cells = [tables.escape_latex(line.title)]
-    for metric, score in line.scores.items():
-      value = format_score(metric, score, r'$\pm$')
-      cells.append(rf'\textbf{{{value}}}' if score.best else value)
-    table.append(cells)
-  names = ['Algorithm', *titles]
-  return tables.format_latex(names, table, 'l' * len(names))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 import contextlib
+import io
 import itertools
 import os
 import pathlib
@@ -12,9 +13,12 @@ import numpy as np
 from pda_fed import methods as methods_lib
 from pda_fed.analysis import cells as cells_lib
 from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.analysis import metrics as metrics_lib
 
 # More methods than these share one figure.
 _MOST_PAIRED = 3
+# Letters of a panel's legend that fit into one line.
+_LEGEND_LETTERS = 36
 # Stands for the colour of text, whatever the page gives it.
 _INK = '#010203'
 
@@ -95,7 +99,7 @@ def _plot(
     metric: One of its metrics.
     focus: Whether to leave out the first rounds, far from all others.
   """
-  scale = 100 if metric.startswith('accuracy') else 1
+  scale = metrics_lib.scale(metric)
   part = comparison.curve_part(metric)
   later = []
   for method in methods:
@@ -115,7 +119,10 @@ def _plot(
   if focus:
     _focus(axes, np.concatenate(later))
   axes.set_xlabel('round')
-  axes.set_ylabel(f'{part} {comparison_lib.title_of(metric)}')
+  axes.xaxis.set_major_locator(plt.MaxNLocator(5, integer=True))
+  title = metrics_lib.title_of(metric, comparison.known)
+  # A long label is taller than its axis.
+  axes.set_ylabel(f'{part} {title}'.replace(', ', ',\n'))
   if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
     axes.set_yscale('log')
     axes.yaxis.set_major_locator(plt.LogLocator(subs=(1, 2, 5)))
@@ -135,15 +142,29 @@ def _focus(axes, values: np.ndarray) -> None:
     axes.set_ylim(bottom, high + margin)
 
 
-def _draw(plt, comparison, methods: Sequence[str]):
-  metrics = comparison.metrics
+def _draw(plt, comparison, methods: Sequence[str], metrics: Sequence[str]):
   figure, panels = plt.subplots(
-    1, len(metrics), figsize=(4.4 * len(metrics), 3.1), squeeze=False
+    1, len(metrics), figsize=(3.8 * len(metrics), 3.0), squeeze=False
   )
   for axes, metric in zip(panels[0], metrics, strict=True):
     _plot(axes, plt, comparison, methods, metric)
-  panels[0][0].legend()
+  lines = {line.get_label(): line for line in panels[0][0].lines}
+  _add_legend(figure, lines, len(metrics))
   return figure
+
+
+def _add_legend(figure, lines: dict[str, Any], num_panels: int) -> None:
+  """Puts the legend above the panels, where it covers no curve."""
+  longest = max(map(len, lines), default=1) + 6  # And a piece of the line.
+  fit = max(_LEGEND_LETTERS * num_panels // longest, 1)
+  figure.legend(
+    lines.values(),
+    lines.keys(),
+    loc='outside upper left',
+    ncols=min(fit, len(lines)),
+    handlelength=1.8,
+    columnspacing=1.2,
+  )
 
 
 def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
@@ -172,7 +193,7 @@ def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
         titles |= {line.get_label(): line for line in axes.lines}
       for axes in column[len(comparison.metrics) :]:
         axes.set_axis_off()
-    panels[0][0].legend(titles.values(), titles.keys())
+    _add_legend(figure, titles, len(cells))
     for suffix in ('png', 'svg'):
       _save(figure, plt, pathlib.Path(folder) / f'cells.{suffix}')
 
@@ -185,7 +206,7 @@ def _spans_decades(limits: tuple[float, float]) -> bool:
 
 def draw_comparison(
   comparison: comparison_lib.Comparison, folder: os.PathLike
-) -> dict[tuple[str, ...], str]:
+) -> dict[tuple[str, ...], list[str]]:
   """Draws metrics against rounds, each method with the next.
 
   Of the test where runs have its curve, else of validation data.
@@ -195,21 +216,34 @@ def draw_comparison(
     folder: Where `curves_cold_warm.png`, `.svg` and so on are written.
 
   Returns:
-    The figures as SVG for a page, by methods: text and axes have the colour of
-    the text around them.
+    The panels as SVG for a page, by methods, one for each metric: text and axes
+    have the colour of the text around them.
   """
   folder = pathlib.Path(folder)
   drawn = {}
   for methods in pairs(list(comparison.runs)):
     stem = '_'.join(['curves', *methods])
-    with _style('black') as plt:
-      _save(_draw(plt, comparison, methods), plt, folder / f'{stem}.png')
-    with _style(_INK) as plt:
-      path = folder / f'{stem}.svg'
-      _save(_draw(plt, comparison, methods), plt, path)
-    drawn[methods] = for_page(path.read_text(), stem)
-    path.write_text(path.read_text().replace(_INK, '#222222'))
+    with _style('#222222') as plt:
+      figure = _draw(plt, comparison, methods, comparison.metrics)
+      for suffix in ('png', 'svg'):
+        _save(figure, plt, folder / f'{stem}.{suffix}')
+    drawn[methods] = [
+      _panel(comparison, methods, metric, f'{stem}-{metric}')
+      for metric in comparison.metrics
+    ]
   return drawn
+
+
+def _panel(comparison, methods: Sequence[str], metric: str, name: str) -> str:
+  """One metric, as SVG for a page."""
+  text = io.StringIO()
+  with _style(_INK) as plt:
+    figure = _draw(plt, comparison, methods, [metric])
+    figure.savefig(
+      text, format='svg', transparent=True, metadata={'Date': None}
+    )
+    plt.close(figure)
+  return for_page(text.getvalue(), name)
 
 
 def for_page(svg: str, name: str) -> str:

@@ -1,16 +1,22 @@
-"""One page for a comparison: table, figures, guarantee, settings, command.
+"""One page for a comparison: verdict, table, figures, guarantee, settings.
 
 The page is one file that needs no other and no network.
 """
 
 from collections.abc import Mapping, Sequence
 import html
-from typing import Any
+import shlex
+from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed.analysis import audits
+from pda_fed.analysis import choices as choices_lib
 from pda_fed.analysis import comparison as comparison_lib
+from pda_fed.analysis import findings
+from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import report_style
+from pda_fed.analysis import result_tables
+from pda_fed.analysis import verdicts
 from pda_fed.experiments import config as config_lib
 
 
@@ -22,57 +28,37 @@ def _title(method: str) -> str:
   return methods_lib.title(method)
 
 
-def _capitalized(text: str) -> str:
-  return text[:1].upper() + text[1:]
+def _paragraphs(texts: Sequence[str], style: str) -> str:
+  return ''.join(f'<p class="{style}">{_escape(text)}</p>' for text in texts)
 
 
 def _lead(comparison: comparison_lib.Comparison) -> str:
-  """What came out: who is best at what, and by how much."""
-  praise: dict[str, list[str]] = {}
-  for metric in comparison.metrics:
-    line = next(
-      line
-      for line in comparison_lib.lines(comparison)
-      if line.scores[metric].best
-    )
-    score = line.scores[metric]
-    value = comparison_lib.format_value(metric, score.mean)
-    unit = ' %' if metric.startswith('accuracy') else ''
-    text = f'{metric.replace("_", " ")}, <strong>{value}{unit}</strong>'
-    if score.change is not None:
-      against = _escape(_title(comparison.baseline))
-      text += f' ({_minus(f"{score.change:+.1%}")} against {against})'
-    praise.setdefault(line.title, []).append(text)
-  sentences = [
-    f'<strong>{_escape(_capitalized(title))}</strong> has the best'
-    f' {", and the best ".join(texts)}.'
-    for title, texts in praise.items()
-  ]
-  return ' '.join(sentences)
-
-
-def _minus(text: str) -> str:
-  """Figures with the minus sign of print."""
-  return text.replace('-', '\N{MINUS SIGN}')
+  """What stands below the headline."""
+  disagreement = findings.disagree(comparison)
+  warnings = findings.unequal_privacy(comparison)
+  return (
+    _paragraphs([disagreement] if disagreement else [], 'lead')
+    + _paragraphs(warnings, 'warning')
+    + _paragraphs([findings.selection(comparison)], 'note')
+  )
 
 
 def _table(comparison: comparison_lib.Comparison) -> str:
-  header = comparison_lib.header(comparison)
-  first = comparison.metrics[0]
   lines = ['<div class="scroll"><table><thead><tr>']
-  lines += [f'<th>{_escape(name)}</th>' for name in header]
+  lines += [
+    f'<th>{_escape(name)}</th>' for name in result_tables.header(comparison)
+  ]
   lines.append('</tr></thead><tbody>')
-  cells_of = comparison_lib.rows(comparison)
   for line, cells in zip(
-    comparison_lib.lines(comparison), cells_of, strict=True
+    result_tables.lines(comparison),
+    result_tables.rows(comparison),
+    strict=True,
   ):
-    scores = line.scores
     classes = [''] * len(cells)
     for i, metric in enumerate(comparison.metrics):
-      classes[1 + 2 * i] = 'best' if scores[metric].best else ''
-      classes[2 + 2 * i] = 'change'
-      cells[2 + 2 * i] = _minus(cells[2 + 2 * i]) or '–'
-    lines.append(f'<tr class="{"winner" if scores[first].best else ""}">')
+      classes[1 + i] = 'best' if line.scores[metric].wins else ''
+    wins = line.scores[comparison.selected].wins
+    lines.append(f'<tr class="{"winner" if wins else ""}">')
     lines += [
       f'<td class="{c}">{_escape(cell)}</td>'
       for c, cell in zip(classes, cells, strict=True)
@@ -82,26 +68,79 @@ def _table(comparison: comparison_lib.Comparison) -> str:
   return ''.join(lines)
 
 
+def _evidence(comparison: comparison_lib.Comparison) -> str:
+  """The best by each metric against every other method."""
+  rows = []
+  for metric, verdict in comparison.verdicts.items():
+    for rival, lead in verdict.leads.items():
+      size, interval = comparison.writer.difference(verdict, rival)
+      rows.append(
+        [
+          metrics_lib.name_of(metric, comparison.known),
+          comparison_lib.title_of(verdict.best),
+          comparison_lib.title_of(rival),
+          size,
+          interval or '–',
+          f'{lead.num_seeds}, {"paired" if lead.paired else "not paired"}',
+          'yes' if lead.is_clear else 'no',
+        ]
+      )
+  if not rows:
+    return ''
+  header = ['metric', 'best', 'better than', 'by', '95 % interval']
+  table = _rows([*header, 'seeds', 'clear'], rows)
+  note = (
+    'Each interval is for its own pair. Three seeds show only differences of'
+    ' more than 4.3 standard errors; five seeds, of 2.8.'
+  )
+  return _details(
+    'Differences and their intervals',
+    table + _paragraphs([note], 'note'),
+  )
+
+
+def _results(comparison: comparison_lib.Comparison) -> str:
+  sizes = {len(runs) for runs in comparison.runs.values()}
+  many = ' Mean ± standard deviation over seeds.' if sizes != {1} else ''
+  notes = [f'Metrics of the final test, once, at the end of each run.{many}']
+  notes += findings.note(comparison, 'Green')
+  # The headline has said the rest.
+  others = [
+    line
+    for line in findings.by_other_metrics(comparison)
+    if line != findings.disagree(comparison)
+  ]
+  items = ''.join(f'<li>{_escape(line)}</li>' for line in others)
+  verdict_list = f'<ul class="plain verdicts">{items}</ul>' if items else ''
+  return (
+    _table(comparison)
+    + verdict_list
+    + _paragraphs(notes, 'note')
+    + _evidence(comparison)
+  )
+
+
 def _figures(
   comparison: comparison_lib.Comparison,
-  figures: Mapping[tuple[str, ...], str],
+  figures: Mapping[tuple[str, ...], Sequence[str]],
 ) -> str:
-  some = next(iter(comparison.runs.values()))
-  shade = ''
-  if len(some) > 1:
-    shade = f' Mean of {len(some)} seeds; the shade is a standard deviation.'
+  most = max(map(len, comparison.runs.values()))
+  shade = ' The band is a standard deviation over seeds.' if most > 1 else ''
   parts = []
   # The same for all metrics, but for runs of one that has no test curve.
   data = ' and '.join(
     sorted({comparison.curve_part(metric) for metric in comparison.metrics})
   )
-  for methods, svg in figures.items():
-    names = _capitalized(' and '.join(_title(m) for m in methods))
+  for methods, panels in figures.items():
+    names = verdicts.capitalized(' and '.join(_title(m) for m in methods))
+    drawn = ''.join(f'<div>{svg}</div>' for svg in panels)
     parts.append(
-      f'<figure>{svg}<figcaption>{_escape(names)} on'
-      f' {data} data, round by round.{shade}</figcaption></figure>'
+      f'<figure><div class="panels">{drawn}</div><figcaption>{_escape(names)}'
+      f' on {data} data, round by round.{shade}</figcaption></figure>'
     )
-  return ''.join(parts)
+  if not parts:
+    return ''
+  return f'<section><h2>Training</h2>{"".join(parts)}</section>'
 
 
 def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
@@ -139,6 +178,37 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)
   items = ''.join(f'<li>{_escape(note)}</li>' for note in notes)
   return f'{quotes}<ul class="plain">{items}</ul>'
+
+
+def _choices(
+  choices: Optional[choices_lib.Choices], remarks: Sequence[str]
+) -> str:
+  """How the settings of each method were chosen."""
+  if choices is None:
+    return _paragraphs(
+      ['Settings were given by flags. No search for them is recorded.'], 'note'
+    )
+  name = metrics_lib.name_of(choices.select_by, ['accuracy'])
+  rows = [
+    [
+      choices_lib.title_of(method),
+      shlex.join(choice.flags) or '–',
+      str(choice.tries),
+      '–'
+      if choice.value is None
+      else metrics_lib.format_value(choices.select_by, choice.value),
+    ]
+    for method, choice in choices.methods.items()
+  ]
+  _, *warnings = choices.lines()
+  return (
+    _paragraphs([f'Settings were chosen by validation {name}.'], 'note')
+    + _paragraphs(warnings, 'warning')
+    + _rows(['method', 'chosen', 'tries', f'validation {name}'], rows)
+    + _paragraphs(['By this command:'], 'note')
+    + f'<pre>{_escape(choices.command)}</pre>'
+    + _paragraphs(remarks, 'note')
+  )
 
 
 def _settings(comparison: comparison_lib.Comparison) -> str:
@@ -200,52 +270,59 @@ def _details(title: str, content: str, *, is_open: bool = False) -> str:
   )
 
 
-def build_page(
-  comparison: comparison_lib.Comparison,
-  figures: Mapping[tuple[str, ...], str],
-  command: str,
-  notes: Sequence[str] = (),
-) -> str:
-  """Returns the page as HTML.
-
-  Args:
-    comparison: What is shown.
-    figures: SVG by methods, as `figures.draw_comparison` gives them.
-    command: How to get it again.
-    notes: On privacy, and how settings were chosen.
-  """
+def _subject(comparison: comparison_lib.Comparison) -> str:
+  """What was run."""
   some = next(iter(comparison.runs.values()))[0]
   plan = some.plan
   sizes = sorted({len(runs) for runs in comparison.runs.values()})
   count = ' or '.join(map(str, sizes))
-  subject = (
+  return (
     f'{plan.rounds:,} rounds, {plan.expected_cohort:g} of'
     f' {plan.population:,} {plan.unit}s in each; {count}'
     f' {"seed" if sizes == [1] else "seeds"} a method; engine'
     f' {some.result["engine"]}.'
   )
-  many = ' Mean ± standard deviation over seeds.' if sizes != [1] else ''
-  note = f'Metrics of the final test, once, at the end of each run.{many}'
+
+
+def build_page(
+  comparison: comparison_lib.Comparison,
+  figures: Mapping[tuple[str, ...], Sequence[str]],
+  command: str,
+  notes: Sequence[str] = (),
+  choices: Optional[choices_lib.Choices] = None,
+  remarks: Sequence[str] = (),
+) -> str:
+  """Returns the page as HTML.
+
+  Args:
+    comparison: What is shown.
+    figures: Panels by methods, as `figures.draw_comparison` gives them.
+    command: How to get it again.
+    notes: On privacy.
+    choices: How settings were chosen; None if no search is known.
+    remarks: On that choice.
+  """
+  dataset = _escape(next(iter(comparison.runs.values()))[0].result['dataset'])
   return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>pda_fed: {_escape(some.result['dataset'])}</title>
+<title>pda_fed: {dataset}</title>
 <style>{report_style.CSS}</style>
 </head>
 <body>
 <main>
 <header>
-<p class="eyebrow">pda_fed · comparison</p>
-<h1>{_escape(some.result['dataset'])}</h1>
-<p class="lead">{_lead(comparison)}</p>
-<p class="note">{_escape(subject)}</p>
+<p class="eyebrow">pda_fed · comparison · {dataset}</p>
+<h1>{_escape(findings.headline(comparison))}</h1>
+{_lead(comparison)}
+<p class="note">{_escape(_subject(comparison))}</p>
 </header>
-<section><h2>Results</h2>{_table(comparison)}
-<p class="note">{note}</p></section>
-<section><h2>Training</h2>{_figures(comparison, figures)}</section>
+<section><h2>Results</h2>{_results(comparison)}</section>
+{_figures(comparison, figures)}
 <section><h2>Privacy</h2>{_privacy(comparison, notes)}</section>
+<section><h2>How settings were chosen</h2>{_choices(choices, remarks)}</section>
 <section><h2>Settings</h2>{_settings(comparison)}</section>
 <section><h2>Command</h2><pre>{_escape(command)}</pre></section>
 <footer>Method: “Public Data-Assisted Mirror Descent for Private Model

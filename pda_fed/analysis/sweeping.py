@@ -17,8 +17,8 @@ from typing import Optional, Union
 import urllib.parse
 
 import numpy as np
-from pda_fed.analysis import comparison
 from pda_fed.analysis import figures
+from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.common import tables
 from pda_fed.experiments import outputs
 
@@ -194,11 +194,10 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
     if metric not in known:
       without = '' if {'loss', 'accuracy'} & set(known) else _NO_VALIDATION
       raise ValueError(
-        f'the metric must be one of validation, of {", ".join(known)}. Found'
-        f' {metric!r}.{without}'
+        f'select_by must be a metric of validation, of {", ".join(known)}.'
+        f' Found {metric!r}.{without}'
       )
-  larger = comparison.is_better(metric, 1, 0)
-  sign = -1 if larger else 1
+  sign = -1 if metrics_lib.larger_is_better(metric) else 1
   # What is not a number, a run that diverged, comes last.
   return sorted(
     finished,
@@ -292,6 +291,17 @@ def _metrics_of(found: Found) -> list[str]:
   ]
 
 
+def title_of(found: Sequence[Found], metric: str) -> str:
+  """Returns what a column or an axis calls a metric of validation.
+
+  Args:
+    found: Some cells; those that are finished tell which metrics there are.
+    metric: Its name.
+  """
+  known = {n for f in found if f.is_finished for n in _metrics_of(f)}
+  return f'validation {metrics_lib.title_of(metric, known)}'
+
+
 def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
   """Returns a table of the best cells."""
   best = rank(found, metric)[:most]
@@ -299,12 +309,12 @@ def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
   rows = [
     [
       *(value for _, value in f.cell.values),
-      comparison.format_value(metric, f.metrics[metric]),
+      metrics_lib.format_value(metric, f.metrics[metric]),
       f.metrics['round'],
     ]
     for f in best
   ]
-  title = f'validation {comparison.title_of(metric)}'
+  title = title_of(found, metric)
   return tables.format_table([*flags, title, 'rounds'], rows)
 
 
@@ -350,9 +360,9 @@ def draw(
   axes = axes or list(grid)
   columns, rows = axes[0], axes[1] if len(axes) > 1 else None
   row_values = grid[rows] if rows is not None else ('',)
-  larger = comparison.is_better(metric, 1, 0)
+  larger = metrics_lib.larger_is_better(metric)
   values = np.full((len(row_values), len(grid[columns])), np.nan)
-  scale = 100 if metric.startswith('accuracy') else 1
+  scale = metrics_lib.scale(metric)
   for f in rank(found, metric):
     at = dict(f.cell.values)
     i = row_values.index(at[rows]) if rows is not None else 0
@@ -366,7 +376,7 @@ def draw(
     columns=grid[columns],
     row_title=rows,
     column_title=columns,
-    title=f'validation {comparison.title_of(metric)}{rest}',
+    title=f'{title_of(found, metric)}{rest}',
     path=path,
     smaller_is_better=not larger,
   )

@@ -63,13 +63,12 @@ class GridSearch:
 
     Raises:
       OutputError: If the folder has cells of other arguments.
-      ValueError: If the training binary knows no such metric.
     """
-    job_flags.check_metrics([metric])
     self.metric = metric
     self._start = grid
     self._cells = sweeping.cells(grid)
     self._refused: list[sweeping.Cell] = []
+    self._num_diverged = 0
     self._arguments = tuple(arguments)
     # Whoever chooses must not see the test.
     given = map(job_flags.name_of, cli.expanded(arguments))
@@ -103,6 +102,15 @@ class GridSearch:
         ' data_hash in their config.json: give another --output_dir.'
       )
     return found
+
+  @property
+  def num_tries(self) -> int:
+    """How many settings were tried, those that diverged among them."""
+    return len(self._cells) + self._num_diverged
+
+  def first(self) -> jobs.Job:
+    """Returns the first run, whether it is finished or not."""
+    return self._job(self._cells[0])
 
   def unfinished(self) -> list[jobs.Job]:
     """Returns the cells that are not finished."""
@@ -149,7 +157,9 @@ class GridSearch:
     for cell in list(self._cells):
       code = codes.get(self._path(cell))
       is_refused = code == _REFUSED and cell not in start
-      if is_refused or code == errors.DivergenceError.exit_code:
+      has_diverged = code == errors.DivergenceError.exit_code
+      if is_refused or has_diverged:
+        self._num_diverged += has_diverged
         self._cells.remove(cell)
         self._refused.append(cell)
     if not self._cells:

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 import importlib.util
+import os
 import pathlib
+import re
 import shlex
 import sys
 import time
 from typing import Any
 
 from absl import flags
-from pda_fed.analysis import comparison
 from pda_fed.analysis import jobs
+from pda_fed.analysis import metrics
 from pda_fed.common import files
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
@@ -68,17 +70,32 @@ def module() -> str:
   return name
 
 
-def check_metrics(names: Sequence[str]) -> None:
+def check_metrics(names: Sequence[str], source: str = 'metrics') -> None:
   """Raises if a binary of ours gives no such metric: before hours of runs.
 
   Args:
     names: Of metrics. A module of somebody else may have others.
+    source: The flag that gives them.
 
   Raises:
     ValueError: If one is not known.
   """
   if names and module().startswith('scripts.'):
-    comparison.check_metrics(engine_lib.METRICS, names)
+    metrics.check(engine_lib.METRICS, names, source)
+
+
+def _hint(flag: str) -> str:
+  """Says of a flag of training binaries where it belongs."""
+  folder = pathlib.Path(__file__).parents[1]
+  paths = [*folder.glob('train_*.py'), *folder.glob('lib/*_flags.py')]
+  names = {flag, flag.removeprefix('no')}
+  patterns = [re.compile(rf"DEFINE_\w+\(\s*'{re.escape(n)}'") for n in names]
+  if any(p.search(path.read_text()) for path in paths for p in patterns):
+    return f'. --{flag} is a flag of the training binary: put it after --'
+  return ''
+
+
+cli.OF_UNKNOWN_FLAG.append(_hint)
 
 
 def output_dir() -> pathlib.Path:
@@ -103,6 +120,19 @@ def say(text: str) -> None:
 
 
 _SECONDS_OF_SILENCE = 60
+# The width of a terminal that does not tell.
+_COLUMNS = 80
+# Given, or tqdm shows no bar on a terminal that says 0.
+_ROWS = 20
+
+
+def _columns() -> int:
+  """The width of the terminal, which may be unknown or 0."""
+  try:
+    found = os.get_terminal_size(sys.stderr.fileno()).columns
+  except (OSError, ValueError):
+    found = 0
+  return found if found > 0 else _COLUMNS
 
 
 class _Progress:
@@ -115,7 +145,11 @@ class _Progress:
     self._bar = None
     if tqdm is not None and sys.stderr.isatty():
       self._bar = tqdm.tqdm(
-        total=total, unit=' runs', leave=False, dynamic_ncols=True
+        total=total,
+        unit=' runs',
+        leave=False,
+        ncols=_columns(),
+        nrows=_ROWS,
       )
     self._total = total
     self._told = 0
@@ -134,6 +168,7 @@ class _Progress:
       self._spoke = time.monotonic()
       say('  '.join(parts))
     else:
+      self._bar.ncols = _columns()
       self._bar.set_postfix_str('  '.join(parts), refresh=False)
       self._bar.update(len(ended) - self._bar.n)
       self._bar.refresh()
@@ -150,10 +185,10 @@ def _newest(folder: pathlib.Path) -> str:
     return 'starts'
   last = rows[-1]
   text = f'round {last["round"]}'
-  if last.get('accuracy') is not None:
-    text += f', accuracy {last["accuracy"]:.1%}'
-  elif last.get('loss') is not None:
+  if last.get('loss') is not None:
     text += f', loss {last["loss"]:.3f}'
+  elif last.get('accuracy') is not None:
+    text += f', accuracy {last["accuracy"]:.1%}'
   return text
 
 
@@ -167,6 +202,11 @@ def _is_finished(job: jobs.Job) -> bool:
   untested = ('--nofinal_test', '--final_test=false', '--final_test=False')
   is_tested = not wishes or wishes[-1] not in untested
   return result['test'] is not None or not is_tested
+
+
+def is_printing() -> bool:
+  """Returns whether the program is to print runs alone."""
+  return _PRINT_RUNS.value
 
 
 def end_if_printing() -> None:

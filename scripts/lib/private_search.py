@@ -19,6 +19,7 @@ from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import secret_runs
+from scripts.lib import select_flags
 from scripts.lib import tuning
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # Flags that make no sense with a private search, and why.
 _REFUSED = {
+  'chosen': 'it searches for settings itself',
   'audit': 'what an audit shows of a run is not part of its epsilon',
   'extend': 'the grid must not depend on what runs have found',
   'print_runs': 'the runs are secret',
@@ -92,7 +94,7 @@ def check(
       '--private_search must come with --tune for every method. Found none for'
       f' {", ".join(without)}.'
     )
-  job_flags.check_metrics([tuning.metric()])
+  select_flags.metric()  # It must be known.
   for method, grid in grids.items():
     _check_method(cli.expanded([*arguments, *of_methods[method]]), grid)
 
@@ -149,7 +151,7 @@ def release(
     binary=job_flags.module(),
     flags={method: cli.expanded(own) for method, own in given.items()},
     grids={m: {f: list(v) for f, v in g.items()} for m, g in grids.items()},
-    metric=tuning.metric(),
+    metric=select_flags.metric(),
     search=dataclasses.asdict(search),
   )
   runs = secret_runs.SecretRuns(search, settings, job_flags.output_dir())

@@ -25,8 +25,8 @@ import numpy as np
 from pda_fed import errors
 from pda_fed import methods
 from pda_fed import privacy
-from pda_fed.analysis import comparison
 from pda_fed.analysis import jobs
+from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import sweeping
 from pda_fed.common import files
 from pda_fed.common import seal
@@ -317,7 +317,7 @@ class SecretRuns:
 
   def _statement(self) -> str:
     epsilon = privacy.search_epsilon(self._plan, self._search)
-    metric = comparison.title_of(self._settings.metric)
+    metric = metrics_lib.name_of(self._settings.metric)
     return (
       'Private search: each run that is shown is the best of a secret number of'
       f' runs ({search_flags.describe(self._search)}) by validation {metric}.'

@@ -1,20 +1,26 @@
-"""The search that each method of a comparison has before it is compared."""
+"""Settings of each method of a comparison: searched, or read from a file."""
 
 from collections.abc import Sequence
+import dataclasses
 import math
 import pathlib
 import shlex
 import sys
+from typing import Optional
 
 from absl import flags
 from pda_fed import methods
-from pda_fed.analysis import comparison
+from pda_fed.analysis import choices as choices_lib
+from pda_fed.analysis import jobs
+from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import sweeping
 from pda_fed.common import files
 from pda_fed.experiments import errors
+from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
+from scripts.lib import select_flags
 
 _TUNE = flags.DEFINE_multi_string(
   'tune',
@@ -23,24 +29,71 @@ _TUNE = flags.DEFINE_multi_string(
   ' the grid of which validation of seed 0 chooses, for each method by itself.'
   ' May be repeated.',
 )
-_METRIC = flags.DEFINE_string(
-  'tune_metric', 'loss', 'Of validation, by which --tune chooses.'
-)
 _TUNE_FLAGS = flags.DEFINE_string(
   'tune_flags',
   '',
   'Flags for the runs of --tune alone, --validation_examples=5000 for example.',
 )
-_WITH_TUNE = ('extend', 'tune_flags', 'tune_metric')
+_CHOSEN = flags.DEFINE_string(
+  'chosen',
+  None,
+  'A chosen.json that --tune has written: each method has the settings that it'
+  ' names.',
+)
+_WITH_TUNE = ('extend', 'tune_flags')
 # Flags of this module and of the search, by name.
-NAMES = ('tune', *_WITH_TUNE)
+NAMES = ('chosen', 'tune', *_WITH_TUNE)
 
 Flags = dict[str, list[str]]
 
 
-def metric() -> str:
-  """Returns the metric of validation by which a search chooses."""
-  return _METRIC.value
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The settings of each method, and where they come from.
+
+  Attributes:
+    flags: Of one method alone, by method.
+    choices: How they were chosen; None if they were given by flags.
+    remarks: On the choice, for the page.
+    not_covered: What epsilon leaves out for it.
+  """
+
+  flags: Flags
+  choices: Optional[choices_lib.Choices] = None
+  remarks: tuple[str, ...] = ()
+  not_covered: tuple[str, ...] = ()
+
+
+def read(
+  arguments: Sequence[str], of_methods: Flags, reserved: dict[str, str]
+) -> Settings:
+  """Returns the settings that --chosen names, or those that are given.
+
+  Args:
+    arguments: Of the training binary.
+    of_methods: Of one method alone, by method.
+    reserved: Flags that no file may set, and what sets them.
+
+  Raises:
+    OutputError: If the file cannot be read.
+    ValueError: If it is not one of --tune, lacks a method, or sets a flag that
+      is given.
+  """
+  if _CHOSEN.value is None:
+    return Settings(of_methods)
+  if _TUNE.value:
+    raise ValueError('--chosen must not be given with --tune, which searches.')
+  found = choices_lib.load(_CHOSEN.value, list(of_methods))
+  merged = {}
+  for method, own in of_methods.items():
+    chosen = found.methods[method].flags
+    job_flags.refuse(chosen, reserved, f'in {_CHOSEN.value}')
+    names = [job_flags.name_of(flag) for flag in chosen]
+    job_flags.refuse(
+      [*arguments, *own], dict.fromkeys(names, '--chosen'), 'beside it'
+    )
+    merged[method] = [*chosen, *own]
+  return Settings(merged, found, not_covered=(sweeping.NOT_COVERED,))
 
 
 def grids(methods: Sequence[str]) -> dict[str, sweeping.Grid]:
@@ -83,21 +136,23 @@ def tune(
   arguments: Sequence[str],
   of_methods: Flags,
   of_grids: dict[str, sweeping.Grid],
-) -> tuple[Flags, list[str]]:
+  others: Sequence[jobs.Job] = (),
+) -> Settings:
   """Searches for each method by itself.
 
   Args:
     arguments: Of the training binary.
     of_methods: Of one method alone, by method.
     of_grids: As `grids` returns them.
+    others: First runs of the methods that have no grid.
 
   Returns:
-    The flags of methods with those that validation chose, and lines that tell
-    what was chosen.
+    The settings that validation chose; chosen.json has them, too.
 
   Raises:
     OutputError: If there are final runs of another choice.
-    ValueError: If the search sets a flag that is given.
+    ValueError: If the search sets a flag that is given, or the training binary
+      refuses a run.
   """
   folder = job_flags.output_dir() / 'tuning'
   searches = {
@@ -109,23 +164,35 @@ def tune(
     )
     for method, grid in of_grids.items()
   }
+  dry_runs.check([*(s.first() for s in searches.values()), *others])
   if not grid_search.run(list(searches.values()), folder / 'logs'):
     job_flags.say('Methods are compared once all runs of --tune are finished.')
     sys.exit(1)
-  chosen, lines = dict(of_methods), []
+  chosen = {
+    method: choices_lib.Choice(tuple(own), 0, None)
+    for method, own in of_methods.items()
+  }
+  remarks = []
   for method, search in searches.items():
-    best, told = _choose(method, search, folder / method)
-    chosen[method] = [*of_methods[method], *best]
-    lines += told
-  for line in lines:
+    best = _choose(method, search, folder / method)
+    chosen[method] = dataclasses.replace(
+      best, flags=(*of_methods[method], *best.flags)
+    )
+    remarks += [f'{method}: {line}' for line in search.warnings()]
+  for line in remarks:
     job_flags.say(line)
+  found = choices_lib.Choices(
+    job_flags.command_line(), select_flags.metric(), chosen
+  )
+  found.write(job_flags.output_dir() / 'chosen.json')
   covered = sweeping.NOT_COVERED
   if _TUNE_FLAGS.value:
     covered += (
       ' What the search alone held out for validation'
       f' ({_TUNE_FLAGS.value}) the runs that are compared may train on.'
     )
-  return chosen, [*lines, covered]
+  flags_of = {method: list(choice.flags) for method, choice in chosen.items()}
+  return Settings(flags_of, found, tuple(remarks), (covered,))
 
 
 def _create(
@@ -145,7 +212,7 @@ def _create(
     everything,
     folder / method,
     grid,
-    _METRIC.value,
+    select_flags.metric(),
     warm_start_dir=folder / 'warm_start',
     label=f'{method},',
   )
@@ -153,8 +220,8 @@ def _create(
 
 def _choose(
   method: str, search: grid_search.GridSearch, folder: pathlib.Path
-) -> tuple[list[str], list[str]]:
-  """Returns the best cell's flags, and lines about them."""
+) -> choices_lib.Choice:
+  """Returns the best cell, and tells of it."""
   found = search.look()
   best = sweeping.rank(found, search.metric)[0]
   files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
@@ -166,14 +233,13 @@ def _choose(
     sys.exit(1)
   arguments = best.cell.arguments
   _refuse_runs_of_others(method, arguments, folder / 'chosen.json')
-  text = (
-    f'{method}: {shlex.join(arguments)}, validation'
-    f' {comparison.title_of(search.metric)}'
-    f' {comparison.format_value(search.metric, value)}, the best of'
-    f' {len(found)}.'
+  job_flags.say(
+    f'{method}: {shlex.join(arguments)},'
+    f' {sweeping.title_of(found, search.metric)}'
+    f' {metrics_lib.format_value(search.metric, value)}, the best of'
+    f' {search.num_tries}.'
   )
-  lines = [text, *(f'{method}: {line}' for line in search.warnings())]
-  return arguments, lines
+  return choices_lib.Choice(tuple(arguments), search.num_tries, value)
 
 
 def _refuse_runs_of_others(

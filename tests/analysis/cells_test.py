@@ -14,7 +14,8 @@ from tests.analysis import hand_made_runs
 
 def _cell(name, *runs, metrics=('accuracy', 'loss')):
   created = [hand_made_runs.create(*run) for run in runs]
-  return cells.Cell(name, comparison.compare(created, metrics))
+  compared = comparison.compare(created, metrics, select_by=metrics[0])
+  return cells.Cell(name, compared)
 
 
 def _cells():
@@ -25,8 +26,10 @@ def _cells():
       'one_of',
       ('pda', 0, 0.22, 90.0),
       ('pda', 1, 0.24, 90.0),
-      ('warm', 0, 0.20, 90.0, 2.00001),
-      ('cold', 0, 0.10, 90.0),
+      ('warm', 0, 0.20, 90.0),
+      ('warm', 1, 0.22, 90.0),
+      ('cold', 0, 0.10, 90.0, 2.00001),
+      ('cold', 1, 0.12, 90.0, 2.00001),
     ),
   ]
 
@@ -44,21 +47,53 @@ def test_rows_are_those_of_each_cell_and_metric():
   assert cells.rows(found) == [
     ['a&b', '?', 'accuracy (%)', '', '30.00', ''],
     # The largest epsilon, rounded up; 0.22 and 0.24 deviate by 0.0141.
-    ['one_of', '2.001', 'accuracy (%)', '10.00', '20.00', '23.00 ± 1.41'],
-    ['one_of', '2.001', 'loss', '1.0000', '1.0000', '1.0000 ± 0.0000'],
+    [
+      'one_of',
+      'at most 2.001',
+      'accuracy (%)',
+      '11.00 ± 1.41',
+      '21.00 ± 1.41',
+      '23.00 ± 1.41',
+    ],
+    [
+      'one_of',
+      'at most 2.001',
+      'loss',
+      '1.0000 ± 0.0000',
+      '1.0000 ± 0.0000',
+      '1.0000 ± 0.0000',
+    ],
   ]
 
 
-def test_best_means_are_bold_and_names_are_escaped():
+def test_clear_winners_are_bold_and_names_are_escaped():
   markdown = cells.as_markdown(_cells()).splitlines()
   assert markdown[1] == '| --- | ---: | --- | ---: | ---: | ---: |'
-  assert markdown[2].endswith('|  | **30.00** |  |')
-  assert markdown[3].endswith('| 10.00 | 20.00 | **23.00 ± 1.41** |')
+  assert markdown[2].endswith('|  | 30.00 |  |')
+  assert markdown[3].endswith('| 21.00 ± 1.41 | **23.00 ± 1.41** |')
+  assert '**' not in markdown[4]
   latex = cells.as_latex(_cells())
   assert r'\begin{tabular}{lrlrrr}' in latex
   assert r'a\&b & ? & accuracy (\%)' in latex
-  assert r'one\_of & 2.001 & accuracy (\%)' in latex
+  assert r'one\_of & at most 2.001 & accuracy (\%)' in latex
   assert r'\textbf{23.00 $\pm$ 1.41} \\' in latex
+
+
+def test_verdicts_are_those_of_each_cell():
+  a, b, unequal = cells.lines(_cells())
+  assert a == 'a&b: Nothing to compare: only one method has finite results.'
+  assert b.startswith('one_of: PDA-DPMD is better than warm start in accuracy')
+  assert unequal.startswith('one_of: Not equally private: epsilon is 2.001 for')
+  assert len(cells.note(_cells())) == 1
+
+
+def test_public_data_alone_has_a_column():
+  run = hand_made_runs.create('pda', 0, 0.2, 90.0)
+  run.result['warm_start'] = {'test': run.result['test']}
+  found = [cells.Cell('x', comparison.compare([run])), *_cells()]
+  assert cells.header(found)[3:5] == ['public data alone', 'cold start']
+  assert cells.rows(found)[0][3:] == ['90.00', '', '', '90.00']
+  assert cells.rows(found)[2][3] == ''
 
 
 def _drawn(found, folder):

@@ -1,11 +1,13 @@
-"""Tables, pages and grids, by hand-made runs."""
+"""Comparisons, their tables and pages, by hand-made runs."""
 
 import math
 
+from pda_fed.analysis import choices
 from pda_fed.analysis import comparison
 from pda_fed.analysis import figures
+from pda_fed.analysis import findings
 from pda_fed.analysis import report
-from pda_fed.analysis import sweeping
+from pda_fed.analysis import result_tables
 from pda_fed.experiments import errors
 import pytest
 
@@ -21,37 +23,98 @@ _RUNS = [
 ]
 
 
-def test_means_deviations_and_changes_by_hand():
+def test_means_and_deviations_by_hand():
   found = comparison.compare(_RUNS)
   assert list(found.scores) == ['cold', 'warm', 'pda']
-  assert found.metrics == ('accuracy', 'perplexity')
+  assert found.metrics == ('perplexity', 'accuracy')
+  assert (found.select_by, found.selected) == ('loss', 'perplexity')
   pda = found.scores['pda']
   assert pda['accuracy'].mean == pytest.approx(0.23)
   assert pda['accuracy'].std == pytest.approx(0.01 * math.sqrt(2))
-  assert pda['accuracy'].change == pytest.approx(0.15)
-  assert pda['perplexity'].change == pytest.approx(-0.09)
-  assert pda['accuracy'].best and pda['perplexity'].best
-  warm = found.scores['warm']['accuracy']
-  assert (warm.std, warm.change, warm.best) == (0.0, None, False)
+  assert found.scores['warm']['accuracy'].std == 0.0
+
+
+def _three_seeds(*, noise=0.001, warm=(0.2, 100.0)):
+  """Of three methods; PDA-DPMD is the best by accuracy."""
+  middles = {'cold': (0.1, 150.0), 'warm': warm, 'pda': (0.22, 90.0)}
+  return [
+    hand_made_runs.create(
+      method,
+      seed,
+      accuracy + noise * (seed if method == 'pda' else 0),
+      perplexity + seed,
+    )
+    for method, (accuracy, perplexity) in middles.items()
+    for seed in range(3)
+  ]
+
+
+def test_what_wins_is_marked_metric_by_metric():
+  found = comparison.compare(_three_seeds(noise=0.03, warm=(0.21, 95.0)))
+  # Perplexities differ by 5 with every seed, accuracies by 1, 4 and 7 points.
+  won = {
+    metric: [m for m, of in found.scores.items() if of[metric].wins]
+    for metric in found.metrics
+  }
+  assert won == {'perplexity': ['pda'], 'accuracy': []}
+  assert findings.headline(found) == (
+    'PDA-DPMD is better than warm start in perplexity, by 5.00 (95 % interval'
+    ' 5.00 to 5.00).'
+  )
+  (other,) = findings.by_other_metrics(found)
+  assert other.startswith('No clear winner between PDA-DPMD and warm start in')
+  markdown = result_tables.as_markdown(found).splitlines()
+  assert markdown[4].startswith(
+    '| PDA-DPMD | **91.00 ± 1.00** | 25.00 ± 3.00 |'
+  )
+  assert '**' not in ''.join(markdown[:4])
+  page = report.build_page(found, {}, 'command')
+  assert (
+    '<tr class="winner"><td class="">PDA-DPMD</td><td class="best">' in page
+  )
+  assert page.count('class="best"') == page.count('class="winner"') == 1
+
+
+def test_the_headline_follows_the_metric_that_selects():
+  runs = _three_seeds(warm=(0.24, 100.0))
+  for select_by, best in (('loss', 'PDA-DPMD'), ('accuracy', 'Warm start')):
+    found = comparison.compare(runs, select_by=select_by)
+    assert findings.headline(found).startswith(f'{best} is better than')
+    assert f'--select_by={select_by}' in findings.selection(found)
+    page = report.build_page(found, {}, 'command')
+    assert f'<h1>{findings.headline(found)}</h1>' in page
+    disagreement = (
+      'Metrics disagree: perplexity prefers PDA-DPMD, accuracy warm start.'
+    )
+    assert findings.disagree(found) == disagreement
+    assert disagreement in page
 
 
 def test_tables():
   found = comparison.compare(_RUNS)
-  assert comparison.as_text(found).splitlines()[2:] == [
-    'cold start  11.00 ± 1.41              -45.0%  150.00 ± 0.00'
-    '              +50.0%    1.235     2',
-    'warm start  20.00 ± 0.00                      100.00 ± 0.00'
-    '                        1.235     2',
-    'PDA-DPMD    23.00 ± 1.41              +15.0%   91.00 ± 1.41'
-    '               -9.0%    1.235     2',
+  assert result_tables.as_text(found).splitlines() == [
+    'method         perplexity  accuracy (%)  epsilon  runs',
+    '----------  -------------  ------------  -------  ----',
+    'cold start  150.00 ± 0.00  11.00 ± 1.41    1.235     2',
+    'warm start  100.00 ± 0.00  20.00 ± 0.00    1.235     2',
+    'PDA-DPMD     91.00 ± 1.41  23.00 ± 1.41    1.235     2',
   ]
-  assert comparison.as_markdown(found).splitlines()[4] == (
-    '| PDA-DPMD | **23.00 ± 1.41** | +15.0% | **91.00 ± 1.41** | -9.0% | 1.235'
-    ' | 2 |'
+  latex = result_tables.as_latex(comparison.compare(_three_seeds()))
+  assert latex.splitlines()[6] == (
+    r'PDA-DPMD & \textbf{91.00 $\pm$ 1.00} & \textbf{22.10 $\pm$ 0.10} \\'
   )
-  assert comparison.as_latex(found).splitlines()[6] == (
-    r'PDA-DPMD & \textbf{23.00 $\pm$ 1.41} & \textbf{91.00 $\pm$ 1.41} \\'
-  )
+
+
+def test_accuracy_over_all_tokens_stands_beside_that_over_known_words():
+  runs = _three_seeds()
+  for run in runs:
+    run.result['test']['accuracy_with_oov'] = 0.3
+  header = result_tables.header(comparison.compare(runs))
+  assert header[1:4] == [
+    'perplexity',
+    'accuracy, known words (%)',
+    'accuracy, all tokens (%)',
+  ]
 
 
 def _with_warm_start(run, accuracy, perplexity):
@@ -62,43 +125,124 @@ def _with_warm_start(run, accuracy, perplexity):
   return run
 
 
-def test_public_data_alone():
-  # One warm start of both methods for each of two seeds.
-  made = [
+def _with_public(starts):
+  """One warm start of both methods for each seed."""
+  return [
     _with_warm_start(
       hand_made_runs.create(method, seed, 0.2 + 0.02 * mirror, 100 - mirror),
-      *((0.3, 98.0) if seed else (0.26, 96.0)),
+      *start,
     )
     for method, mirror in (('warm', 0), ('pda', 1))
-    for seed in (0, 1)
+    for seed, start in enumerate(starts)
   ]
-  found = comparison.compare(
-    [hand_made_runs.create('cold', 0, 0.1, 150), *made]
-  )
-  assert found.public['accuracy'].mean == pytest.approx(0.28)
-  assert found.public['accuracy'].std == pytest.approx(0.02 * math.sqrt(2))
-  assert found.public['accuracy'].change == pytest.approx(0.4)
-  # Methods that are worse than public data alone are not the best.
-  assert found.public['accuracy'].best and found.public['perplexity'].best
-  assert not any(s['perplexity'].best for s in found.scores.values())
-  text = comparison.as_text(found).splitlines()
-  assert text[2].startswith('public data alone  28.00 ± 2.83')
+
+
+def test_public_data_alone_is_a_line_like_any_other():
+  made = _with_public([(0.26, 96.0), (0.3, 96.5)])
+  cold = hand_made_runs.create('cold', 0, 0.1, 150)
+  found = comparison.compare([cold, *made])
+  public = found.scores[comparison.PUBLIC]
+  assert public['accuracy'].mean == pytest.approx(0.28)
+  assert public['accuracy'].std == pytest.approx(0.02 * math.sqrt(2))
+  assert found.epsilon_of(comparison.PUBLIC) == 0
+  text = result_tables.as_text(found).splitlines()
+  assert text[2].startswith('public data alone   96.25 ± 0.35  28.00 ± 2.83')
   assert text[2].split()[-1] == '0'
-  assert '**28.00 ± 2.83**' in comparison.as_markdown(found)
-  assert 'public data alone & ' in comparison.as_latex(found)
-  assert 'public data alone' in report.build_page(found, {}, 'command')
+  # It takes part in the verdict, seed by seed: 99 less 96 and 96.5.
+  verdict = found.verdicts['perplexity']
+  assert (verdict.best, list(verdict.leads)[0]) == (comparison.PUBLIC, 'pda')
+  assert verdict.leads['pda'].mean == pytest.approx(2.75)
+  assert verdict.leads['pda'].paired
+  assert 'public data alone &' in result_tables.as_latex(found)
+  assert '>public data alone<' in report.build_page(found, {}, 'command')
   # Runs that do not say: no line.
   del made[0].result['warm_start']['test']
-  assert comparison.compare(made).public is None
+  assert comparison.PUBLIC not in comparison.compare(made).scores
 
 
-def test_one_seed_has_no_deviation_and_one_method_no_change():
-  found = comparison.compare(
-    [hand_made_runs.create('cold', 0, 0.1, 5.0)], ['loss']
-  )
-  score = found.scores['cold']['loss']
-  assert (score.std, score.change, score.best) == (None, None, True)
+def test_a_warm_start_that_seeds_share_has_no_deviation():
+  found = comparison.compare(_with_public([(0.26, 96.0), (0.26, 96.0)]))
+  assert found.scores[comparison.PUBLIC]['accuracy'].std is None
+  assert found.verdicts['perplexity'].leads['pda'].num_seeds == 2
+  assert found.verdicts['perplexity'].is_clear
+
+
+def test_one_seed_gives_no_verdict_and_one_method_nothing():
+  one = comparison.compare([r for r in _RUNS if r.result['seed'] == 0])
+  assert findings.headline(one).startswith('One seed: no verdict. PDA-DPMD has')
+  assert not any(s.wins for of in one.scores.values() for s in of.values())
+  assert findings.note(one, 'Bold') == []
+  alone = comparison.compare([hand_made_runs.create('cold', 0, 0.1, 5.0)])
+  assert alone.scores['cold']['perplexity'].std is None
+  assert findings.headline(alone).startswith('Nothing to compare')
   assert figures.pairs(['cold']) == [('cold',)]
+
+
+def test_runs_without_seeds_are_not_paired():
+  runs = _three_seeds()
+  for run in runs:
+    run.result['seed'] = None
+  found = comparison.compare(runs)
+  assert not any(
+    lead.paired for lead in found.verdicts['accuracy'].leads.values()
+  )
+  assert 'not paired: they share no seeds' in findings.headline(found)
+
+
+def test_runs_without_seeds_are_paired_with_their_own_warm_starts():
+  runs = _with_public([(0.26, 96.0), (0.3, 97.0)])
+  for run in runs:
+    run.result['seed'] = None
+  leads = comparison.compare(runs).verdicts['perplexity'].leads
+  assert leads['warm'].paired and leads['warm'].num_seeds == 2
+  assert leads['warm'].mean == pytest.approx(100 - 96.5)
+
+
+def test_runs_on_different_data_are_refused():
+  runs = _three_seeds()
+  runs[0].config['settings']['data_hash'] = 'one'
+  comparison.compare(runs)  # The others do not tell.
+  runs[4].config['settings']['data_hash'] = 'two'
+  with pytest.raises(ValueError, match="'one' in cold_0 and 'two' in warm_1"):
+    comparison.compare(runs)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'words'),
+  [
+    ({}, None),
+    ({'epsilon': 1.24}, None),  # Accountants round.
+    ({'epsilon': 1.4}, 'epsilon is 1.235 for warm start, 1.4 for PDA-DPMD.'),
+    ({'epsilon': None}, 'epsilon is 1.235 for warm start, ? for PDA-DPMD.'),
+    ({'noise_multiplier': 0.0}, 'epsilon is 1.235 for warm start, inf for'),
+    ({'delta': 1e-5}, 'delta is 0.0001 for warm start, 1e-05 for PDA-DPMD.'),
+  ],
+)
+def test_privacy_that_differs_is_marked(changes, words):
+  runs = [hand_made_runs.create('warm', s, 0.2, 100.0 + s) for s in (0, 1)]
+  runs += [
+    hand_made_runs.create('pda', s, 0.2, 90.0 + s, **changes) for s in (0, 1)
+  ]
+  found = comparison.compare(runs)
+  lines = findings.unequal_privacy(found)
+  page = report.build_page(found, {}, 'command')
+  if words is None:
+    assert lines == []
+    assert 'class="warning"' not in page
+  else:
+    assert lines[0].startswith(f'Not equally private: {words}')
+    assert lines[0] in page
+  differ = 'Their epsilons differ' in findings.headline(found)
+  assert differ == (words is not None and words.startswith('epsilon'))
+
+
+def test_seeds_of_one_method_may_differ_in_epsilon():
+  runs = [
+    hand_made_runs.create('warm', seed, 0.2, 100.0, epsilon)
+    for seed, epsilon in enumerate((1.0, 2.0))
+  ]
+  (line,) = findings.unequal_privacy(comparison.compare(runs))
+  assert 'epsilon is at most 2 for warm start, less in some of 2 runs' in line
 
 
 def test_epsilon_of_no_noise_and_of_no_accountant():
@@ -110,7 +254,7 @@ def test_epsilon_of_no_noise_and_of_no_accountant():
   assert unknown.epsilon is None
   found = comparison.compare([unknown])
   assert found.epsilon is None
-  assert ' ? ' in comparison.as_text(found)
+  assert ' ? ' in result_tables.as_text(found)
   assert 'was not computed' in report.build_page(found, {}, 'command')
 
 
@@ -124,10 +268,10 @@ def test_a_run_that_diverged_is_the_worst(tmp_path):
   ]
   found = comparison.compare(runs)
   scores = {m: s['perplexity'] for m, s in found.scores.items()}
-  assert [m for m, s in scores.items() if s.best] == ['pda']
   assert math.isnan(scores['warm'].mean) and math.isnan(scores['warm'].std)
-  assert scores['pda'].change is None
-  assert 'nan' in comparison.as_text(found)
+  assert 'perplexity' not in found.verdicts  # One method is left.
+  assert found.verdicts['accuracy'].left_out == ()
+  assert 'nan' in result_tables.as_text(found)
   drawn = figures.draw_comparison(found, tmp_path)
   report.build_page(found, drawn, 'command')
 
@@ -164,9 +308,11 @@ def test_shared_noise_is_said():
 
 def test_unknown_metrics_are_listed():
   with pytest.raises(
-    ValueError, match="among accuracy, loss, perplexity. Found 'bleu'"
+    ValueError, match='metrics must be among accuracy, loss, perplexity. Found'
   ):
     comparison.compare(_RUNS, ['bleu'])
+  with pytest.raises(ValueError, match="select_by must be .* Found 'bleu'"):
+    comparison.compare(_RUNS, select_by='bleu')
 
 
 def test_an_unfinished_run_is_refused(tmp_path):
@@ -187,9 +333,35 @@ def test_the_page_says_all_and_escapes(tmp_path):
   assert '<td>alpha.K</td><td>–</td><td>–</td><td>5</td>' in page
   assert '<td>rate</td><td>&lt;1&gt;</td>' in page
   assert page.count('currentColor') > 10
+  # A panel for each metric of each pair, so that a phone can stack them.
+  assert page.count('<svg') == 4
+  assert page.count('>cold start</text>') == 2  # In legends.
+  assert 'No search for them is recorded' in page
   # Ids of figures that stand in one page are all different.
   ids = [part.split('"')[0] for part in page.split(' id="')[1:]]
   assert len(ids) == len(set(ids))
+
+
+def test_the_page_says_how_settings_were_chosen():
+  found = comparison.compare(_RUNS)
+  chosen = choices.Choices(
+    'search <this>',
+    'loss',
+    {
+      'warm': choices.Choice(('--rate=<1>',), 3, 4.5),
+      'pda': choices.Choice((), 6, 4.25),
+    },
+  )
+  page = report.build_page(found, {}, 'command', (), chosen, ['An end.'])
+  for words in (
+    'Settings were chosen by validation loss.',
+    '<td>&#x27;--rate=&lt;1&gt;&#x27;</td><td>3</td><td>4.5000</td>',
+    '<td>PDA-DPMD</td><td>–</td><td>6</td><td>4.2500</td>',
+    '<p class="warning">Warning: methods had different numbers of tries',
+    '<pre>search &lt;this&gt;</pre>',
+    'An end.',
+  ):
+    assert words in page
 
 
 def test_figures_are_the_same_bytes_again(tmp_path):
@@ -198,119 +370,3 @@ def test_figures_are_the_same_bytes_again(tmp_path):
   svg = (tmp_path / 'curves_cold_warm.svg').read_bytes()
   assert figures.draw_comparison(found, tmp_path) == first
   assert (tmp_path / 'curves_cold_warm.svg').read_bytes() == svg
-
-
-class TestSweeping:
-  def test_grid_and_cells(self):
-    grid = sweeping.parse_grid(['--clip=0.3,1', 'path=a/b'])
-    cells = sweeping.cells(grid)
-    assert [cell.arguments for cell in cells] == [
-      ['--clip=0.3', '--path=a/b'],
-      ['--clip=1', '--path=a/b'],
-    ]
-    assert cells[0].name == 'clip=0.3,path=a%2Fb'
-
-  def test_cells_have_folders_of_their_own(self):
-    values = 'a/b,a_b,a b,a%2Fb,a.b'
-    cells = sweeping.cells(sweeping.parse_grid([f'path={values}']))
-    assert len({cell.name for cell in cells}) == 5
-    assert not any('/' in cell.name for cell in cells)
-
-  @pytest.mark.parametrize('texts', [[], ['x'], ['x='], ['x=1', 'x=2']])
-  def test_bad_grids(self, texts):
-    with pytest.raises(ValueError, match='grid must'):
-      sweeping.parse_grid(texts)
-
-  @pytest.mark.parametrize(
-    ('value', 'smaller', 'larger'),
-    [
-      (1, 0.5, 2),
-      (0.2, 0.1, 0.5),
-      (0.05, 0.02, 0.1),
-      (0.25, 0.2, 0.5),
-      (900, 500, 1000),
-      (1e-5, 5e-6, 2e-5),
-    ],
-  )
-  def test_values_beyond_are_1_2_and_5(self, value, smaller, larger):
-    assert sweeping.next_value(value, up=False) == smaller
-    assert sweeping.next_value(value, up=True) == larger
-
-  @pytest.mark.parametrize(
-    ('losses', 'ends'),
-    [
-      # Of the rates 5, 0.3 and 1, two cells each. An axis of words has no ends.
-      ([1, 9, 2, 2, 3, 3], {'rate': '5'}),
-      ([3, 3, 9, 1, 2, 2], {'rate': '0.3'}),
-      ([3, 3, 2, 2, 9, 1], {}),
-      ([float('nan')] * 6, {}),
-    ],
-  )
-  def test_ends_of_axes_are_seen(self, losses, ends):
-    grid = sweeping.parse_grid(['rate=5,0.3,1', 'way=a,b'])
-    found = [
-      sweeping.Found(cell, {'round': 4, 'loss': loss}, True)
-      for cell, loss in zip(sweeping.cells(grid), losses, strict=True)
-    ]
-    assert sweeping.ends(found, grid, 'loss') == ends
-
-  @pytest.mark.parametrize(
-    ('rate', 'beside'),
-    [('5', ('1', '10')), ('0.3', ('0.2', '1')), ('1', ('0.3', '5'))],
-  )
-  def test_neighbours_are_of_the_grid_or_beyond_it(self, rate, beside):
-    grid = sweeping.parse_grid(['way=a,b,c', 'rate=5,0.3,1', 'K=50,200'])
-    cell = sweeping.Cell((('way', 'b'), ('rate', rate), ('K', '200')))
-    found = sweeping.neighbours(cell, grid, ['rate'])
-    assert [tuple(dict(c.values).values()) for c in found] == [
-      ('a', rate, '200'),
-      ('c', rate, '200'),
-      *(('b', value, '200') for value in beside),
-      ('b', rate, '50'),  # An axis that does not grow has nothing beyond.
-    ]
-    grown = sweeping.grid_of([*sweeping.cells(grid), *found], grid)
-    assert grown['way'] == ['a', 'b', 'c']
-    assert grown['K'] == ['50', '200']
-    assert set(grown['rate']) == {'5', '0.3', '1', *beside}
-
-  @pytest.mark.parametrize(
-    'name', ['train_loss', 'clipped_fraction', 'example_norm', 'private_norm']
-  )
-  def test_nothing_is_chosen_by_training(self, name):
-    cell = sweeping.Cell((('rate', '1'),))
-    metrics = {'round': 4, 'loss': 1.0, 'accuracy_top5': 0.2, name: 2.0}
-    with pytest.raises(ValueError, match=f"loss, accuracy_top5. Found '{name}"):
-      sweeping.rank([sweeping.Found(cell, metrics, True)], name)
-
-  def test_nothing_is_chosen_by_the_test(self):
-    cell = sweeping.Cell((('rate', '1'),))
-    metrics = {'round': 4, 'loss': 1.0, 'test_loss': 2.0}
-    found = [sweeping.Found(cell, metrics, True)]
-    with pytest.raises(ValueError, match="of loss. Found 'test_loss'"):
-      sweeping.rank(found, 'test_loss')
-    assert 'test' not in sweeping.as_csv(found)
-    del metrics['loss']
-    with pytest.raises(ValueError, match='no validation data'):
-      sweeping.rank(found, 'loss')
-
-  def test_ranking(self, tmp_path):
-    grid = sweeping.parse_grid(['a=1,2', 'b=1,2', 'c=1,2'])
-    values = [0.1, 0.4, math.nan, 0.3, 0.2, 0.6, 0.5, 0.7]
-    found = [
-      sweeping.Found(cell, {'round': 4, 'accuracy': v, 'loss': v}, v != 0.7)
-      for cell, v in zip(sweeping.cells(grid), values, strict=True)
-    ]
-
-    def order(metric):
-      return [f.metrics[metric] for f in sweeping.rank(found, metric)]
-
-    assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
-    assert order('loss')[:2] == [0.1, 0.2]
-    assert math.isnan(order('loss')[-1])  # What diverged comes last.
-    with pytest.raises(ValueError, match="of accuracy, loss. Found 'x'"):
-      sweeping.rank(found, 'x')
-    sweeping.draw(found, grid, 'accuracy', tmp_path / 'map.png')
-    assert (tmp_path / 'map.png').stat().st_size > 1000
-    lines = sweeping.as_csv(found).splitlines()
-    assert lines[0] == 'a,b,c,finished,round,accuracy,loss'
-    assert lines[8] == '2,2,2,0,4,0.7,0.7'

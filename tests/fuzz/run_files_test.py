@@ -6,6 +6,7 @@ import numpy as np
 from pda_fed import experiments
 from pda_fed.analysis import comparison
 from pda_fed.analysis import report
+from pda_fed.analysis import result_tables
 from pda_fed.analysis import sweeping
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import outputs
@@ -155,9 +156,9 @@ def _show_run(folder):
   """All that a comparison makes of a run, figures aside."""
   run = comparison.load_run(folder)
   compared = comparison.compare([run])
-  comparison.as_text(compared)
-  comparison.as_markdown(compared)
-  comparison.as_latex(compared)
+  result_tables.as_text(compared)
+  result_tables.as_markdown(compared)
+  result_tables.as_latex(compared)
   report.build_page(compared, {}, 'command')
   return run
 
@@ -181,7 +182,8 @@ def test_run_files(fuzz):
       load=_show_run,
       check=_run_is_sound,
       files=_RUN_FILES,
-      names=('runs must have',),  # Said of several: it is no one's file.
+      # Said of several: it is no one's file.
+      names=('runs must have', 'select_by must be'),
     ),
     must_find=0.25,
   )

@@ -18,7 +18,7 @@ class TestCompare:
     arguments = (programs.FAKE, f'--output_dir={folder}', '--seeds=2', '--')
     return folder, arguments, programs.run('compare', *arguments, '--rounds=4')
 
-  def test_prints_a_table_with_changes_against_warm_start(self, done):
+  def test_prints_a_table_and_a_verdict(self, done):
     folder, _, result = done
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -30,6 +30,9 @@ class TestCompare:
       'PDA-DPMD',
     ]
     assert '±' in lines[3]
+    # Seeds of the fake differ by less than methods do.
+    assert lines[7].startswith('PDA-DPMD is better than public data alone in')
+    assert '--select_by=loss' in result.stdout
     assert 'Poisson cohorts of 10 out of 1,000 users' in result.stdout
     assert result.stdout.count('A caveat.') == 1
     assert lines[-1] == f'The page: {folder / "index.html"}'
@@ -45,10 +48,14 @@ class TestCompare:
     for name in ('curves_cold_warm', 'curves_warm_pda'):
       assert (folder / f'{name}.png').read_bytes()[:4] == b'\x89PNG'
       assert '<svg' in (folder / f'{name}.svg').read_text()
-    assert '**' in (folder / 'table.md').read_text()
+    table = (folder / 'table.md').read_text()
+    assert '**' in table
+    assert 'PDA-DPMD is better than public data alone' in table
+    assert 'Bold: clearly better than every other line' in table
     assert r'\textbf' in (folder / 'table.tex').read_text()
     page = (folder / 'index.html').read_text()
-    assert page.count('<svg') == 2
+    assert page.count('<svg') == 4
+    assert '<h1>PDA-DPMD is better than public data alone in' in page
     assert 'python -m scripts.compare' in page
     assert 'User-level DP, add or remove one user' in page
     for outside in ('src=', '<link', '@import', 'url(http'):
@@ -115,6 +122,7 @@ def test_settings_go_to_the_methods_that_have_them(tmp_path):
     programs.FAKE,
     f'--output_dir={tmp_path}',
     '--methods=adadps,semi_dp,pda,cold',
+    '--seeds=1',
     '--',
     '--rounds=2',
     '--alpha_K=3',
@@ -151,13 +159,28 @@ def test_settings_go_to_the_methods_that_have_them(tmp_path):
     (['--method_flags=hot:--x'], 'method_flags must begin with one of'),
     (['--binary=train_nothing'], 'binary must be a training binary'),
     (['--', '--seed=1'], '--seed must not be given after --: --seeds sets it'),
+    (['--alpha_K=3'], '--alpha_K is a flag of the training binary: put it aft'),
+    (['--rounds=3'], '--rounds is a flag of the training binary: put it after'),
+    (
+      ['--select_by=bleu'],
+      'select_by must be among accuracy, accuracy_with_oo',
+    ),
+    (['--chosen=no.json'], 'no.json cannot be read'),
+    (['--', '--data_dir=nowhere'], 'nowhere'),
+    (
+      ['--', '--data_dir=x', '--roundz=3'],
+      "flag 'roundz'. Did you mean: rounds",
+    ),
+    (['--tune=rounds=2', '--', '--data_dir=nowhere'], 'nowhere'),
   ],
 )
 def test_bad_comparisons(tmp_path, arguments, words):
   done = programs.run('compare', f'--output_dir={tmp_path}', *arguments)
   assert done.returncode == 2
   assert words in done.stderr
-  assert not any(tmp_path.iterdir())
+  assert done.stderr.startswith('error: ') and done.stdout == ''
+  assert len(done.stderr.splitlines()) == 1
+  assert not any(tmp_path.glob('runs/*'))
 
 
 def test_runs_without_curves_have_no_empty_figures(tmp_path):
@@ -165,6 +188,7 @@ def test_runs_without_curves_have_no_empty_figures(tmp_path):
     '--binary=train_sample_level',
     '--methods=cold',
     '--metrics=loss',
+    '--seeds=1',
   )
   done = programs.run(
     'compare',
@@ -186,6 +210,8 @@ def test_guarantees_are_said_of_their_methods(tmp_path):
     programs.FAKE,
     f'--output_dir={tmp_path}',
     '--methods=cold,warm',
+    '--seeds=1',
+    '--select_by=accuracy',
     '--method_flags=cold:--rounds=4',
     '--',
     '--rounds=3',
@@ -193,6 +219,8 @@ def test_guarantees_are_said_of_their_methods(tmp_path):
   assert done.returncode == 0, done.stderr
   assert 'cold start: ' in done.stdout
   assert 'warm start: ' in done.stdout
+  assert 'Not equally private: epsilon is ' in done.stdout
+  assert 'decided by accuracy (--select_by=accuracy)' in done.stdout
 
 
 def test_unknown_metric_and_failed_runs(tmp_path):
@@ -208,7 +236,9 @@ def test_unknown_metric_and_failed_runs(tmp_path):
   assert 'metrics must be among accuracy, loss, perplexity' in done.stderr
   runs = [path.name for path in (tmp_path / 'runs').glob('cold_*')]
   assert runs == ['cold_0']  # Not all of them.
-  done = programs.run('compare', *common, '--method_flags=cold:--fail')
+  done = programs.run(
+    'compare', *common, '--seeds=1', '--method_flags=cold:--fail'
+  )
   assert done.returncode == 1
   assert 'cold_0 failed with exit code 2' in done.stderr
   assert 'fail must be false' in done.stderr
@@ -221,6 +251,7 @@ def test_ctrl_c_lets_all_runs_save(tmp_path):
       programs.FAKE,
       f'--output_dir={tmp_path}',
       '--methods=cold,warm',
+      '--seeds=1',
       '--',
       '--rounds=100000',
       '--rounds_per_evaluation=50000',
@@ -250,6 +281,7 @@ def test_audits_are_in_the_table_and_on_the_page(tmp_path):
     'compare',
     '--binary=train_sample_level',
     '--methods=cold',
+    '--seeds=1',
     '--audit',
     '--audit_canaries=200',
     f'--output_dir={tmp_path}',

@@ -54,13 +54,13 @@ def main():
     method=method_flags.build(schedules.cosine(8), _ROUNDS.value),
     **{'seed': None, **run_flags.loop_settings()},
   )
-  run_flags.print_result(
-    run_flags.train(
-      config,
-      fake_engine.Opener(_Engine),
-      {'data_hash': '0', 'rate': _RATE.value, 'caveats': ['A caveat.']},
-    )
-  )
+  about = {
+    'data': {'users': {'private': 1000}},
+    'data_hash': '0',
+    'rate': _RATE.value,
+    'caveats': ['A caveat.'],
+  }
+  run_flags.run(config, fake_engine.Opener(_Engine), about)
 
 
 if __name__ == '__main__':

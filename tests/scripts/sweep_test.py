@@ -29,6 +29,7 @@ class TestSweep:
     assert lines[0].split()[:3] == ['rate', 'alpha_K', 'validation']
     assert [line.split()[0] for line in lines[2:6]] == ['1', '1', '2', '2']
     assert 'does not cover the search' in result.stdout
+    assert lines[-2].startswith('The best by validation loss: ')
     assert '--rate=1 ' in lines[-2]
     assert 'rate=1, an end of its axis, and --extend=rate' in result.stdout
     with open(folder / 'sweep.csv') as f:
@@ -62,13 +63,13 @@ class TestSweep:
 
   def test_unknown_metric(self, done, tmp_path):
     _, arguments, _ = done
-    result = programs.run('sweep', '--metric=bleu', *arguments)
+    result = programs.run('sweep', '--select_by=bleu', *arguments)
     assert result.returncode == 2
     assert "Found 'bleu'" in result.stderr
     for value in ('bleu', 'train_loss'):
       ours = (
         '--binary=train_sample_level',
-        f'--metric={value}',
+        f'--select_by={value}',
         '--grid=epochs=1',
       )
       result = programs.run('sweep', *ours, f'--output_dir={tmp_path}')
@@ -82,7 +83,6 @@ class TestSweep:
     arguments = (
       programs.FAKE,
       f'--output_dir={tmp_path}',
-      '--metric=loss',
       '--grid=rate=0.2',
       '--extend=rate',
     )

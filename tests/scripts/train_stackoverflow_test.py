@@ -56,7 +56,7 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   # What it is about to do, before it does it.
   said = done.stderr
   assert '56 private, 4 public, 1 validation' in said
-  assert said.index('epsilon 9') < said.index('pre-training')
+  assert said.index('for the whole run') < said.index('pre-training')
   # Plain lines, where there is no terminal for a bar.
   assert 'pre-training, epoch 1' in done.stderr
   assert 'round 2/2: train loss' in done.stderr

@@ -1,4 +1,7 @@
-"""Progress of binaries that start others."""
+"""Progress of binaries that start others, and hints."""
+
+import io
+import os
 
 from pda_fed.analysis import jobs
 import pytest
@@ -42,3 +45,50 @@ def test_a_log_is_told_of_runs_under_way(monkeypatch, capsys, tmp_path):
   assert capsys.readouterr().err == 'pda_0: starts\n'
   progress([], [job])
   assert '[1/1] pda_0: starts\n' in capsys.readouterr().err
+
+
+class _Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+  def fileno(self):
+    return 2
+
+
+@pytest.mark.parametrize('columns', [None, 0, 20, 60])
+def test_a_bar_fits_terminals_of_any_width(monkeypatch, tmp_path, columns):
+  def size(descriptor):
+    del descriptor
+    if columns is None:
+      raise OSError('not a terminal')
+    return os.terminal_size((columns, 0))
+
+  terminal = _Terminal()
+  monkeypatch.delenv('COLUMNS', raising=False)
+  monkeypatch.setattr(os, 'get_terminal_size', size)
+  monkeypatch.setattr('sys.stderr', terminal)
+  some = [
+    jobs.Job(name=f'method_{i}', module='none', arguments=(), folder=tmp_path)
+    for i in range(20)
+  ]
+  progress = job_flags._Progress(20)
+  progress(some, [])
+  progress.close()
+  bars = terminal.getvalue().replace('\n', '\r').split('\r')
+  assert any('runs' in bar or 'method' in bar or '%' in bar for bar in bars)
+  assert max(map(len, bars)) <= (columns or 80)
+
+
+@pytest.mark.parametrize(
+  ('flag', 'is_known'),
+  [
+    ('clip_norm', True),
+    ('noise_multiplier', True),
+    ('nofinal_test', True),
+    ('epochs', True),
+    ('bleu', False),
+  ],
+)
+def test_flags_of_the_training_binary_get_a_hint(flag, is_known):
+  expected = f'. --{flag} is a flag of the training binary: put it after --'
+  assert job_flags._hint(flag) == (expected if is_known else '')

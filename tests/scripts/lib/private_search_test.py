@@ -174,7 +174,7 @@ def test_nothing_is_left_to_compare(tmp_path, draws, more):
     (['--search_runs=1'], 'expected_runs must be in (1, inf)'),
     (['--', '--noise_multiplier=0'], 'noise_multiplier must be above 0'),
     (['--', '--delta=0.01'], 'delta must be at most 1/population'),
-    (['--tune_metric=bleu'], "Found 'bleu'"),
+    (['--select_by=bleu'], "Found 'bleu'"),
     (
       [
         '--tune=warm:rate=1',
