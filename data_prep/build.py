@@ -14,9 +14,9 @@ import hashlib
 import os
 import pathlib
 from typing import Any, Optional, Union
-import warnings
 
 from data_prep import assignment
+from data_prep import cautions
 from data_prep import encoding
 from data_prep import example_writer
 from data_prep import parallel
@@ -229,6 +229,7 @@ class _Run:
         on_progress=self._on_progress,
       )
       self._tally.add(source.spooled)
+      cautions.warn_of_faults(name, source.spooled)
     plan = assignment.assign_users(
       source, config.partition, config.holdout, config.public_user_ids
     )
@@ -236,22 +237,25 @@ class _Run:
     store_writer.check_space(self._folder, plan.num_sentences * row_bytes)
     words, origin = self._choose_words(source, plan)
     with store_writer.StoreWriter(self._folder) as writer:
-      dropped = self._encode(source, plan, words, writer)
+      dropped, unknown = self._encode(source, plan, words, writer)
       self._tally.check(name)
       public = writer.names(assignment.PUBLIC)
-      _warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
+      cautions.warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
       covered, statement = words_lib.COVERAGE[origin]
       vocabulary = {
         'size': len(words),
         'origin': origin.value,
         'covered_by_epsilon': covered,
         'statement': statement,
+        'unknown_share': unknown,
       }
+      cautions.warn_of_unknown_words(vocabulary)
       details = _describe(name, config, plan, public, vocabulary=vocabulary)
       details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
-      writer.finish(words, details)
+      manifest = writer.finish(words, details)
+      cautions.warn_of_empty_groups(manifest)
     return plan
 
   def _write_arrays(self, source: arrays.ArraySource) -> assignment.Assignment:
@@ -273,7 +277,7 @@ class _Run:
       details['settings']['max_sentences'] = None  # Nobody was cut.
     beyond = len(source.x) - plan.num_sentences
     details['left_out'] = {'examples beyond the cut': beyond}
-    writer.write_index(details)
+    cautions.warn_of_empty_groups(writer.write_index(details))
     return plan
 
   def _map(self, task, groups, what) -> Iterator[Any]:
@@ -328,11 +332,23 @@ class _Run:
     plan: assignment.Assignment,
     words: Sequence[str],
     writer: store_writer.StoreWriter,
-  ) -> dict[str, int]:
-    """Writes all users; returns how many had no usable sentence after all."""
+  ) -> tuple[dict[str, int], dict[str, Optional[float]]]:
+    """Writes all users.
+
+    Args:
+      source: Their text.
+      plan: Who they are.
+      words: The vocabulary.
+      writer: Of the store.
+
+    Returns:
+      How many users had no usable sentence after all, and the share of words
+      that are not in the vocabulary, for each group.
+    """
     task = _Encode(source, encoding.Encoder(words))
     done = 0
     dropped: collections.Counter = collections.Counter()
+    unknown = encoding.UnknownWords(task.encoder.spec, plan.groups)
     for batch, counts, rows, tally in self._map(task, plan.groups, 'encoding'):
       self._tally.add(tally)
       names = [n for n, c in zip(batch.names, counts, strict=True) if c]
@@ -340,18 +356,10 @@ class _Run:
         reason = f'{batch.group} users without a usable sentence'
         dropped[reason] += len(batch.names) - len(names)
       writer.add(batch.group, names, counts[counts > 0], rows)
+      unknown.add(batch.group, rows)
       done += sum(batch.stop) - sum(batch.start)
       self._on_progress('encoding', done, plan.num_sentences, 'sentence')
-    return dict(dropped)
-
-
-def _warn_of_lost(stored: Sequence[str], planned: Sequence[str]) -> None:
-  if len(stored) < len(planned):
-    warnings.warn(
-      f'Of {len(planned)} public users {len(stored)} are left: the others have'
-      ' no usable sentence.',
-      stacklevel=2,
-    )
+    return dict(dropped), unknown.shares()
 
 
 def _check_held_out(

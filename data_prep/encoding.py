@@ -1,7 +1,9 @@
 """From sentences to rows of token ids."""
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Iterable, Sequence
 import itertools
+from typing import Optional
 
 import numpy as np
 from pda_fed import models
@@ -62,3 +64,40 @@ class Encoder:
     rows[(place > 0) & (place <= length)] = ids
     rows[place == length + 1] = self.spec.eos
     return rows
+
+
+class UnknownWords:
+  """Counts the words of groups that are out of the vocabulary."""
+
+  def __init__(self, spec: models.RecurrentSpec, groups: Iterable[str]):
+    """Makes an empty count.
+
+    Args:
+      spec: The ids of the special tokens.
+      groups: All groups of users.
+    """
+    self._spec = spec
+    self._groups = tuple(groups)
+    self._words: collections.Counter = collections.Counter()
+    self._unknown: collections.Counter = collections.Counter()
+
+  def add(self, group: str, rows: np.ndarray) -> None:
+    """Counts the words of sentences, as far as they are stored.
+
+    Args:
+      group: Whose they are.
+      rows: As `Encoder.encode` returns them.
+    """
+    # From 1 on come the words, then the unknown one, then other tokens.
+    is_word = (rows > self._spec.pad) & (rows <= self._spec.oov)
+    self._words[group] += int(is_word.sum())
+    self._unknown[group] += int((rows == self._spec.oov).sum())
+
+  def shares(self) -> dict[str, Optional[float]]:
+    """Returns the share of each group, None for a group without words."""
+    return {
+      group: self._unknown[group] / self._words[group]
+      if self._words[group]
+      else None
+      for group in self._groups
+    }

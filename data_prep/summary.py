@@ -37,6 +37,12 @@ def format_summary(manifest: dict[str, Any]) -> str:
       ]
     )
   header = ['users', 'number', unit, 'fewest', 'median', 'most']
+  unknown = manifest.get('vocabulary', {}).get('unknown_share')
+  if unknown is not None:  # Older stores do not say it.
+    header.append('unknown words')
+    for row in rows:
+      share = unknown[row[0]]
+      row.append('-' if share is None else f'{share:.1%}')
   lines = [tables.format_table(header, rows), '']
   losses = [
     (what, f'{number:,}')
@@ -85,6 +91,8 @@ def _format_notes(manifest: dict[str, Any]) -> list[str]:
   lines = []
   for what, notes in manifest.get('source_notes', {}).items():
     more = ', ...' if len(notes) > _MAX_NOTES else ''
+    if len(notes) == 1:  # 'files read' is 'file read' of one.
+      what = what.replace('s ', ' ', 1)
     lines.append(
       f'{len(notes):,} {what}: {", ".join(notes[:_MAX_NOTES])}{more}.'
     )

@@ -118,6 +118,20 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _split_unescaped(text: str) -> list[str]:
+  return [
+    ' '.join(tokens) for s in cut_sentences(text) if (tokens := tokenize(s))
+  ]
+
+
+def cut_sentences(text: str) -> list[str]:
+  """Cuts text into sentences as they are written.
+
+  Args:
+    text: Plain text, without escaped HTML symbols.
+
+  Returns:
+    The sentences. One may have no token; `split_sentences` leaves it out.
+  """
   sentences = []
   for line in _LINE_BREAK.split(text):
     start = 0
@@ -126,7 +140,12 @@ def _split_unescaped(text: str) -> list[str]:
       sentences.append(line[start : end.end(1)])
       start = end.end()
     sentences.append(line[start:])
-  return [' '.join(tokens) for s in sentences if (tokens := tokenize(s))]
+  return sentences
+
+
+def mask_urls(sentence: str) -> str:
+  """Replaces URLs by the special token, as `tokenize` does."""
+  return _URL_PATTERN.sub(URL, sentence)
 
 
 def split_html(fragment: str) -> list[str]:

@@ -19,6 +19,7 @@ _COUNTED = (
 )
 _MOST_CLASSES = 2**16
 _SUFFIX = '.npy'
+_MOST_NAMES = 10  # Of arrays, in a message.
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
@@ -71,6 +72,28 @@ def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
   return np.frombuffer(content, dtype).reshape(shape, order=order)
 
 
+def _check_names(
+  path: pathlib.Path, members: Sequence[str], known: tuple[str, ...]
+) -> None:
+  """Raises SourceError if a whole file has other arrays than it may.
+
+  A name with a slip would leave public data out without a word.
+
+  Args:
+    path: The file, for the message.
+    members: The names of its members.
+    known: The names that arrays may have.
+  """
+  names = [member.removesuffix(_SUFFIX) for member in members]
+  if set(names) - set(known) or len(set(names)) < len(names):
+    found = ', '.join(f'{name:.40}' for name in names[:_MOST_NAMES])
+    more = ', ...' if len(names) > _MOST_NAMES else ''
+    raise errors.SourceError(
+      f'{path} must hold no arrays but {", ".join(known)}, each once. Found'
+      f' {found}{more}.'
+    )
+
+
 def read_arrays(
   path: pathlib.Path, known: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
@@ -83,21 +106,15 @@ def read_arrays(
   Raises:
     SourceError: If it is missing, damaged, or has another array.
   """
-  members = [name + _SUFFIX for name in known]
   try:
     with zipfile.ZipFile(path) as archive:
       there = archive.namelist()
-      for member in there:
-        # A name with a slip would leave public data out without a word.
-        if member not in members or there.count(member) > 1:
-          raise ValueError(
-            f'its arrays must be among {", ".join(known)}, each once. Found'
-            f' {member!r:.80}'
-          )
+      others = [m for m in there if not m.endswith(_SUFFIX)]
+      if others:
+        raise ValueError(f'{others[0]!r:.80} in it is no array')
+      _check_names(path, there, known)
       return {
-        name: _read(archive, name)
-        for name, member in zip(known, members, strict=True)
-        if member in there
+        name: _read(archive, name) for name in known if name + _SUFFIX in there
       }
   except FileNotFoundError as e:
     raise errors.SourceError(f'{path} is missing.') from e

@@ -43,22 +43,42 @@ class Tally:
   Attributes:
     rows: All rows, used or not.
     skipped: For each reason the number of rows.
+    first_fault: Where the first faulty row is and what is wrong with it, if the
+      source tells.
   """
 
   rows: int = 0
   skipped: collections.Counter = dataclasses.field(
     default_factory=collections.Counter
   )
+  first_fault: str = ''
 
   def add(self, other: 'Tally') -> None:
     self.rows += other.rows
     self.skipped.update(other.skipped)
+    self.first_fault = self.first_fault or other.first_fault
+
+  def add_fault(self, reason: str, fault: str) -> None:
+    """Counts a row that is skipped, and keeps the first such fault.
+
+    Args:
+      reason: `MALFORMED` or `NOT_UTF8`.
+      fault: Where the row is, and what is wrong with it.
+    """
+    self.skipped[reason] += 1
+    self.first_fault = self.first_fault or fault
 
   def take(self) -> 'Tally':
     """Returns what was counted since the last call, and starts anew."""
-    taken = Tally(self.rows, self.skipped)
+    taken = Tally(self.rows, self.skipped, self.first_fault)
     self.rows, self.skipped = 0, collections.Counter()
+    self.first_fault = ''
     return taken
+
+  @property
+  def num_faulty(self) -> int:
+    """The rows that are malformed or not UTF-8."""
+    return self.skipped[MALFORMED] + self.skipped[NOT_UTF8]
 
   def check(self, name: str) -> None:
     """Raises if too many rows are faulty.
@@ -69,13 +89,14 @@ class Tally:
     Raises:
       SourceError: If more than 1 % of the rows are malformed or not UTF-8.
     """
-    faulty = self.skipped[MALFORMED] + self.skipped[NOT_UTF8]
+    faulty = self.num_faulty
     if faulty > _MAX_FAULTY_SHARE * self.rows:
+      first = f' The first is {self.first_fault}.' if self.first_fault else ''
       raise errors.SourceError(
         f'{name}: {faulty} of {self.rows} rows are faulty'
         f' ({self.skipped[MALFORMED]} malformed, {self.skipped[NOT_UTF8]} not'
-        f' UTF-8), at most {_MAX_FAULTY_SHARE:.0%} may be. Is it the right'
-        ' file, and complete?'
+        f' UTF-8), at most {_MAX_FAULTY_SHARE:.0%} may be.{first} Is it the'
+        ' right file, and complete?'
       )
 
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import glob
 import json
 import pathlib
+from typing import Any
 
 from data_prep import errors
 from data_prep import tokenizer
 from data_prep.sources import base
 from data_prep.sources import files
+
+_MOST_KEYS = 5  # Of a row, in a message.
 
 
 class JsonlSource(base.RecordSource):
@@ -67,35 +70,30 @@ class JsonlSource(base.RecordSource):
       for number, line in enumerate(self._reader.lines(path)):
         if number == 0:
           line = line.removeprefix(codecs.BOM_UTF8)
-        record = self._parse(line)
+        where = f'{pathlib.Path(path).name}, line {number + 1}'
+        record = self._parse(line, where)
         if record is not None:
           yield record
 
-  def _parse(self, line: bytes):
+  def _parse(self, line: bytes, where: str):
     if not line.strip():
       return None  # A blank line at the end of a file is no row.
     self.tally.rows += 1
     try:
       row = json.loads(line.decode())
     except UnicodeDecodeError:
-      self.tally.skipped[base.NOT_UTF8] += 1
+      self.tally.add_fault(base.NOT_UTF8, f'{where}: it is not UTF-8')
       return None
     except (ValueError, RecursionError):
-      self.tally.skipped[base.MALFORMED] += 1
+      self.tally.add_fault(base.MALFORMED, f'{where}: it is not JSON')
       return None
-    user = row.get('user') if isinstance(row, dict) else None
-    text = row.get('text') if isinstance(row, dict) else None
-    if isinstance(user, int) and not isinstance(user, bool):
-      user = str(user)
-    if (
-      not isinstance(user, str)
-      or not isinstance(text, str)
-      or len(user) > base.MAX_ID_LENGTH
-    ):
-      self.tally.skipped[base.MALFORMED] += 1
+    fault = _find_fault(row)
+    if fault:
+      self.tally.add_fault(base.MALFORMED, f'{where}: {fault}')
       return None
+    user, text = str(row['user']), row['text']
     if not _is_encodable(user):
-      self.tally.skipped[base.NOT_UTF8] += 1
+      self.tally.add_fault(base.NOT_UTF8, f'{where}: "user" is not UTF-8')
       return None
     if not user:
       self.tally.skipped[base.NO_USER] += 1
@@ -104,6 +102,24 @@ class JsonlSource(base.RecordSource):
 
   def split_sentences(self, content: str) -> list[str]:
     return tokenizer.split_sentences(content)
+
+
+def _find_fault(row: Any) -> str:
+  """Returns what is wrong with a row, '' if nothing is."""
+  if not isinstance(row, dict):
+    return 'it is no object with the keys "user" and "text"'
+  for key in ('user', 'text'):
+    if key not in row:
+      keys = ', '.join(f'"{name:.40}"' for name in list(row)[:_MOST_KEYS])
+      return f'it has no key "{key}", its keys are {keys or "none"}'
+  user = row['user']
+  if not isinstance(user, (int, str)) or isinstance(user, bool):
+    return '"user" is neither a string nor an integer'
+  if len(str(user)) > base.MAX_ID_LENGTH:
+    return f'"user" has more than {base.MAX_ID_LENGTH} characters'
+  if not isinstance(row['text'], str):
+    return '"text" is no string'
+  return ''
 
 
 def _check_twins(paths: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ So are the folders of archives that hold one table each.
 
 import collections
 from collections.abc import Iterator, Mapping
+import html
 import pathlib
 import re
 from typing import Optional
@@ -192,6 +193,15 @@ class StackExchangeSource(base.RecordSource):
 
   def _skip(self, reason: str) -> None:
     self.tally.skipped[reason] += 1
+
+  def plain_text(self, content: tuple[bool, str]) -> str:
+    """Returns a content as people read it, without HTML and code blocks.
+
+    Args:
+      content: As `records` yields it.
+    """
+    is_html, text = content
+    return tokenizer.strip_html(text) if is_html else html.unescape(text)
 
   def split_sentences(self, content: tuple[bool, str]) -> list[str]:
     is_html, text = content

@@ -82,3 +82,12 @@ def test_agrees_with_tffs_baseline():
     theirs = to_ids({'tokens': tf.constant(sentence)}).numpy()
     assert row[: len(theirs)].tolist() == theirs.tolist()
     assert not row[len(theirs) :].any()
+
+
+def test_unknown_words_are_counted():
+  encoder = encoding.Encoder(['a', 'b'])
+  unknown = encoding.UnknownWords(encoder.spec, ['private', 'public', 'test'])
+  unknown.add('private', encoder.encode(['a x b', 'b']))  # 1 of 4.
+  unknown.add('private', encoder.encode(['x ' * 30]))  # 20 are stored.
+  unknown.add('public', encoder.encode(['a']))
+  assert unknown.shares() == {'private': 21 / 24, 'public': 0, 'test': None}

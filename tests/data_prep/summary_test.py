@@ -12,10 +12,12 @@ def test_summary(small_store):
   text = summary.format_summary(small_store.manifest)
   lines = text.splitlines()
   assert lines[0].split() == (
-    'users number sentences fewest median most'.split()
+    'users number sentences fewest median most unknown words'.split()
   )
   assert [line.split()[0] for line in lines[2:6]] == list(small_store.groups)
   assert lines[2].split()[1] == str(len(small_store.users('private')))
+  share = small_store.manifest['vocabulary']['unknown_share']['private']
+  assert lines[2].split()[-1] == f'{share:.1%}'
   assert 'sentences beyond the cut' in text
   assert 'Vocabulary: 1,000 words, origin generator. Covered:' in text
   assert small_store.manifest['public_users_sha256'] in text
@@ -40,10 +42,34 @@ def test_notes_of_the_source(small_store):
   assert 's19, ....' in text
 
 
+@pytest.mark.parametrize(
+  ('what', 'said'),
+  [('files read', '1 file read: a.'), ('sites in use', '1 site in use: a.')],
+)
+def test_one_note(small_store, what, said):
+  manifest = {**small_store.manifest, 'source_notes': {what: ['a']}}
+  assert said in summary.format_summary(manifest).splitlines()[-3]
+
+
 def test_a_group_without_users(small_store):
   groups = {'test': {'users': 0, 'sentences': 0, 'sentences_per_user': {}}}
-  text = summary.format_summary({**small_store.manifest, 'groups': groups})
-  assert text.splitlines()[2].split() == ['test', '0', '0', '-', '-', '-']
+  vocabulary = {
+    **small_store.manifest['vocabulary'],
+    'unknown_share': {'test': None},
+  }
+  text = summary.format_summary(
+    {**small_store.manifest, 'groups': groups, 'vocabulary': vocabulary}
+  )
+  assert text.splitlines()[2].split() == ['test', '0', '0', *'----']
+
+
+def test_an_older_store_does_not_count_unknown_words(small_store):
+  vocabulary = dict(small_store.manifest['vocabulary'])
+  del vocabulary['unknown_share']
+  text = summary.format_summary(
+    {**small_store.manifest, 'vocabulary': vocabulary}
+  )
+  assert text.splitlines()[0].split()[-1] == 'most'
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def _with(value):
     ({'test_labels': np.full(8, -1)}, 'Found -1 to -1'),
     ({'test_labels': np.zeros(7, int)}, '8 test_labels, as many as test_in'),
     ({'public_inputs': _TEST}, 'must hold the array public_labels'),
-    ({'train_images': _TRAIN}, "Found 'train_images.npy'"),
+    ({'train_images': _TRAIN}, 'Found .* train_images'),
   ],
 )
 def test_what_does_not_fit_is_named(tmp_path, changes, message):
@@ -89,5 +89,5 @@ def test_what_does_not_fit_is_named(tmp_path, changes, message):
 
 def test_a_table_is_no_images(tmp_path):
   _save(tmp_path / 'images.npz')
-  with pytest.raises(data_prep.SourceError, match="Found 'train_inputs.npy'"):
+  with pytest.raises(data_prep.SourceError, match='Found train_inputs'):
     sample_level.load_images(tmp_path)

@@ -73,6 +73,35 @@ def test_bad_lines_are_counted(tmp_path, line, reason):
   assert _read(source) == _RECORDS
   assert source.tally.rows == 5
   assert source.tally.skipped == {reason: 1}
+  is_fault = reason in (base.MALFORMED, base.NOT_UTF8)
+  assert source.tally.first_fault.startswith('a.jsonl, line 1: ') is is_fault
+
+
+@pytest.mark.parametrize(
+  ('line', 'fault'),
+  [
+    (
+      '{"author": 1, "body": 2}',
+      'it has no key "user", its keys are "author", "body"',
+    ),
+    ('{"user": "a"}', 'it has no key "text", its keys are "user"'),
+    ('{}', 'it has no key "user", its keys are none'),
+    ('3', 'it is no object with the keys "user" and "text"'),
+    ('{"user": null, "text": ""}', '"user" is neither a string nor an integer'),
+    ('{"user": 3, "text": null}', '"text" is no string'),
+    ('{', 'it is not JSON'),
+  ],
+)
+def test_the_first_faulty_line_is_named(tmp_path, line, fault):
+  (tmp_path / 'a.jl').write_bytes(_LINES)
+  (tmp_path / 'b.jl').write_text(f'\n{line}\n' + '{"text": "x"}\n')
+  source = jsonl.JsonlSource(str(tmp_path / '*.jl'))
+  assert _read(source) == _RECORDS
+  with pytest.raises(errors.SourceError) as caught:
+    source.tally.check(source.name)
+  message = str(caught.value)
+  assert message.startswith('jsonl:*.jl: 2 of 6 rows are faulty')
+  assert f'The first is b.jl, line 2: {fault}. Is it' in message
 
 
 @pytest.mark.parametrize('names', [('a.jl', 'a.jl.gz'), ('a.gz', 'a.xz')])

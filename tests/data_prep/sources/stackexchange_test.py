@@ -176,3 +176,11 @@ def test_seen_ids():
   assert all(seen.add(i) for i in (0, 7, 8, 10**6))
   assert not any(seen.add(i) for i in (0, 7, 8, 10**6))
   assert seen.add(9)
+
+
+def test_plain_text(tmp_path):
+  source = stackexchange.StackExchangeSource(_write(tmp_path / 'cooking'))
+  texts = [source.plain_text(content) for _, _, content in source.records()]
+  assert texts[0].split('\n')[1] == "I can't boil water. Why?"
+  assert 'boil()' not in texts[0]
+  assert texts[2] == 'Thanks, @bob <3'
