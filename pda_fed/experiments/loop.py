@@ -191,7 +191,8 @@ class Run:
     self._progress.overview(
       overview.describe(config, epsilon, sizes=sizes, num_weights=num_weights)
     )
-    for caution in overview.cautions(plan, epsilon, num_weights):
+    found = overview.cautions(plan, epsilon, num_weights)
+    for caution in (*self._progress.cautions, *found):
       warnings.warn(caution, stacklevel=2)
 
   def _show_time(self) -> None:

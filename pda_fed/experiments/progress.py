@@ -48,9 +48,11 @@ class Progress:
 
   Attributes:
     shows_time: Whether the time of a run is to be estimated beforehand.
+    cautions: Warnings of the caller, which come with the overview.
   """
 
   shows_time = False
+  cautions: Sequence[str] = ()
 
   def overview(self, lines: Sequence[str]) -> None:
     """Called before the first round, with what the run is about to do."""
@@ -174,7 +176,9 @@ class BarProgress(_Shown):
 
   def _open(self, **options) -> None:
     self.close()
-    self._bar = self._tqdm(leave=False, ncols=terminal_columns(), **options)
+    # Of a terminal that reports 0 rows tqdm would think that nothing fits.
+    size = {'ncols': terminal_columns(), 'nrows': 20}
+    self._bar = self._tqdm(leave=False, **size, **options)
 
   def pretraining(self, epoch: int, loss: float) -> None:
     """See the base class."""

@@ -242,14 +242,14 @@ def plan_with_noise(
   return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
 
 
-def _warn_of_default_noise(plan: privacy.PrivacyPlan) -> None:
-  """Warns if nobody chose the noise."""
-  if _NOISE_MULTIPLIER.value is None and _TARGET_EPSILON.value is None:
-    warnings.warn(
-      f'noise_multiplier was not given: the default, {plan.noise_multiplier:g},'
-      ' is used. Give --noise_multiplier or --target_epsilon.',
-      stacklevel=2,
-    )
+def _cautions(plan: privacy.PrivacyPlan) -> list[str]:
+  """Returns a warning if nobody chose the noise."""
+  if _NOISE_MULTIPLIER.value is not None or _TARGET_EPSILON.value is not None:
+    return []
+  return [
+    f'noise_multiplier was not given: the default, {plan.noise_multiplier:g},'
+    ' is used. Give --noise_multiplier or --target_epsilon.'
+  ]
 
 
 def _show_plan(
@@ -258,12 +258,12 @@ def _show_plan(
   """Checks the output folder and prints what a run would do."""
   folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config, change_engine=change_engine)
-  _warn_of_default_noise(config.plan)
   spent = epsilons.spent(config.plan, [config.plan.rounds])
   epsilon = spent and spent[config.plan.rounds]
   sizes = next(iter(about['data'].values()))
   print('\n'.join(overview.describe(config, epsilon, sizes=sizes)))
-  for caution in overview.cautions(config.plan, epsilon):
+  cautions = overview.cautions(config.plan, epsilon)
+  for caution in (*_cautions(config.plan), *cautions):
     warnings.warn(caution, stacklevel=2)
 
 
@@ -290,14 +290,15 @@ def train(
   """Runs the loop with progress, in the folder that the flags name."""
   folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config, **options)  # Before anything is printed.
-  _warn_of_default_noise(config.plan)
+  progress = experiments.create_progress()
+  progress.cautions = _cautions(config.plan)
   return experiments.train(
     config,
     open_engine,
     require(OUTPUT_DIR),
     warm_start_dir=_WARM_START_DIR.value,
     about=about,
-    progress=experiments.create_progress(),
+    progress=progress,
     **options,
   )
 

@@ -203,7 +203,7 @@ _NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
     (_NO_PUBLIC, '', '--public_share must be given'),
     # What else can be wrong with the file has tests with its reader.
     ({'test_inputs': np.full((60, 4), np.nan)}, '', 'Found nan in row 0, col'),
-    ({}, '--dataset=images', "Found 'train_inputs.npy'"),
+    ({}, '--dataset=images', 'Found train_inputs'),
   ],
 )
 def test_bad_tables_are_one_line(tmp_path, changes, flag, message):

@@ -145,7 +145,10 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
     (['--output_dir='], 'output_dir'),
     (['--public_clip_norm=little'], "a number, 'private' or 'none'"),
     (['--client_gradient_clip=0'], 'client_gradient_clip must be positive'),
-    (['--flagfile=scripts/presets/huge.flags'], 'laptop.flags, stackoverflow_'),
+    (
+      ['--flagfile=scripts/presets/huge.flags'],
+      'laptop.flags, stackexchange.flags, stackoverflow_',
+    ),
   ],
 )
 def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
