@@ -4,10 +4,11 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
-SEEDS ?= 1
-# The synthetic users that `make run` trains on; scripts/presets/laptop.flags
-# has the settings for them.
-USERS := data/laptop
+SEEDS ?= 3
+# The users that `make run` trains on, and the settings for them.
+USERS := data/stackexchange
+SAMPLE := data_prep/samples/stackexchange
+SETTINGS := scripts/presets/stackexchange
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format notebooks docs lock clean
@@ -18,13 +19,15 @@ help:  ## Show this list.
 setup:  ## Find Python 3.11 to 3.13, create .venv, install the lock (only when it changed).
 	@sh tools/setup_env.sh $(VENV)
 
-run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=3 repeats them, ENGINE=tff runs TFF.
-	@test -e $(USERS) || $(PY) -m scripts.prepare_users \
-	  --output_dir=$(USERS) --synthetic_users=2000 --synthetic_words=1000 \
-	  --vocabulary_size=990 --max_sentences=32 --num_public_users=100
+run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=5 has more seeds, ENGINE=tff runs TFF.
+	@test -e $(USERS) || $(PY) -m scripts.prepare_users --output_dir=$(USERS) \
+	  --source=jsonl:$(SAMPLE)/users.jsonl.xz \
+	  --public_user_ids=$(SAMPLE)/public_users.txt \
+	  --max_sentences=64 --vocabulary_size=2000
 	@$(PY) -m scripts.compare --seeds=$(SEEDS) --num_processes=2 \
-	  --output_dir=out/laptop$(addprefix -,$(ENGINE)) -- --data_dir=$(USERS) \
-	  --flagfile=scripts/presets/laptop.flags $(addprefix --engine=,$(ENGINE)) $(ARGS)
+	  --output_dir=out/stackexchange$(addprefix -,$(ENGINE)) \
+	  --chosen=$(SETTINGS).json -- --data_dir=$(USERS) \
+	  --flagfile=$(SETTINGS).flags $(addprefix --engine=,$(ENGINE)) $(ARGS)
 
 lint: setup  ## Check style with ruff.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .

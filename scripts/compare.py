@@ -1,21 +1,25 @@
 r"""Compares methods over seeds: a table, figures and a page.
 
     python -m scripts.compare --output_dir=out/comparison -- \
-        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/stackexchange \
+        --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/tuned \
         --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
         --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
-        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/stackexchange \
+        --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/again \
         --chosen=out/tuned/chosen.json -- \
-        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/stackexchange \
+        --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/private \
         --tune=server_learning_rate=0.5,1,3 --private_search=poisson \
         --search_runs=20 -- \
-        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags
+        --data_dir=data/stackexchange \
+        --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private
@@ -238,6 +242,7 @@ def _verdict(comparison: comparison_lib.Comparison) -> list[str]:
   """What was found, and what to mind about it."""
   return [
     findings.headline(comparison),
+    *findings.others(comparison),
     *findings.by_other_metrics(comparison),
     findings.selection(comparison),
     *findings.unequal_privacy(comparison),

@@ -5,8 +5,8 @@ r"""Epsilon from noise, noise from epsilon, rounds from both.
         --rounds=500 --delta=1e-5 --target_epsilon=4
     python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
         --solve_rounds --json
-    python -m scripts.privacy --data_dir=data/laptop --clients_per_round=100 \
-        --rounds=100 --delta=1e-4 --noise_multiplier=1 \
+    python -m scripts.privacy --data_dir=data/stackexchange \
+        --clients_per_round=100 --rounds=100 --delta=1e-4 --noise_multiplier=1 \
         --private_search=poisson --search_runs=20 --num_searches=3
     python -m scripts.privacy --fill=out/comparison
 

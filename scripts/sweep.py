@@ -2,8 +2,8 @@ r"""Searches a grid of flags of a training binary, by validation alone.
 
     python -m scripts.sweep --output_dir=out/sweep \
         --grid=server_learning_rate=0.5,1,3 --grid=clip_norm=0.3,1 -- \
-        --data_dir=data/laptop --flagfile=scripts/presets/laptop.flags \
-        --method=warm --seed=0
+        --data_dir=data/stackexchange --method=warm --seed=0 \
+        --flagfile=scripts/presets/stackexchange.flags
 
 --preset=paper is the paper's grid. What stands after `--` goes to every cell,
 and --select_by names the metric of validation that chooses, loss by default.

@@ -1,10 +1,7 @@
 r"""Trains a model on the users of a store: text, images or tables.
 
-    python -m scripts.prepare_users --output_dir=data/laptop \
-        --synthetic_users=2000 --synthetic_words=1000 --vocabulary_size=990 \
-        --max_sentences=32
-    python -m scripts.train_stackoverflow --data_dir=data/laptop \
-        --flagfile=scripts/presets/laptop.flags --method=pda --seed=0 \
+    python -m scripts.train_stackoverflow --data_dir=data/stackexchange \
+        --flagfile=scripts/presets/stackexchange.flags --method=pda \
         --output_dir=out/pda
 
 Rounds, cohort, batch size, noise and alpha are by default the paper's for

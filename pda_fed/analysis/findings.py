@@ -28,6 +28,20 @@ def headline(comparison: comparison_lib.Comparison) -> str:
   return text
 
 
+def others(comparison: comparison_lib.Comparison) -> list[str]:
+  """Returns which methods the headline does not name and are clearly worse.
+
+  Args:
+    comparison: What was compared.
+
+  Returns:
+    A sentence, or nothing.
+  """
+  verdict = comparison.verdicts.get(comparison.selected)
+  text = verdict and comparison.writer.others(verdict)
+  return [text] if text else []
+
+
 def selection(comparison: comparison_lib.Comparison) -> str:
   """Returns by what the headline was decided.
 

@@ -35,9 +35,10 @@ def _paragraphs(texts: Sequence[str], style: str) -> str:
 def _lead(comparison: comparison_lib.Comparison) -> str:
   """What stands below the headline."""
   disagreement = findings.disagree(comparison)
+  lines = [*findings.others(comparison), *filter(None, [disagreement])]
   warnings = findings.unequal_privacy(comparison)
   return (
-    _paragraphs([disagreement] if disagreement else [], 'lead')
+    _paragraphs(lines, 'lead')
     + _paragraphs(warnings, 'warning')
     + _paragraphs([findings.selection(comparison)], 'note')
   )

@@ -141,6 +141,30 @@ class Writer:
       text += f' Left out, since runs diverged: {names}.'
     return capitalized(text)
 
+  def others(self, verdict: Verdict) -> Optional[str]:
+    """Returns which methods beside the rival are clearly worse than the best.
+
+    Args:
+      verdict: What a sentence was written of.
+
+    Returns:
+      None if there are none.
+    """
+    worse = [
+      f'than {self._title(method)} by {size} (95 % interval'
+      f' {interval}{_how(lead)})'
+      for method, lead in verdict.leads.items()
+      if method != verdict.rival and lead.is_clear
+      for size, interval in [self.difference(verdict, method)]
+    ]
+    if not worse:
+      return None
+    listed = f'{", ".join(worse[:-1])} and {worse[-1]}'.removeprefix(' and ')
+    name = metrics_lib.name_of(verdict.metric, self._known)
+    return capitalized(
+      f'{self._title(verdict.best)} is better in {name} {listed}.'
+    )
+
   def difference(self, verdict: Verdict, rival: str) -> tuple[str, str]:
     """Returns the best's lead over another method, and its interval."""
     lead, metric = verdict.leads[rival], verdict.metric

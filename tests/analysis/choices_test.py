@@ -1,10 +1,14 @@
 """How settings were chosen: the file, and what is said."""
 
 import json
+import pathlib
 
 from pda_fed.analysis import choices
 from pda_fed.experiments import errors
 import pytest
+
+
+_PRESETS = pathlib.Path(__file__).parents[2] / 'scripts/presets'
 
 
 def _choices(**tries):
@@ -29,6 +33,14 @@ def test_what_is_written_is_read_again(tmp_path):
     'tries': 2,
     'value': 1.0,
   }
+
+
+def test_methods_of_the_main_job_had_the_same_number_of_tries():
+  path = _PRESETS / 'stackexchange.json'
+  found = choices.load(path, ['cold', 'warm', 'pda'])
+  assert {choice.tries for choice in found.methods.values()} == {9}
+  assert found.select_by == 'loss'
+  assert '--flagfile=scripts/presets/stackexchange.flags' in found.command
 
 
 def test_different_numbers_of_tries_are_a_warning():

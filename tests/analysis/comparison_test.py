@@ -61,6 +61,10 @@ def test_what_wins_is_marked_metric_by_metric():
     'PDA-DPMD is better than warm start in perplexity, by 5.00 (95 % interval'
     ' 5.00 to 5.00).'
   )
+  assert findings.others(found) == [
+    'PDA-DPMD is better in perplexity than cold start by 60.00 (95 % interval'
+    ' 60.00 to 60.00).'
+  ]
   (other,) = findings.by_other_metrics(found)
   assert other.startswith('No clear winner between PDA-DPMD and warm start in')
   markdown = result_tables.as_markdown(found).splitlines()
@@ -73,6 +77,20 @@ def test_what_wins_is_marked_metric_by_metric():
     '<tr class="winner"><td class="">PDA-DPMD</td><td class="best">' in page
   )
   assert page.count('class="best"') == page.count('class="winner"') == 1
+
+
+def test_what_is_clearly_worse_is_named_beside_a_tie():
+  runs = _three_seeds(noise=0.03, warm=(0.21, 95.0))
+  found = comparison.compare(runs, select_by='accuracy')
+  assert findings.headline(found).startswith('No clear winner between')
+  (line,) = findings.others(found)
+  # 12, 15 and 18 points more: the t quantile of two degrees is 4.30.
+  assert line == (
+    'PDA-DPMD is better in accuracy than cold start by 15.00 points (95 %'
+    ' interval 7.55 to 22.45).'
+  )
+  assert f'<p class="lead">{line}</p>' in report.build_page(found, {}, '')
+  assert findings.others(comparison.compare(runs[::3])) == []  # One seed.
 
 
 def test_the_headline_follows_the_metric_that_selects():

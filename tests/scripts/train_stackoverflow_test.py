@@ -223,6 +223,7 @@ def test_other_plans(data_dir, tmp_path, arguments, expected):
   'preset',
   [
     'laptop',
+    'stackexchange',
     'stackoverflow_cold',
     'stackoverflow_pda',
     'stackoverflow_warm',
