@@ -32,7 +32,7 @@ _ENGINES = flags.DEFINE_list('engines', ['jax', 'tff'], 'Engines of the cost.')
 _ROUNDS = flags.DEFINE_integer('rounds', 8, 'Measured rounds of each.')
 _WORK_DIR = flags.DEFINE_string('work_dir', 'data/bench', 'Where data go.')
 
-# The small work of bench.federated_round, of as many users as `make run` has.
+# The small work of bench.federated_round.
 _CLIENTS, _SENTENCES, _USERS = 50, 32, 2000
 _SPEC = models.RecurrentSpec(num_words=1000, lstm_size=64)
 

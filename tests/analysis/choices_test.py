@@ -7,7 +7,6 @@ from pda_fed.analysis import choices
 from pda_fed.experiments import errors
 import pytest
 
-
 _PRESETS = pathlib.Path(__file__).parents[2] / 'scripts/presets'
 
 

@@ -4,7 +4,7 @@ The paper's claim in small, with the whole TFF processes: linear regression over
 users, the same data, cohorts and noise for all three methods, three seeds.
 The settings are those of a small search, at which the gaps are wide: the same
 calculation in numpy has them in 13 of 13 triples of seeds, and in 12 of 13 with
-25 rounds. `make run SEEDS=3` is the comparison for a language model.
+25 rounds. `make run` is the comparison for a language model.
 """
 
 import numpy as np
