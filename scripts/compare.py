@@ -48,6 +48,7 @@ import sys
 import warnings
 
 from absl import flags
+from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import methods
 from pda_fed.analysis import audits
@@ -195,6 +196,7 @@ def _write(
   comparison: comparison_lib.Comparison,
   notes: Sequence[str],
   settings: tuning.Settings,
+  missing: Sequence[str],
 ) -> None:
   folder, drawn = job_flags.output_dir(), {}
   try:
@@ -215,8 +217,9 @@ def _write(
     notes,
     settings.choices,
     settings.remarks,
+    missing,
   )
-  lines = [*_verdict(comparison), *findings.note(comparison, 'Bold')]
+  lines = [*_verdict(comparison), *missing, *findings.note(comparison, 'Bold')]
   markdown = [result_tables.as_markdown(comparison), *(f'{n}\n' for n in lines)]
   for name, text in {
     'table.md': '\n'.join(markdown),
@@ -253,6 +256,7 @@ def _show(
   runs: list[comparison_lib.Run],
   notes: Sequence[str],
   settings: tuning.Settings,
+  missing: Sequence[str] = (),
 ) -> None:
   """Writes a comparison, and prints it.
 
@@ -260,14 +264,15 @@ def _show(
     runs: What is compared.
     notes: On privacy.
     settings: Where the settings of methods come from.
+    missing: Which runs are not in it.
   """
   comparison = comparison_lib.compare(
     runs, _METRICS.value, select_flags.SELECT_BY.value
   )
-  _write(comparison, notes, settings)
+  _write(comparison, notes, settings, missing)
   print(result_tables.as_text(comparison))
   print()
-  for line in _verdict(comparison):
+  for line in (*_verdict(comparison), *missing):
     print(line)
   audited = audits.sentences(audits.found(comparison.runs))
   chosen = []
@@ -279,6 +284,18 @@ def _show(
     print(f'\n{line}')
   page = job_flags.output_dir() / 'index.html'
   print(f'\nThe page: {page.resolve()}')
+
+
+def _missing(failures: Sequence[jobs.Failure]) -> list[str]:
+  """Which runs failed: without them, a method may look better than it is."""
+  if not failures:
+    return []
+  diverged = errors.DivergenceError.exit_code
+  names = [
+    f.job.name + (' (diverged)' if f.exit_code == diverged else '')
+    for f in failures
+  ]
+  return [f'Left out, since these runs failed: {", ".join(names)}.']
 
 
 def _compare_released(search, arguments, of_methods, grids) -> None:
@@ -357,7 +374,7 @@ def main(arguments: list[str]) -> None:
     comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed
   ]
   if runs:
-    _show(runs, settings.not_covered, settings)
+    _show(runs, settings.not_covered, settings, _missing(failures))
   if failures:
     sys.exit(1)
 

@@ -61,7 +61,7 @@ def differences(runs: Mapping[str, Sequence[Any]]) -> list[str]:
       for method, group in runs.items()
     }
     lines.append(_sentence('epsilon', of_methods, every))
-  for name in ('delta', 'unit'):
+  for name in ('delta', 'unit', 'neighbouring'):
     if len({getattr(run.plan, name) for run in every}) > 1:
       of_methods = {
         method: _shown(getattr(group[0].plan, name))

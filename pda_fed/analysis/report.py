@@ -32,11 +32,11 @@ def _paragraphs(texts: Sequence[str], style: str) -> str:
   return ''.join(f'<p class="{style}">{_escape(text)}</p>' for text in texts)
 
 
-def _lead(comparison: comparison_lib.Comparison) -> str:
+def _lead(comparison: comparison_lib.Comparison, missing: Sequence[str]) -> str:
   """What stands below the headline."""
   disagreement = findings.disagree(comparison)
   lines = [*findings.others(comparison), *filter(None, [disagreement])]
-  warnings = findings.unequal_privacy(comparison)
+  warnings = [*missing, *findings.unequal_privacy(comparison)]
   return (
     _paragraphs(lines, 'lead')
     + _paragraphs(warnings, 'warning')
@@ -292,6 +292,7 @@ def build_page(
   notes: Sequence[str] = (),
   choices: Optional[choices_lib.Choices] = None,
   remarks: Sequence[str] = (),
+  missing: Sequence[str] = (),
 ) -> str:
   """Returns the page as HTML.
 
@@ -302,6 +303,7 @@ def build_page(
     notes: On privacy.
     choices: How settings were chosen; None if no search is known.
     remarks: On that choice.
+    missing: Which runs are not in it.
   """
   dataset = _escape(next(iter(comparison.runs.values()))[0].result['dataset'])
   return f"""<!DOCTYPE html>
@@ -317,7 +319,7 @@ def build_page(
 <header>
 <p class="eyebrow">pda_fed · comparison · {dataset}</p>
 <h1>{_escape(findings.headline(comparison))}</h1>
-{_lead(comparison)}
+{_lead(comparison, missing)}
 <p class="note">{_escape(_subject(comparison))}</p>
 </header>
 <section><h2>Results</h2>{_results(comparison)}</section>

@@ -56,8 +56,8 @@ class Difference:
 
   @property
   def is_clear(self) -> bool:
-    """Whether there is an interval, without 0."""
-    return self.low is not None and (self.low > 0 or self.high < 0)
+    """Whether there is an interval, and all of it is above 0."""
+    return self.low is not None and self.low > 0
 
 
 def difference(a: BySeed, b: BySeed) -> Difference:

@@ -210,7 +210,7 @@ def _contradict(a: Verdict, b: Verdict) -> bool:
 
 
 def _how(lead: statistics_lib.Difference) -> str:
-  return '' if lead.paired else ', not paired: they share no seeds'
+  return '' if lead.paired else ', not paired: they share fewer than two seeds'
 
 
 def capitalized(text: str) -> str:

@@ -145,6 +145,7 @@ class Checkpoints:
     round_num: int,
     arrays: Mapping[str, np.ndarray],
     record: Mapping[str, Any],
+    good_round: Optional[int] = None,
   ) -> None:
     """Saves a checkpoint, then removes those that are too old.
 
@@ -152,6 +153,7 @@ class Checkpoints:
       round_num: Rounds done.
       arrays: The engine's state.
       record: JSON values; none is called round.
+      good_round: The newest checkpoint up to this round stays, too.
 
     Raises:
       CheckpointError: If it cannot be written; the others stay.
@@ -163,10 +165,17 @@ class Checkpoints:
     # Those after this one are of a run that went on from a damaged one.
     paths = self._paths()
     older = [r for r in paths if r < round_num]
+    good = good_round is not None and self.newest_until(good_round)
     for old in older[: max(0, len(older) - self._kept + 1)]:
-      paths[old].unlink()
-    for newer in (r for r in paths if r > round_num):
-      paths[newer].unlink()
+      if paths[old] != good:
+        paths[old].unlink()
+    self.remove_after(round_num)
+
+  def remove_after(self, round_num: int) -> None:
+    """Removes the checkpoints of later rounds."""
+    for newer, path in self._paths().items():
+      if newer > round_num:
+        path.unlink()
 
   def drop(self, prefix: str) -> None:
     """Takes arrays out of all checkpoints, for good.

@@ -178,7 +178,7 @@ def _sample_level_data(
 
 
 def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:
-  """Reads what `exports.write_npz` wrote."""
+  """Reads what `exports` wrote."""
   try:
     with np.load(path, allow_pickle=False) as loaded:
       arrays = dict(loaded)

@@ -215,6 +215,9 @@ class Run:
       good = self._record.rows[-2]['round']
       path = self._checkpoints.newest_until(good)
       saved = f'The last good checkpoint: {path}.' if path else ''
+      if path:
+        # Nobody evaluated those after it, and the newest is what is exported.
+        self._checkpoints.remove_after(good)
       raise base_errors.DivergenceError(f'{e} {saved}'.strip()) from e
 
   def _start(self, warm_start_dir: pathlib.Path) -> None:
@@ -356,7 +359,13 @@ class Run:
     if self._auditor:
       audited = self._auditor.to_arrays()
       arrays |= {f'{_AUDIT}{name}': a for name, a in audited.items()}
-    self._checkpoints.save(self._done, arrays, dataclasses.asdict(self._record))
+    rows = self._record.rows
+    self._checkpoints.save(
+      self._done,
+      arrays,
+      dataclasses.asdict(self._record),
+      good_round=rows[-1]['round'] if rows else None,
+    )
 
   def _stop_if_asked(self) -> None:
     if self._stop.signum is None:

@@ -60,8 +60,8 @@ _LIBRARIES = (
 _WITHOUT_NOISE = (
   'Epsilon covers the model. train_loss, clients, non_finite_clients,'
   ' diverged_clients, clipped_fraction and example_norm of metrics.csv and the'
-  ' log, and data_hash of config.json, are of private data without noise: keep'
-  ' them to yourself.'
+  ' log, warnings about them, and data_hash of config.json are of private data'
+  ' without noise: keep them to yourself.'
 )
 
 

@@ -261,8 +261,12 @@ def _show_plan(
   spent = epsilons.spent(config.plan, [config.plan.rounds])
   epsilon = spent and spent[config.plan.rounds]
   sizes = next(iter(about['data'].values()))
-  print('\n'.join(overview.describe(config, epsilon, sizes=sizes)))
-  cautions = overview.cautions(config.plan, epsilon)
+  num_weights = sum(math.prod(s) for s in config.spec.jax_model().shapes)
+  lines = overview.describe(
+    config, epsilon, sizes=sizes, num_weights=num_weights
+  )
+  print('\n'.join(lines))
+  cautions = overview.cautions(config.plan, epsilon, num_weights)
   for caution in (*_cautions(config.plan), *cautions):
     warnings.warn(caution, stacklevel=2)
 

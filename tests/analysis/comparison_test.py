@@ -204,7 +204,7 @@ def test_runs_without_seeds_are_not_paired():
   assert not any(
     lead.paired for lead in found.verdicts['accuracy'].leads.values()
   )
-  assert 'not paired: they share no seeds' in findings.headline(found)
+  assert 'share fewer than two seeds' in findings.headline(found)
 
 
 def test_runs_without_seeds_are_paired_with_their_own_warm_starts():

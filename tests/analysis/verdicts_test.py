@@ -45,7 +45,7 @@ def test_one_seed_and_other_seeds():
     ' method A.'
   )
   apart = {'a': {0: 1.0, 1: 1.1}, 'b': {2: 5.0, 3: 5.1}}
-  assert 'not paired: they share no seeds' in _sentence('loss', apart)
+  assert 'share fewer than two seeds' in _sentence('loss', apart)
 
 
 def test_a_winner_is_better_than_each_other():
@@ -62,6 +62,14 @@ def test_a_winner_is_better_than_each_other():
   assert verdict.leads['b'].is_clear and not verdict.leads['noisy'].is_clear
   # The sentence is about what keeps it from winning.
   assert not verdict.is_clear and verdict.rival == 'noisy'
+
+
+def test_a_mean_over_other_seeds_makes_no_winner():
+  # Over the seeds that both have, b is better.
+  values = {'a': _by_seed(0.1, 0.101, 0.9), 'b': _by_seed(0.2, 0.201)}
+  verdict = verdicts.decide('accuracy', values)
+  assert verdict.best == 'a' and verdict.leads['b'].high < 0
+  assert not verdict.is_clear
 
 
 def test_what_diverged_is_left_out():

@@ -42,6 +42,18 @@ def test_old_ones_go_and_later_ones_of_a_damaged_run(tmp_path):
   assert _rounds(tmp_path) == [10, 12]
 
 
+def test_one_that_was_found_good_stays(tmp_path):
+  saved = checkpoints.Checkpoints(tmp_path, kept=2)
+  for round_num in range(6):
+    saved.save(round_num, _ARRAYS, {}, good_round=round_num // 5 * 5)
+  assert _rounds(tmp_path) == [4, 5]
+  saved.save(6, _ARRAYS, {}, good_round=4)
+  saved.save(7, _ARRAYS, {}, good_round=4)
+  assert _rounds(tmp_path) == [4, 6, 7]
+  saved.remove_after(4)
+  assert _rounds(tmp_path) == [4]
+
+
 @pytest.mark.parametrize(
   'damage',
   [

@@ -237,11 +237,18 @@ def test_unknown_metric_and_failed_runs(tmp_path):
   runs = [path.name for path in (tmp_path / 'runs').glob('cold_*')]
   assert runs == ['cold_0']  # Not all of them.
   done = programs.run(
-    'compare', *common, '--seeds=1', '--method_flags=cold:--fail'
+    'compare',
+    *common,
+    '--methods=cold,warm',
+    '--seeds=1',
+    '--method_flags=cold:--fail',
   )
   assert done.returncode == 1
   assert 'cold_0 failed with exit code 2' in done.stderr
   assert 'fail must be false' in done.stderr
+  left_out = 'Left out, since these runs failed: cold_0.'
+  page = (tmp_path / 'index.html').read_text()
+  assert left_out in done.stdout and left_out in page
 
 
 def test_ctrl_c_lets_all_runs_save(tmp_path):

@@ -70,6 +70,7 @@ class JaxEngine:
     self._seeds = seeds
     self._store = stores.open_checked(config)
     self._devices = devices_lib.choose_devices(config.platform)
+    self._own_devices = devices_lib.places_of_this_host(self._devices)
     self._model = config.spec.jax_model()
     self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
     self._settings = vectorized.FederatedSettings(
@@ -168,6 +169,7 @@ class JaxEngine:
       batch_size=self._config.batch_size,
       clients_per_chunk=self._clients_per_chunk,
       num_devices=len(self._devices),
+      own_devices=self._own_devices,
       min_chunks=math.ceil(per_device / self._clients_per_chunk),
     )
     method = self._config.method
@@ -210,6 +212,7 @@ class JaxEngine:
         vectorized.one_batch(
           tuple(array[rows] for array in self._public_examples),
           len(self._devices),
+          self._own_devices,
         )
         for rows in drawn
       ]
@@ -224,6 +227,7 @@ class JaxEngine:
       batch_size=config.batch_size,
       clients_per_chunk=side_by_side,
       num_devices=len(self._devices),
+      own_devices=self._own_devices,
     )
 
   @functools.cached_property

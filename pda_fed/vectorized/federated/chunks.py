@@ -8,7 +8,7 @@ is compiled once, whatever cohorts a Poisson sampler draws.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 from pda_fed.common import validate
@@ -84,6 +84,7 @@ def chunk_clients(
   clients_per_chunk: int,
   num_devices: int = 1,
   min_chunks: int = 1,
+  own_devices: Optional[Sequence[int]] = None,
 ) -> ClientChunks:
   """Loads clients and arranges them.
 
@@ -105,6 +106,8 @@ def chunk_clients(
     num_devices: That share the clients.
     min_chunks: Room for chunks on each device: with the same room, shapes are
       the same.
+    own_devices: The devices of this host, whose clients alone are loaded and
+      returned; by default all.
 
   Returns:
     The chunks.
@@ -119,6 +122,9 @@ def chunk_clients(
   assigned = assign_chunks(steps, clients_per_chunk, num_devices)
   counts = np.array([len(chunks) for chunks in assigned], np.int32)
   room = bucket_size(max(int(counts.max()), min_chunks))
+  if own_devices is not None:
+    assigned = [assigned[device] for device in own_devices]
+    counts, num_devices = counts[list(own_devices)], len(own_devices)
   loaded = []
   present = np.zeros((num_devices, room * clients_per_chunk), bool)
   num_steps = np.zeros((num_devices, room), np.int32)
@@ -192,7 +198,11 @@ def chunk_rounds(
   ]
 
 
-def one_batch(examples: Examples, num_devices: int = 1) -> ClientChunks:
+def one_batch(
+  examples: Examples,
+  num_devices: int = 1,
+  own_devices: Optional[Sequence[int]] = None,
+) -> ClientChunks:
   """A single client with a single batch, on the first device.
 
   Example:
@@ -203,15 +213,17 @@ def one_batch(examples: Examples, num_devices: int = 1) -> ClientChunks:
   Args:
     examples: Arrays [batch, ...].
     num_devices: The others have nothing to do.
+    own_devices: The devices of this host; by default all.
 
   Returns:
     The client, as the only one of its chunk.
   """
-  first = np.arange(num_devices) == 0
+  places = range(num_devices) if own_devices is None else own_devices
+  first = np.asarray(places) == 0
 
   def on_first(array: np.ndarray) -> np.ndarray:
-    chunks = np.zeros((num_devices, 1, 1, 1, *array.shape), array.dtype)
-    chunks[0] = array
+    chunks = np.zeros((len(first), 1, 1, 1, *array.shape), array.dtype)
+    chunks[first] = array
     return chunks
 
   return ClientChunks(

@@ -70,7 +70,8 @@ def _sum_clients(
     leaves = _leaves(model.unpad_params(update))
     return model.as_params(before_clip(leaves, clip.prepared))
 
-  weights_norm = arrays.norm(_leaves(params))
+  # Padding of a vocabulary has huge biases.
+  weights_norm = arrays.norm(_leaves(model.unpad_params(params)))
 
   def body(i, sums):
     present = clients.present[i]
@@ -301,7 +302,8 @@ def build_rounds(
 
   Args:
     settings: Of the run.
-    devices: Share the clients of a round.
+    devices: Share the clients of a round. If they are of several hosts, each
+      host calls the function with the clients of its own devices.
 
   Returns:
     A function of the state, `RoundInputs` of several rounds, of how many of
@@ -336,6 +338,10 @@ def build_rounds(
     # What a call returns is on all devices; what it gets must be, too, or the
     # second call would be compiled again.
     state = devices_lib.replicate(state, devices)
+    inputs = inputs._replace(
+      private=devices_lib.split(inputs.private, devices),
+      public=devices_lib.split(inputs.public, devices),
+    )
     with rounds_lib.lasting_noise():
       return compiled(state, inputs, num_rounds, key_data, signs)
 

@@ -134,6 +134,10 @@ def test_clients_that_diverge_with_finite_updates_are_counted():
   _, metrics = _Runner(settings)([_inputs([_USERS[4], _USERS[3]])])
   assert metrics['non_finite_clients'] == 0
   assert metrics['diverged_clients'] >= 1
+  # One step can only be too long: ten times the weights, without padding.
+  long = dataclasses.replace(settings, client_learning_rate=1e6)
+  _, metrics = _Runner(long)([_inputs([_USERS[3]])])
+  assert metrics['diverged_clients'] == 1
   calm = dataclasses.replace(settings, client_gradient_clip=1e-3)
   _, metrics = _Runner(calm)([_inputs([_USERS[4], _USERS[3]])])
   assert metrics['diverged_clients'] == 0
