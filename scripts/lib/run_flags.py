@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from typing import Any, Union
+from typing import Any, Optional, Union
 import warnings
 
 from absl import flags
@@ -252,6 +252,12 @@ def _cautions(plan: privacy.PrivacyPlan) -> list[str]:
   ]
 
 
+def _num_weights(config: experiments.RunConfig) -> Optional[int]:
+  """Returns the number of the model's weights; None for an unknown model."""
+  spec = getattr(config, 'spec', None)
+  return spec and sum(math.prod(shape) for shape in spec.jax_model().shapes)
+
+
 def _show_plan(
   config: experiments.RunConfig, about: dict[str, Any], change_engine=False
 ) -> None:
@@ -261,7 +267,7 @@ def _show_plan(
   spent = epsilons.spent(config.plan, [config.plan.rounds])
   epsilon = spent and spent[config.plan.rounds]
   sizes = next(iter(about['data'].values()))
-  num_weights = sum(math.prod(s) for s in config.spec.jax_model().shapes)
+  num_weights = _num_weights(config)
   lines = overview.describe(
     config, epsilon, sizes=sizes, num_weights=num_weights
   )

@@ -96,6 +96,8 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
     '--dry_run',
   )
   assert done.returncode == 0, done.stderr
+  # sigma 0.4 in a cohort of three, and all weights of the model.
+  assert 'times the norm of a clipped update' in done.stderr
   assert 'rounds    2, each with about 3 of 56 private users' in done.stdout
   assert 'for the whole run' in done.stdout
   assert 'noise_multiplier was not given: the default, 0.4' in done.stderr
