@@ -1,52 +1,34 @@
-"""What the full StackOverflow data take: disk, memory, time, what to rent.
+"""The plan for full size: what StackOverflow takes on 1, 8 and 32 GPUs.
 
-    python -m bench.full_size
-    python -m bench.full_size --gpu_round_seconds=0.3 --cpu_sentence_ms=1.5
+    python -m bench.scaling --axes=plan
 
-Numbers of users and sentences are those of TFF's documentation; sizes follow
-from the formats; times from measurements that are flags, with ours as defaults.
-docs/benchmarks.md says where each was measured.
+Predicts disk, time and memory from the pieces of `bench.pieces`. Numbers of
+users and sentences are those of TFF's documentation. Every client is taken to
+have 256 sentences, the most that are kept: an upper bound.
 """
 
-from scripts.lib import cli  # First: it silences TensorFlow.
-
-# isort: split
 import dataclasses
+import math
+import types
+from typing import Optional
 
-from absl import flags
+import numpy as np
 from pda_fed import models
-from pda_fed.common import tables
+from pda_fed.common import validate
+from pda_fed.vectorized import devices as devices_lib
 
-_GPU_ROUND = flags.DEFINE_float(
-  'gpu_round_seconds',
-  0.229,
-  'Of 100 clients x 256 sentences on a GPU, float32.',
-)
-_GPU_BFLOAT16_ROUND = flags.DEFINE_float(
-  'gpu_bfloat16_round_seconds', 0.156, 'The same in bfloat16.'
-)
-_JAX_SENTENCE = flags.DEFINE_float(
-  'jax_sentence_ms',
-  4.46,
-  "Milliseconds that a sentence's training takes on --cores cores with JAX.",
-)
-_TFF_SENTENCE = flags.DEFINE_float(
-  'tff_sentence_ms', 4.8, 'The same with TFF: DP-FedAvg / (8 x 64 sentences).'
-)
-_CORES = flags.DEFINE_integer('cores', 2, 'Of the machine they were taken on.')
-_SENTENCES_PER_SECOND = flags.DEFINE_float(
-  'prepared_per_second', 132_000, 'Sentences that preparation stores a second.'
-)
-_BYTES_PER_ROW = flags.DEFINE_float(
-  'database_bytes_per_sentence', 260, 'Of a database of this schema.'
-)
-_ROUNDS = flags.DEFINE_integer('rounds', 1600, "The paper's.")
-_COHORT = flags.DEFINE_integer('cohort', 100, 'Clients of a round.')
+from bench import pieces as pieces_lib
 
-_TOKEN_BYTES = 2
-_ROW_TOKENS = 21
+_BATCH = 16
 _MAX_SENTENCES = 256
+_ROW_TOKENS = 21
+_TOKEN_BYTES = 2
 _NAME_BYTES = 8  # Of a user's id, about.
+# A process of the JAX engine, by `bench.scaling --axes=memory`.
+_PROCESS_BYTES, _PROCESS_BYTES_PER_USER = 130e6, 13
+_ROUNDS_PER_DISPATCH = 20
+# What JAX takes of an H200's 141 GB.
+_GPU_BYTES = 105e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +49,197 @@ SPLITS = {
   'held-out': Split(38_758, 16_491_230),
   'test': Split(204_088, 16_586_035),
 }
+_NUM_PARAMETERS = sum(models.RecurrentSpec().parameter_counts.values())
+CHECKPOINT_BYTES = 2 * 4 * _NUM_PARAMETERS  # Weights and momentum.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+  """A run.
+
+  Attributes:
+    cohort: Clients of a round; their expected number with Poisson sampling.
+    rounds: Of the run.
+    steps: Local steps of a client.
+    public_users: That the server trains in each round, before the clients.
+    is_poisson: Whether the number of clients varies.
+    num_parameters: Of the model.
+    evaluated: Sentences of all evaluations together. By default those of the
+      recorded runs, 500 users each 100 rounds, and the test users once.
+  """
+
+  cohort: int = 100
+  rounds: int = 1600
+  steps: int = _MAX_SENTENCES // _BATCH
+  public_users: int = 0
+  is_poisson: bool = True
+  num_parameters: int = _NUM_PARAMETERS
+  evaluated: int = 16 * 500 * _MAX_SENTENCES + SPLITS['test'].most_stored
+
+  def __post_init__(self):
+    validate.integers(
+      1, cohort=self.cohort, rounds=self.rounds, steps=self.steps
+    )
+    validate.integers(0, public_users=self.public_users)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+  """What a run takes.
+
+  Attributes:
+    num_devices: That share each round.
+    clients_per_chunk: Clients side by side.
+    clients: Seconds of a round without what follows.
+    reduction: Seconds of a round's sums over devices.
+    reading: Seconds to read a round's clients, on the host that reads most.
+    evaluation: Seconds of all evaluations.
+    total: Seconds of the run.
+    device_bytes: Memory of a device.
+    host_bytes: Memory of a host, without the mapped store.
+  """
+
+  num_devices: int
+  clients_per_chunk: int
+  clients: float
+  reduction: float
+  reading: float
+  evaluation: float
+  total: float
+  device_bytes: float
+  host_bytes: float
+
+  @property
+  def round(self) -> float:
+    """Seconds of a round."""
+    return self.clients + self.reduction + self.reading
+
+
+def expected_chunks(
+  cohort: int, clients_per_chunk: int, num_devices: int, is_poisson: bool
+) -> float:
+  """Returns how many chunks the device with most of them trains.
+
+  Example:
+
+    >>> expected_chunks(100, 13, 8, is_poisson=False)
+    1.0
+    >>> round(expected_chunks(100, 13, 8, is_poisson=True), 2)
+    1.32
+
+  Args:
+    cohort: See `Work`.
+    clients_per_chunk: Clients side by side.
+    num_devices: That share the chunks.
+    is_poisson: Whether the cohort varies; the result is then the mean.
+  """
+  together = clients_per_chunk * num_devices
+  if not is_poisson:
+    return float(math.ceil(cohort / together))
+  from scipy import stats
+
+  # There is an i-th chunk if there are more clients than i - 1 times hold.
+  most = math.ceil((cohort + 10 * math.sqrt(cohort) + 10) / together)
+  return float(stats.poisson.sf(np.arange(most) * together, cohort).sum())
+
+
+def engine_choice(
+  work: Work, pieces: pieces_lib.Pieces, num_devices: int
+) -> int:
+  """Returns how many clients the engine would train side by side.
+
+  Args:
+    work: The run.
+    pieces: Of the devices.
+    num_devices: How many.
+  """
+  is_cpu = not pieces.device_bytes_per_client
+  device = types.SimpleNamespace(
+    platform='cpu' if is_cpu else 'gpu',
+    memory_stats=lambda: {'bytes_limit': _GPU_BYTES},
+  )
+  return devices_lib.choose_clients_per_chunk(
+    work.num_parameters,
+    device,
+    np.full(work.cohort, work.steps),
+    math.ceil(work.cohort / num_devices),
+  )
+
+
+def predict(
+  work: Work,
+  pieces: pieces_lib.Pieces,
+  link: pieces_lib.Link,
+  num_devices: int,
+  clients_per_chunk: Optional[int] = None,
+) -> Prediction:
+  """Predicts a run from pieces.
+
+  Example:
+
+    >>> cost = pieces_lib.RoundCost(fixed=1.0, step=0.25, client=0.5)
+    >>> pieces = pieces_lib.Pieces('device', cost, 0.0, 0.0, 0.0, 8)
+    >>> link = pieces_lib.Link('link', 100.0, 0.0)
+    >>> work = Work(
+    ...   cohort=8, rounds=10, steps=2, is_poisson=False, num_parameters=100)
+    >>> found = predict(work, pieces, link, 2, clients_per_chunk=4)
+    >>> found.clients, found.reduction, found.total
+    (5.5, 4.0, 95.0)
+
+  Args:
+    work: The run.
+    pieces: Of the devices.
+    link: Between them.
+    num_devices: How many share each round.
+    clients_per_chunk: Clients side by side; by default what is fastest.
+
+  Raises:
+    ValueError: If a number is less than 1.
+  """
+  validate.integers(1, num_devices=num_devices)
+  if clients_per_chunk is None:
+    largest = work.cohort + 4 * math.sqrt(work.cohort) * work.is_poisson
+    sizes = range(1, math.ceil(largest / num_devices) + 1)
+    found = [predict(work, pieces, link, num_devices, c) for c in sizes]
+    return min(found, key=lambda p: p.round)
+  validate.integers(1, clients_per_chunk=clients_per_chunk)
+  chunks = expected_chunks(
+    work.cohort, clients_per_chunk, num_devices, work.is_poisson
+  )
+  clients = pieces.cost.seconds(chunks * work.steps, clients_per_chunk)
+  reductions = 1
+  if work.public_users:
+    together = min(clients_per_chunk, work.public_users)
+    chunks = expected_chunks(work.public_users, together, num_devices, False)
+    public = pieces.cost.seconds(chunks * work.steps, together)
+    clients += public - pieces.cost.fixed
+    reductions = 2
+  hosts = math.ceil(num_devices / pieces.devices_per_host)
+  own_clients = math.ceil(work.cohort / hosts)
+  weights = 4 * work.num_parameters
+  seconds = {
+    'clients': clients,
+    'reduction': reductions * link.seconds(weights, num_devices),
+    'reading': (own_clients + work.public_users) * pieces.read,
+  }
+  evaluation = work.evaluated * pieces.evaluation
+  # A sentence's tokens, and its weight.
+  sentence = _ROW_TOKENS * _TOKEN_BYTES + 4
+  cohort_bytes = own_clients * work.steps * _BATCH * sentence
+  return Prediction(
+    num_devices,
+    clients_per_chunk,
+    **seconds,
+    evaluation=evaluation,
+    total=work.rounds * sum(seconds.values()) + evaluation,
+    # Weights and momentum, before and after a round.
+    device_bytes=4 * weights
+    + clients_per_chunk * pieces.device_bytes_per_client,
+    host_bytes=_PROCESS_BYTES
+    + _PROCESS_BYTES_PER_USER * SPLITS['train'].users
+    + 2 * weights
+    + _ROUNDS_PER_DISPATCH * cohort_bytes,
+  )
 
 
 def store_bytes() -> int:
@@ -76,66 +249,3 @@ def store_bytes() -> int:
   offsets = 2 * 8 * users
   rows = sentences * _ROW_TOKENS * _TOKEN_BYTES
   return rows + offsets + users * _NAME_BYTES
-
-
-def run_state_bytes(spec: models.RecurrentSpec) -> int:
-  """Returns the bytes of weights and momentum: also those of a checkpoint."""
-  return 2 * 4 * sum(spec.parameter_counts.values())
-
-
-def _gigabytes(size: float) -> str:
-  return f'{size / 1e9:.2f} GB'
-
-
-def _duration(seconds: float) -> str:
-  if seconds < 600:
-    return f'{seconds:.3g} s'
-  if seconds < 7200:
-    return f'{seconds / 60:.0f} min'
-  if seconds < 48 * 3600:
-    return f'{seconds / 3600:.1f} h'
-  return f'{seconds / 86400:.1f} days'
-
-
-def sizes() -> list[tuple[str, str]]:
-  """Returns what disk and memory it takes."""
-  all_sentences = sum(s.sentences for s in SPLITS.values())
-  stored = sum(s.most_stored for s in SPLITS.values())
-  spec = models.RecurrentSpec()
-  return [
-    ('sentences of the source', f'{all_sentences:,}'),
-    ('sentences stored, at most', f'{stored:,}'),
-    ('database', _gigabytes(all_sentences * _BYTES_PER_ROW.value)),
-    ('token store, at most', _gigabytes(store_bytes())),
-    ('its preparation', _duration(stored / _SENTENCES_PER_SECOND.value)),
-    ('a checkpoint (three are kept)', _gigabytes(run_state_bytes(spec))),
-  ]
-
-
-def times() -> list[tuple[str, str, str]]:
-  """Returns seconds of a round, and of all, for clients of 256 sentences."""
-  sentences = _COHORT.value * _MAX_SENTENCES
-  per_round = {
-    'one H200, JAX, float32': _GPU_ROUND.value * _COHORT.value / 100,
-    'one H200, JAX, bfloat16': _GPU_BFLOAT16_ROUND.value * _COHORT.value / 100,
-  }
-  for engine, flag in (('JAX', _JAX_SENTENCE), ('TFF', _TFF_SENTENCE)):
-    own = sentences * flag.value / 1000
-    for cores in (_CORES.value, 16, 64):
-      per_round[f'{cores} cores, {engine}'] = own * _CORES.value / cores
-  return [
-    (name, _duration(seconds), _duration(seconds * _ROUNDS.value))
-    for name, seconds in per_round.items()
-  ]
-
-
-def main() -> None:
-  """Prints both tables."""
-  print(tables.format_table(['what', 'size'], sizes()))
-  print()
-  header = ['where', 'a round', f'{_ROUNDS.value:,} rounds']
-  print(tables.format_table(header, times()))
-
-
-if __name__ == '__main__':
-  cli.run(main)

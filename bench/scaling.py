@@ -1,22 +1,27 @@
-"""Rounds a second against the cohort, the users in the store, and workers.
+"""How rounds grow, and the plan for full size.
 
     python -m bench.scaling --output_dir=out/scaling
     python -m bench.scaling --axes=cohort --engines=jax --repeats=5
+    python -m bench.scaling --axes=processes --repeats=9
+    python -m bench.scaling --axes=plan
 
 Whole rounds of the engines, from the token store on, of DP-FedAvg with a small
 LSTM: what grows is the subject here, not the model (`bench.vectorized_round`
 and `bench.federated_round` have the paper's). Points of an axis are measured in
 turn, so that a busy machine is busy for all. Leaves a table, scaling.csv,
 scaling.png and scaling.svg.
+
+The axis `processes` shares rounds between processes (`bench.processes`),
+`pieces` measures what the plan is made of (`bench.measure_pieces`), and `plan`
+predicts what StackOverflow takes (`bench.full_size`).
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import concurrent.futures
 import contextlib
-import csv
 import dataclasses
 import multiprocessing
 import pathlib
@@ -25,23 +30,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Optional
 
 from absl import flags
 import data_prep
-import numpy as np
 from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed.common import tables
 from pda_fed.experiments.engines import stores
 import tqdm
 
+from bench import pieces as pieces_lib
+from bench import plan_tables
+from bench import points as points_lib
+from bench import processes
 from bench import synthetic_store
 
-_AXES = ('cohort', 'users', 'rounds', 'memory', 'workers')
-_AXIS = flags.DEFINE_list('axes', list(_AXES), 'What is varied.')
+_AXES = ('cohort', 'users', 'rounds', 'memory', 'workers', 'processes', 'plan')
+_AXIS = flags.DEFINE_list(
+  'axes', list(_AXES), 'What is varied; pieces measures those of the plan.'
+)
 _ENGINES = flags.DEFINE_list('engines', ['jax', 'tff'], 'jax, tff or both.')
 _OUTPUT_DIR = flags.DEFINE_string('output_dir', 'out/scaling', 'For results.')
 _WORK_DIR = flags.DEFINE_string(
@@ -58,53 +66,19 @@ _USERS = flags.DEFINE_list(
   'users', ['1000', '10000', '100000', '1000000'], 'Users in the store.'
 )
 _WORKERS = flags.DEFINE_list('workers', ['1', '2', '4'], 'On this machine.')
+_PIECES = flags.DEFINE_string(
+  'pieces', str(pieces_lib.DEFAULT_FILE), 'What the plan is made of.'
+)
+_DEVICES = flags.DEFINE_list('devices', ['1', '8', '32'], 'Of the plan.')
+_LINK = flags.DEFINE_list(
+  'link',
+  None,
+  'Between devices: GB/s,ms. Default: those of --pieces.',
+)
 
 _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
 _COHORT = 100  # Where it does not vary.
 _ROUNDS = (5, 10, 20, 40)
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-  """A measurement.
-
-  Attributes:
-    axis: What varies.
-    engine: 'jax' or 'tff'.
-    x: The cohort, the users, the rounds or the workers.
-    seconds: Of a round; of all rounds on the axis of rounds; None for memory.
-    megabytes: Memory of the process, without mapped files.
-  """
-
-  axis: str
-  engine: str
-  x: int
-  seconds: Optional[float] = None
-  megabytes: Optional[float] = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Fit:
-  """A line through points.
-
-  Attributes:
-    intercept: At 0.
-    slope: For one more.
-    r_squared: The share of the variance that the line explains.
-  """
-
-  intercept: float
-  slope: float
-  r_squared: float
-
-
-def fit_line(x: Sequence[float], y: Sequence[float]) -> Fit:
-  """Returns the line of least squares."""
-  slope, intercept = np.polyfit(x, y, 1)
-  residuals = np.subtract(y, intercept + slope * np.asarray(x))
-  total = np.var(y)
-  share = 1 - np.mean(residuals**2) / total if total else 1.0
-  return Fit(float(intercept), float(slope), float(share))
 
 
 def _config(
@@ -195,7 +169,7 @@ def _build_engine(config: experiments.FederatedConfig) -> experiments.Engine:
   return jax_federated.JaxEngine(config, seeds)
 
 
-def measure_cohorts(engine: str) -> list[Point]:
+def measure_cohorts(engine: str) -> list[points_lib.Point]:
   """Seconds of a round by its cohort, users of 16 sentences."""
   store = _store(4000, 16)
   cohorts = list(map(int, _COHORTS.value))
@@ -207,7 +181,7 @@ def measure_cohorts(engine: str) -> list[Point]:
       for cohort in cohorts
     }
     found = _in_turn(runners, f'cohort, {engine}')
-  return [Point('cohort', engine, x, s) for x, s in found.items()]
+  return [points_lib.Point('cohort', engine, x, s) for x, s in found.items()]
 
 
 # Of a fixed size, so that points are what they are called; Poisson cohorts
@@ -215,7 +189,7 @@ def measure_cohorts(engine: str) -> list[Point]:
 _FIXED, _POISSON = 'fixed_size', 'poisson'
 
 
-def measure_users(engine: str) -> list[Point]:
+def measure_users(engine: str) -> list[points_lib.Point]:
   """Seconds of a round by the users in the store, 4 sentences each."""
   with _tff_runtime(engine):
     runners = {
@@ -225,10 +199,10 @@ def measure_users(engine: str) -> list[Point]:
       for users in map(int, _USERS.value)
     }
     found = _in_turn(runners, f'users, {engine}')
-  return [Point('users', engine, x, s) for x, s in found.items()]
+  return [points_lib.Point('users', engine, x, s) for x, s in found.items()]
 
 
-def measure_rounds(engine: str) -> list[Point]:
+def measure_rounds(engine: str) -> list[points_lib.Point]:
   """Seconds and memory of a process after numbers of rounds."""
   points, seconds, done = [], 0.0, 0
   with _tff_runtime(engine):
@@ -239,7 +213,9 @@ def measure_rounds(engine: str) -> list[Point]:
     for rounds in _ROUNDS:
       seconds += run(rounds - done)
       done = rounds
-      points.append(Point('rounds', engine, rounds, seconds, _own_megabytes()))
+      points.append(
+        points_lib.Point('rounds', engine, rounds, seconds, _own_megabytes())
+      )
   return points
 
 
@@ -259,14 +235,14 @@ def _memory_of(store: pathlib.Path, engine: str) -> float:
     return _own_megabytes()
 
 
-def measure_memory(engine: str) -> list[Point]:
+def measure_memory(engine: str) -> list[points_lib.Point]:
   """Memory of a process that trains, by the users in the store."""
   points = []
   context = multiprocessing.get_context('spawn')
   for users in map(int, _USERS.value):
     with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
       found = pool.submit(_memory_of, _store(users, 4), engine).result()
-    points.append(Point('memory', engine, users, megabytes=found))
+    points.append(points_lib.Point('memory', engine, users, megabytes=found))
   return points
 
 
@@ -290,7 +266,7 @@ def _served_workers(count: int) -> Iterator[list[str]]:
     yield addresses
 
 
-def measure_workers(engine: str) -> list[Point]:
+def measure_workers(engine: str) -> list[points_lib.Point]:
   """Seconds of a round by the number of workers, one core each.
 
   Rounds of a number of workers are measured one after the other, since each
@@ -311,9 +287,54 @@ def measure_workers(engine: str) -> list[Point]:
           run()
           seconds[count] += [run() for _ in range(_REPEATS.value)]
   return [
-    Point('workers', engine, count, statistics.median(s))
+    points_lib.Point('workers', engine, count, statistics.median(s))
     for count, s in seconds.items()
   ]
+
+
+def measure_processes(engine: str) -> list[points_lib.Point]:
+  """Weak scaling over processes of one core, and the sum over processes."""
+  if engine != 'jax':
+    return []
+  found, sums = processes.measure(_REPEATS.value)
+  print(processes.report(found, sums))
+  link = sums.link()
+  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
+  pieces_lib.save(path, links=[dataclasses.asdict(link)])
+  return [
+    points_lib.Point(f'processes, {of.work}', engine, x, seconds)
+    for of in found
+    for x, seconds in ((1, of.one), (2, of.shared))
+  ] + [
+    points_lib.Point(f'sum, {kind}', engine, sums.size, seconds)
+    for kind, seconds in (('ordered', sums.ordered), ('psum', sums.psum))
+  ]
+
+
+def measure_pieces() -> None:
+  """Measures what the plan is made of, and writes pieces.json."""
+  from bench import measure_pieces as lib
+
+  entries = lib.measure(pathlib.Path(_WORK_DIR.value), _REPEATS.value)
+  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
+  pieces_lib.save(path, devices=entries)
+  for entry in entries:
+    print(f'{entry["device"]}: {pieces_lib.from_json(entry).cost}')
+  print(f'Wrote {path}.')
+
+
+def show_plan() -> None:
+  """Prints the plan for full size."""
+  found = pieces_lib.load(pathlib.Path(_PIECES.value))
+  if _LINK.value:
+    if len(_LINK.value) != 2:
+      raise ValueError(f'--link must be GB/s,ms. Found {_LINK.value}.')
+    rate, latency = map(float, _LINK.value)
+    name = f'{rate:g} GB/s, {latency:g} ms'
+    found = found._replace(
+      links=[pieces_lib.Link(name, rate * 1e9, latency / 1000)]
+    )
+  print(plan_tables.format_plan(*found, list(map(int, _DEVICES.value))))
 
 
 _MEASURE = {
@@ -322,39 +343,9 @@ _MEASURE = {
   'rounds': measure_rounds,
   'memory': measure_memory,
   'workers': measure_workers,
+  'processes': measure_processes,
 }
-
-
-def describe(points: Sequence[Point]) -> list[str]:
-  """Returns sentences on how seconds and memory grow."""
-  lines = []
-  for axis, quantity, unit in (
-    ('cohort', 'seconds', 's a client'),
-    ('rounds', 'seconds', 's a round'),
-    ('users', 'seconds', 's a user of the store'),
-    ('memory', 'megabytes', 'MB a user of the store'),
-  ):
-    for engine in dict.fromkeys(p.engine for p in points):
-      of = [p for p in points if (p.axis, p.engine) == (axis, engine)]
-      if len(of) < 3:
-        continue
-      fit = fit_line([p.x for p in of], [getattr(p, quantity) for p in of])
-      lines.append(
-        f'{axis}, {engine}: {fit.intercept:.4g} + {fit.slope:.4g} {unit}'
-        f' (R^2 = {fit.r_squared:.4f})'
-      )
-  return lines
-
-
-def _write_csv(points: Sequence[Point], path: pathlib.Path) -> None:
-  with path.open('w', newline='') as f:
-    writer = csv.writer(f, lineterminator='\n')
-    writer.writerow([field.name for field in dataclasses.fields(Point)])
-    for point in points:
-      writer.writerow(
-        '' if v is None else f'{v:.6g}' if isinstance(v, float) else v
-        for v in dataclasses.astuple(point)
-      )
+_REPORTS = {'pieces': measure_pieces, 'plan': show_plan}
 
 
 def _prepare() -> None:
@@ -366,40 +357,29 @@ def _prepare() -> None:
 
 def main() -> None:
   """Measures the axes that the flags name."""
+  known = [*_MEASURE, *_REPORTS]
   for name in _AXIS.value:
-    if name not in _MEASURE:
-      raise ValueError(f'--axes must be of {list(_MEASURE)}. Found {name!r}.')
+    if name not in known:
+      raise ValueError(f'--axes must be of {known}. Found {name!r}.')
   _prepare()
   folder = pathlib.Path(_OUTPUT_DIR.value)
   folder.mkdir(parents=True, exist_ok=True)
-  points: list[Point] = []
+  points: list[points_lib.Point] = []
   for axis in _AXIS.value:
+    if axis in _REPORTS:
+      _REPORTS[axis]()
+      continue
     for engine in _ENGINES.value:
       points += _MEASURE[axis](engine)
-      _write_csv(points, folder / 'scaling.csv')
-  rows = [
-    (
-      *(p.axis, p.engine, f'{p.x:,}'),
-      '' if p.seconds is None else f'{p.seconds:.4f}',
-      _rate(p),
-      '' if p.megabytes is None else f'{p.megabytes:.0f}',
-    )
-    for p in points
-  ]
-  header = ['axis', 'engine', 'x', 'seconds', 'rounds/s', 'MB']
-  print(tables.format_table(header, rows))
-  print('\n'.join(describe(points)))
+      points_lib.write_csv(points, folder / 'scaling.csv')
+  if not points:
+    return
+  print(points_lib.format_points(points))
+  print('\n'.join(points_lib.describe(points)))
   from bench import scaling_figure
 
   for path in scaling_figure.draw(points, folder):
     print(f'Wrote {path}.')
-
-
-def _rate(point: Point) -> str:
-  if point.seconds is None:
-    return ''
-  rounds = point.x if point.axis == 'rounds' else 1
-  return f'{rounds / point.seconds:.3g}'
 
 
 if __name__ == '__main__':
