@@ -1,4 +1,4 @@
-"""Devices, of one host or of several, that share the clients of a round."""
+"""Devices, of one host or of several, that share clients or examples."""
 
 from collections.abc import Callable, Sequence
 import os
@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed.vectorized import errors
 
-# Of the mesh: each device trains some of a round's clients.
-_AXIS = 'clients'
+# Axes of the mesh: each device trains some of a round's clients, or computes
+# the gradients of some of a step's examples.
+CLIENTS = 'clients'
+EXAMPLES = 'examples'
 _HOST_DEVICES = '--xla_force_host_platform_device_count'
 # What a step costs on a GPU before its first client, in clients: latency.
 _STEP_COST = 7
@@ -114,17 +116,50 @@ def map_over_devices(
 
   def on_each(shared, split, parameter):
     own = jax.tree_util.tree_map(lambda a: a[0], split)
-    return _ordered_sum(function(shared, own, parameter), len(devices))
+    return ordered_sum(function(shared, own, parameter), len(devices))
 
   return _shard_map(
     on_each,
-    mesh=_mesh(devices),
-    in_specs=(spec(), spec(_AXIS), spec()),
+    mesh=_mesh(devices, CLIENTS),
+    in_specs=(spec(), spec(CLIENTS), spec()),
     out_specs=spec(),
   )
 
 
-def _ordered_sum(tree: Any, num_devices: int) -> Any:
+def run_on_each(
+  function: Callable[..., Any], devices: Sequence[jax.Device], axis: str
+) -> Callable[..., Any]:
+  """Lets each device run the whole of a computation, on its own copies.
+
+  Devices share work where the function tells them apart, by
+  `jax.lax.axis_index(axis)`, and has what they found summed by `ordered_sum`.
+  All else they compute alike.
+
+  Args:
+    function: Of arrays that all devices have. It returns the same on each.
+    devices: Two or more.
+    axis: The name of the mesh's axis.
+
+  Returns:
+    A function of the same arguments. It returns what the first device has
+    found: some sums of a GPU have another order, and other last digits, at
+    each time, and copies would part slowly.
+  """
+
+  def on_each(*arguments):
+    is_first = jax.lax.axis_index(axis) == 0
+    return jax.tree_util.tree_map(
+      lambda a: jax.lax.psum(jnp.where(is_first, a, jnp.zeros_like(a)), axis),
+      function(*arguments),
+    )
+
+  spec = jax.sharding.PartitionSpec
+  return _shard_map(
+    on_each, mesh=_mesh(devices, axis), in_specs=spec(), out_specs=spec()
+  )
+
+
+def ordered_sum(tree: Any, num_devices: int, axis: str = CLIENTS) -> Any:
   """Sums over devices, in the order of the devices: one reduction for all.
 
   The order of `psum` depends on how devices are spread over hosts. Here each
@@ -133,17 +168,18 @@ def _ordered_sum(tree: Any, num_devices: int) -> Any:
   Args:
     tree: The device's own numbers; counts are below 2^24, exact in float32.
     num_devices: That share the sum.
+    axis: The name of the mesh's axis.
   """
   leaves, structure = jax.tree_util.tree_flatten(tree)
   flat = jnp.concatenate([a.astype(jnp.float32).reshape(-1) for a in leaves])
   padded = jnp.pad(flat, (0, -flat.size % num_devices))
   parts = jax.lax.all_to_all(
-    padded.reshape(num_devices, -1), _AXIS, split_axis=0, concat_axis=0
+    padded.reshape(num_devices, -1), axis, split_axis=0, concat_axis=0
   )
   total = parts[0]
   for part in parts[1:]:
     total = total + part
-  flat = jax.lax.all_gather(total, _AXIS).reshape(-1)[: flat.size]
+  flat = jax.lax.all_gather(total, axis).reshape(-1)[: flat.size]
   ends = np.cumsum([a.size for a in leaves])
   summed = [
     part.reshape(a.shape).astype(a.dtype)
@@ -152,8 +188,8 @@ def _ordered_sum(tree: Any, num_devices: int) -> Any:
   return jax.tree_util.tree_unflatten(structure, summed)
 
 
-def _mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
-  return jax.sharding.Mesh(np.asarray(devices), (_AXIS,))
+def _mesh(devices: Sequence[jax.Device], axis: str) -> jax.sharding.Mesh:
+  return jax.sharding.Mesh(np.asarray(devices), (axis,))
 
 
 def places_of_this_host(devices: Sequence[jax.Device]) -> list[int]:
@@ -170,17 +206,20 @@ def _is_on_several_hosts(devices: Sequence[jax.Device]) -> bool:
   return len({device.process_index for device in devices}) > 1
 
 
-def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
+def replicate(
+  tree: Any, devices: Sequence[jax.Device], axis: str = CLIENTS
+) -> Any:
   """Puts a copy of arrays on each device; those that are there stay.
 
   Args:
     tree: A pytree of arrays, on all hosts the same.
     devices: The devices, also where JAX would choose others.
+    axis: The name of the mesh's axis.
   """
   if len(devices) == 1:
     return jax.device_put(tree, devices[0])
   spec = jax.sharding.PartitionSpec()
-  sharding = jax.sharding.NamedSharding(_mesh(devices), spec)
+  sharding = jax.sharding.NamedSharding(_mesh(devices, axis), spec)
   if not _is_on_several_hosts(devices):
     return jax.device_put(tree, sharding)
 
@@ -207,8 +246,8 @@ def split(tree: Any, devices: Sequence[jax.Device]) -> Any:
   """
   if not _is_on_several_hosts(devices):
     return tree
-  spec = jax.sharding.PartitionSpec(None, _AXIS)
-  sharding = jax.sharding.NamedSharding(_mesh(devices), spec)
+  spec = jax.sharding.PartitionSpec(None, CLIENTS)
+  sharding = jax.sharding.NamedSharding(_mesh(devices, CLIENTS), spec)
   return jax.tree_util.tree_map(
     lambda a: jax.make_array_from_process_local_data(sharding, np.asarray(a)),
     tree,

@@ -4,7 +4,7 @@ A round of the loop is a step. Runs in one process share the data on the device
 and the compiled program.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
 import functools
@@ -21,6 +21,7 @@ from pda_fed.experiments import sample_level_config
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import jax_canaries
 from pda_fed.models import metrics as metrics_lib
+from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import pretraining
@@ -86,11 +87,26 @@ def _arrays(split: sample_level.Split) -> dict[str, batches_lib.ExampleArrays]:
   return {n: _on_device(p) for n, p in parts.items() if p is not None}
 
 
+@functools.lru_cache(maxsize=4)
+def _shared_arrays(
+  split: sample_level.Split, devices: tuple[jax.Device, ...]
+) -> dict[str, batches_lib.ExampleArrays]:
+  """What steps read, on each of the devices that share them."""
+  arrays = _arrays(split)
+  if len(devices) == 1:
+    return arrays
+  return {
+    name: devices_lib.replicate(arrays[name], devices, devices_lib.EXAMPLES)
+    for name in ('private', 'public')
+  }
+
+
 @functools.lru_cache(maxsize=8)
 def _trainer(
   spec: sample_level_config.Spec,
   settings: vectorized.SampleLevelSettings,
   split: sample_level.Split,
+  devices: tuple[jax.Device, ...],
 ) -> tuple[Any, vectorized.SampleTrainer]:
   """Model and compiled steps; what depends on no number of a run."""
   model = spec.jax_model()
@@ -98,7 +114,9 @@ def _trainer(
   if split.public.targets.ndim == 1:  # No text.
     # Of public examples, so that epsilon covers it.
     standardization = augmentation.Standardization.of(split.public.inputs)
-  return model, vectorized.SampleTrainer(model, settings, standardization)
+  return model, vectorized.SampleTrainer(
+    model, settings, standardization, devices
+  )
 
 
 @contextlib.contextmanager
@@ -118,7 +136,11 @@ def open_engine(
 
 
 class SampleLevelEngine:
-  """Computes on JAX's first device; see `engine.Engine`."""
+  """Computes on all of JAX's devices; see `engine.Engine`.
+
+  They share the examples of a step. The first one of this host evaluates and
+  pre-trains.
+  """
 
   name = 'jax'
 
@@ -126,12 +148,14 @@ class SampleLevelEngine:
     self,
     config: sample_level_config.SampleLevelConfig,
     seeds: privacy.SeedStreams,
+    devices: Optional[Sequence[jax.Device]] = None,
   ):
     """Loads the data and prepares the steps.
 
     Args:
       config: The run's settings.
       seeds: The run's seeds.
+      devices: Those to compute steps on; by default all, of all hosts.
 
     Raises:
       SourceError: If the data are not there, or not whole.
@@ -143,6 +167,8 @@ class SampleLevelEngine:
     data = load_data(config.dataset, config.data_dir, size)
     split = load_split(data, config.split, config.public_dataset)
     self._check(data, split)
+    self._split = split
+    self._devices = tuple(devices or devices_lib.choose_devices())
     self._arrays = _arrays(split)
     self._model = config.spec.jax_model()
     self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
@@ -163,7 +189,9 @@ class SampleLevelEngine:
       microbatch_size=config.microbatch_size,
       canaries=jax_canaries.settings_of(self.canaries),
     )
-    self._model, self.trainer = _trainer(config.spec, self.settings, split)
+    self._model, self.trainer = _trainer(
+      config.spec, self.settings, split, self._devices
+    )
     self.noise_key = vectorized.noise_key(seeds.noise)
     self._ahead = {}
 
@@ -195,19 +223,25 @@ class SampleLevelEngine:
 
   def order_of_sums(self) -> dict[str, Any]:
     """See `engine.Engine`."""
-    return {
+    order = {
       'microbatch_size': self.config.microbatch_size,
       'machine': platform.machine(),
       'platform': jax.default_backend(),
-      'device': jax.devices()[0].device_kind,
+      'device': self._devices[0].device_kind,
     }
+    if len(self._devices) > 1:  # Runs of one device have never named it.
+      order['num_devices'] = len(self._devices)
+    return order
 
   @property
   def data(self) -> vectorized.TrainingArrays:
-    """What steps read."""
+    """What steps of one device read."""
+    return self._data_of(self._arrays)
+
+  def _data_of(self, arrays) -> vectorized.TrainingArrays:
     uses_public = self.config.method.uses_public
-    public = self._arrays['public'] if uses_public else None
-    return vectorized.TrainingArrays(self._arrays['private'], public)
+    public = arrays['public'] if uses_public else None
+    return vectorized.TrainingArrays(arrays['private'], public)
 
   def initialize(self) -> vectorized.SampleState:
     """See `engine.Engine`."""
@@ -262,13 +296,14 @@ class SampleLevelEngine:
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
     metrics = []
+    data = self._data_of(_shared_arrays(self._split, self._devices))
     room = self.config.rounds_per_dispatch
     end = first_round + num_rounds
     for first in range(first_round, end, room):
       rounds = range(first, min(first + room, end))
       state, found = self.trainer.run(
         state,
-        self.data,
+        data,
         pad_rounds(self.take_inputs(rounds), room),
         len(rounds),
         self.config.plan.noise_multiplier,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pda_fed import privacy
 from pda_fed.vectorized import canaries as canaries_lib
@@ -124,3 +125,44 @@ def draw_batches(
     rows[i, : len(cohort)] = cohort
     present[i, : len(cohort)] = True
   return rows, present
+
+
+class Share(NamedTuple):
+  """The part of a step's batch that a device computes.
+
+  Attributes:
+    start: The place of its first row in the batch.
+    rows: As in `StepInputs`.
+    present: As in `StepInputs`.
+  """
+
+  start: jax.Array
+  rows: jax.Array
+  present: jax.Array
+
+
+def share_of(
+  inputs: StepInputs,
+  place: jax.Array,
+  num_devices: int,
+  microbatch_size: Optional[int] = None,
+) -> Share:
+  """Returns a device's part of a batch: as many rows as the others have.
+
+  Args:
+    inputs: Of one step.
+    place: The device's, from 0.
+    num_devices: They may be more than the rows; the last ones get padding.
+    microbatch_size: See `SampleLevelSettings`; parts are multiples of it.
+  """
+  room = len(inputs.rows)
+  size = -(-room // num_devices)
+  unit = min(microbatch_size or size, size)
+  size = -(-size // unit) * unit
+  margin = (0, num_devices * size - room)
+  start = place * size
+
+  def own(rows):
+    return jax.lax.dynamic_slice_in_dim(jnp.pad(rows, margin), start, size)
+
+  return Share(start, own(inputs.rows), own(inputs.present))

@@ -11,9 +11,13 @@ batch of examples, and an update is a gradient:
 where the brackets are the method's. Clipping, noise and SGD are those of the
 federated rounds. All steps of a call are one compiled program, the data lie on
 the device, and several runs can be computed side by side.
+
+Several devices share the rows of a batch: their clipped sums are reduced once a
+step, in the order of devices. All else, and so the noise of the one key, each
+of them computes for itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import functools
 from typing import Any, NamedTuple, Optional
 
@@ -26,11 +30,12 @@ from pda_fed.models import jax_layers
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import canaries as canaries_lib
 from pda_fed.vectorized import clipping
+from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized import optimizers
 from pda_fed.vectorized import rounds as rounds_lib
 from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
-from pda_fed.vectorized.sample_level import per_example
+from pda_fed.vectorized.sample_level import gradients
 from pda_fed.vectorized.sample_level import settings as settings_lib
 
 
@@ -96,6 +101,7 @@ class SampleTrainer:
     model: jax_layers.Model,
     settings: settings_lib.SampleLevelSettings,
     standardization: Optional[augmentation.Standardization] = None,
+    devices: Sequence[jax.Device] = (),
   ):
     """Prepares the steps.
 
@@ -103,12 +109,22 @@ class SampleTrainer:
       model: The model.
       settings: The settings of the run.
       standardization: How images or tables are standardised; None for tokens.
+      devices: Share the examples of a step, if they are several; they may be of
+        several hosts, which then all call `run` with the same arguments. One
+        computes where the data lie.
     """
     self._model = model
     self._settings = settings
-    self._standardization = standardization
-    self._dtype = jnp.dtype(settings.compute_dtype)
-    self._one = jax.jit(self._run)
+    self._gradients = gradients.Gradients(model, settings, standardization)
+    self._devices = tuple(devices)
+    run = self._run
+    if len(self._devices) > 1:
+      run = devices_lib.run_on_each(
+        functools.partial(self._run, num_devices=len(self._devices)),
+        self._devices,
+        devices_lib.EXAMPLES,
+      )
+    self._one = jax.jit(run)
     # Data and the number of rounds are those of all runs.
     axes = (0, None, 0, None, 0, 0)
     self._many = jax.jit(jax.vmap(self._run, in_axes=axes))
@@ -128,7 +144,8 @@ class SampleTrainer:
 
     Args:
       state: Before them.
-      data: Private and public examples.
+      data: Private and public examples. `devices.replicate` puts them on
+        several devices, once for many calls.
       inputs: The batches of several steps.
       num_rounds: How many of them to run.
       noise_multiplier: sigma.
@@ -139,13 +156,19 @@ class SampleTrainer:
       The new state, and metrics, each of one number a step; the canaries'
       scores have one more axis.
     """
+    if len(self._devices) > 1:
+      # What a call returns is on all devices; what it gets must be, too, or the
+      # second call would be compiled again.
+      state, data = devices_lib.replicate(
+        (state, data), self._devices, devices_lib.EXAMPLES
+      )
     with rounds_lib.lasting_noise():
       return self._one(
         state, data, inputs, num_rounds, noise_multiplier, key_data, signs
       )
 
   def run_side_by_side(self, state, data, inputs, num_rounds, noise, key_data):
-    """Does what `run` does for several runs at once.
+    """Does what `run` does for several runs at once, on one device.
 
     Args:
       state: With one more leading axis, that of runs, as all of the arguments
@@ -171,11 +194,14 @@ class SampleTrainer:
     noise_multiplier,
     key_data,
     signs=None,
+    num_devices=1,
   ):
     key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
 
     def one(state, at_round):
-      return self._step(state, data, at_round, noise_multiplier, key, signs)
+      return self._step(
+        state, data, at_round, noise_multiplier, key, signs, num_devices
+      )
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
 
@@ -183,95 +209,18 @@ class SampleTrainer:
     self,
     examples: batches_lib.ExampleArrays,
     key: Optional[jax.Array] = None,
-    start: int = 0,
   ) -> batches_lib.ExampleArrays:
     """Returns examples as the model takes them, varied if there is a key.
 
     Args:
-      examples: A batch, or a part of it.
+      examples: A batch.
       key: The key of the variations.
-      start: The place of the first one in the batch.
     """
-    if self._standardization is None:
-      return examples
-    inputs = self._standardization.apply(examples.inputs)
-    if key is not None:
-      inputs = augmentation.flip_and_crop(inputs, key, start)
-    return examples._replace(inputs=inputs)
+    return self._gradients.prepare(examples, key)
 
-  def _clipped_sum(
-    self,
-    params,
-    examples: batches_lib.ExampleArrays,
-    present,
-    before_clip: Optional[Callable[[Any], Any]] = None,
+  def _step(
+    self, state, data, inputs, noise_multiplier, key, signs, num_devices
   ):
-    clip_norm = self._settings.clip_norm
-    arguments = (self._model, params, *examples, present, clip_norm)
-    if before_clip is None and self._model.layers:
-      return per_example.clipped_sum(*arguments, compute_dtype=self._dtype)
-    return per_example.clipped_sum_of_changed(
-      *arguments, before_clip=before_clip, compute_dtype=self._dtype
-    )
-
-  def _private_sums(
-    self,
-    params,
-    examples: batches_lib.ExampleArrays,
-    rows,
-    present,
-    key,
-    before_clip=None,
-  ):
-    """Sums over the batch, microbatch by microbatch."""
-    if self._settings.augmentation != 'all':
-      key = None
-    size = self._settings.microbatch_size or len(rows)
-    if size >= len(rows):
-      batch = self.prepare(examples.take(rows), key)
-      return self._clipped_sum(params, batch, present, before_clip)
-
-    def body(sums, micro):
-      start, rows, present = micro
-      batch = self.prepare(examples.take(rows), key, start)
-      new = self._clipped_sum(params, batch, present, before_clip)
-      return jax.tree_util.tree_map(jnp.add, sums, new), None
-
-    micros = (
-      jnp.arange(0, len(rows), size),
-      rows.reshape(-1, size),
-      present.reshape(-1, size),
-    )
-    first = self.prepare(examples.take(rows[:size]))
-    shapes = jax.eval_shape(self._clipped_sum, params, first, present[:size])
-    zeros = jax.tree_util.tree_map(
-      lambda s: jnp.zeros(s.shape, s.dtype), shapes
-    )
-    return jax.lax.scan(body, zeros, micros)[0]
-
-  def _public_update(self, params, batch: batches_lib.ExampleArrays):
-    """The gradient of a public batch, and its loss."""
-    settings = self._settings
-    is_clipped = settings.method.public == 'clipped_update'
-    if is_clipped or settings.public_update == 'clipped':
-      everyone = jnp.ones(len(batch.targets), bool)
-      sums, stats = self._clipped_sum(params, batch, everyone)
-      count = len(batch.targets)
-      update = tuple(total / count for total in sums.total)
-      loss = stats.loss / count
-    else:
-
-      def mean_loss(params):
-        cast = tuple(w.astype(self._dtype) for w in params)
-        trace = self._model.run(cast, *batch)
-        return trace.losses.mean(), trace.token_losses.mean()
-
-      update, loss = jax.grad(mean_loss, has_aux=True)(params)
-    if settings.public_clip_norm is not None:
-      update = clipping.clip_one(update, settings.public_clip_norm)
-    return update, loss
-
-  def _step(self, state, data, inputs, noise_multiplier, key, signs):
     settings = self._settings
     method = settings.method.with_schedules_at(inputs.schedules)
     keys = jax.random.split(jax.random.fold_in(key, inputs.round_num), 3)
@@ -280,18 +229,13 @@ class SampleTrainer:
     if method.uses_public:
       varied = keys[2] if settings.augmentation != 'none' else None
       batch = self.prepare(data.public.take(inputs.public_rows), varied)
-      public, public_loss = self._public_update(state.params, batch)
+      public, public_loss = self._gradients.public_update(state.params, batch)
       prepared, memory = method.prepare_public(public, memory)
     before_clip = None
     if method.acts_before_clip:
       before_clip = functools.partial(method.before_clip, public=prepared)
-    sums, stats = self._private_sums(
-      state.params,
-      data.private,
-      inputs.rows,
-      inputs.present,
-      keys[1],
-      before_clip,
+    sums, stats = self._gradients.private_sums(
+      state.params, data.private, inputs, keys[1], before_clip, num_devices
     )
     everybody, audited = sums, settings.canaries
     if audited is not None:

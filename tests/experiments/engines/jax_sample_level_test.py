@@ -2,9 +2,16 @@
 
 import contextlib
 import dataclasses
+import functools
+import os
+import pathlib
+import subprocess
+import sys
 
 from data_prep import sample_level
+import jax
 import numpy as np
+from pda_fed import audit
 from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import privacy
@@ -89,10 +96,17 @@ def _rows(folder):
   return [{n: v for n, v in row.items() if n != 'seconds'} for row in rows]
 
 
+@contextlib.contextmanager
+def _open_on_one_device(
+  config, seeds, engine=jax_sample_level.SampleLevelEngine
+):
+  yield engine(config, seeds, jax.devices()[:1])
+
+
 @pytest.fixture(name='run', scope='module')
 def fixture_run(tmp_path_factory):
   path = tmp_path_factory.mktemp('sample_level') / 'run'
-  return experiments.train(_config(), experiments.open_engine, path)
+  return experiments.train(_config(), _open_on_one_device, path)
 
 
 def test_a_run_leaves_what_the_loop_promises(run):
@@ -123,18 +137,74 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
         raise StopError
       return super().run_rounds(state, first_round, num_rounds)
 
-  @contextlib.contextmanager
-  def open_stopping(config, seeds):
-    yield Stopping(config, seeds)
-
+  open_stopping = functools.partial(_open_on_one_device, engine=Stopping)
   with pytest.raises(StopError):
     experiments.train(config, open_stopping, tmp_path / 'run')
-  again = experiments.train(config, experiments.open_engine, tmp_path / 'run')
+  again = experiments.train(config, _open_on_one_device, tmp_path / 'run')
   for found, expected in zip(_rows(again), _rows(run), strict=True):
     _assert_close(found, expected, rel=1e-5)
   ours, _ = _weights(again, config)
   for found, expected in zip(ours, _weights(run, config)[0], strict=True):
     np.testing.assert_array_equal(found, expected)
+
+
+def run_on_two_devices(path):
+  """Writes a run, and the scores of canaries; this process has two devices."""
+  path = pathlib.Path(path)
+  experiments.train(_config(), experiments.open_engine, path / 'run')
+  # Hardly any noise, and a model with room for the canaries' directions.
+  config = _config(
+    'cold',
+    spec=dataclasses.replace(_SPEC, dense_sizes=(32,)),
+    plan=dataclasses.replace(_config().plan, noise_multiplier=1e-3),
+    audit=audit.AuditConfig(canaries=100),
+  )
+  engine = jax_sample_level.SampleLevelEngine(config, privacy.SeedStreams(1))
+  _, metrics = engine.run_rounds(engine.initialize(), 0, 3)
+  present = np.zeros((3, 100))
+  for t in range(3):
+    present[t, engine.canaries.cohort(t)] = 1
+  scores = np.stack([row['canary_scores'] for row in metrics])
+  np.savez(path / 'canaries.npz', present=present, scores=scores)
+
+
+@pytest.fixture(name='two_devices', scope='module')
+def fixture_two_devices(tmp_path_factory):
+  path = tmp_path_factory.mktemp('two_devices')
+  flag = '--xla_force_host_platform_device_count=2'
+  code = (
+    'import sys; from tests.experiments.engines import jax_sample_level_test;'
+    ' jax_sample_level_test.run_on_two_devices(sys.argv[1])'
+  )
+  environment = {'PYTHONPATH': '.', 'XLA_FLAGS': flag, 'JAX_PLATFORMS': 'cpu'}
+  subprocess.run(
+    [sys.executable, '-c', code, str(path)],
+    env=os.environ | environment,
+    check=True,
+  )
+  return path
+
+
+def test_two_devices_give_the_row_of_one(run, two_devices):
+  shared = experiments.RunFolder(two_devices / 'run')
+  for found, expected in zip(_rows(shared), _rows(run), strict=True):
+    _assert_close(found, expected, rel=1e-5)
+  found, expected = shared.read_result(), run.read_result()
+  assert found['test'] == pytest.approx(expected['test'], rel=1e-5)
+  for name in ('epsilon', 'noise_multiplier'):
+    assert found[name] == expected[name]
+  # Folders from before there was a choice go on with one device.
+  order = shared.read_config()['order_of_sums']
+  assert order.pop('num_devices') == 2
+  assert order == run.read_config()['order_of_sums']
+
+
+def test_canaries_are_added_once_by_two_devices(two_devices):
+  with np.load(two_devices / 'canaries.npz') as found:
+    scores, present = found['scores'], found['present']
+  assert 0 < present.sum() < present.size / 4
+  assert scores[present == 1].mean() == pytest.approx(1, abs=0.1)
+  assert np.abs(scores[present == 0]).mean() < 0.2
 
 
 def test_what_a_method_remembers_is_in_checkpoints():

@@ -1,0 +1,170 @@
+"""Gradients of a step: sums over a private batch, and of a public one."""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import jax
+import jax.numpy as jnp
+from pda_fed.models import jax_layers
+from pda_fed.vectorized import aggregation
+from pda_fed.vectorized import clipping
+from pda_fed.vectorized import devices as devices_lib
+from pda_fed.vectorized.sample_level import augmentation
+from pda_fed.vectorized.sample_level import batches as batches_lib
+from pda_fed.vectorized.sample_level import per_example
+from pda_fed.vectorized.sample_level import settings as settings_lib
+
+
+class Gradients:
+  """Computes the gradients of a model's steps."""
+
+  def __init__(
+    self,
+    model: jax_layers.Model,
+    settings: settings_lib.SampleLevelSettings,
+    standardization: Optional[augmentation.Standardization] = None,
+  ):
+    """Computes nothing yet.
+
+    Args:
+      model: The model.
+      settings: The settings of the run.
+      standardization: How images or tables are standardised; None for tokens.
+    """
+    self._model = model
+    self._settings = settings
+    self._standardization = standardization
+    self._dtype = jnp.dtype(settings.compute_dtype)
+
+  def prepare(
+    self,
+    examples: batches_lib.ExampleArrays,
+    key: Optional[jax.Array] = None,
+    start: int = 0,
+  ) -> batches_lib.ExampleArrays:
+    """Returns examples as the model takes them, varied if there is a key.
+
+    Args:
+      examples: A batch, or a part of it.
+      key: The key of the variations.
+      start: The place of the first one in the batch.
+    """
+    if self._standardization is None:
+      return examples
+    inputs = self._standardization.apply(examples.inputs)
+    if key is not None:
+      inputs = augmentation.flip_and_crop(inputs, key, start)
+    return examples._replace(inputs=inputs)
+
+  def _clipped_sum(
+    self,
+    params,
+    examples: batches_lib.ExampleArrays,
+    present,
+    before_clip: Optional[Callable[[Any], Any]] = None,
+  ):
+    clip_norm = self._settings.clip_norm
+    arguments = (self._model, params, *examples, present, clip_norm)
+    if before_clip is None and self._model.layers:
+      return per_example.clipped_sum(*arguments, compute_dtype=self._dtype)
+    return per_example.clipped_sum_of_changed(
+      *arguments, before_clip=before_clip, compute_dtype=self._dtype
+    )
+
+  def _sums_of(
+    self,
+    params,
+    examples: batches_lib.ExampleArrays,
+    share: batches_lib.Share,
+    key,
+    before_clip=None,
+  ):
+    """Sums over a batch, or a device's part, microbatch by microbatch."""
+    if self._settings.augmentation != 'all':
+      key = None
+    first, rows, present = share
+    size = self._settings.microbatch_size or len(rows)
+    if size >= len(rows):
+      batch = self.prepare(examples.take(rows), key, first)
+      return self._clipped_sum(params, batch, present, before_clip)
+
+    def body(sums, micro):
+      start, rows, present = micro
+      batch = self.prepare(examples.take(rows), key, start)
+      new = self._clipped_sum(params, batch, present, before_clip)
+      return jax.tree_util.tree_map(jnp.add, sums, new), None
+
+    micros = (
+      first + jnp.arange(0, len(rows), size),
+      rows.reshape(-1, size),
+      present.reshape(-1, size),
+    )
+    batch = self.prepare(examples.take(rows[:size]))
+    shapes = jax.eval_shape(self._clipped_sum, params, batch, present[:size])
+    zeros = jax.tree_util.tree_map(
+      lambda s: jnp.zeros(s.shape, s.dtype), shapes
+    )
+    return jax.lax.scan(body, zeros, micros)[0]
+
+  def private_sums(
+    self,
+    params: jax_layers.Params,
+    examples: batches_lib.ExampleArrays,
+    inputs: batches_lib.StepInputs,
+    key: jax.Array,
+    before_clip: Optional[Callable[[Any], Any]] = None,
+    num_devices: int = 1,
+  ) -> tuple[aggregation.ClippedSum, per_example.ExampleStats]:
+    """Returns sums over the batch of a step.
+
+    Args:
+      params: The weights.
+      examples: Private examples.
+      inputs: Of the step.
+      key: The key of variations.
+      before_clip: What the method does to a gradient before the clip.
+      num_devices: That share the rows, and all get the sums. Of several, each
+        calls it; see `devices.run_on_each`.
+    """
+    options = key, before_clip
+    if num_devices == 1:
+      share = batches_lib.Share(0, inputs.rows, inputs.present)
+      return self._sums_of(params, examples, share, *options)
+    axis = devices_lib.EXAMPLES
+    share = batches_lib.share_of(
+      inputs,
+      jax.lax.axis_index(axis),
+      num_devices,
+      self._settings.microbatch_size,
+    )
+    sums = self._sums_of(params, examples, share, *options)
+    return devices_lib.ordered_sum(sums, num_devices, axis)
+
+  def public_update(
+    self, params: jax_layers.Params, batch: batches_lib.ExampleArrays
+  ) -> tuple[jax_layers.Params, jax.Array]:
+    """Returns the gradient of a public batch, and its loss.
+
+    Args:
+      params: The weights.
+      batch: As `prepare` returns it.
+    """
+    settings = self._settings
+    is_clipped = settings.method.public == 'clipped_update'
+    if is_clipped or settings.public_update == 'clipped':
+      everyone = jnp.ones(len(batch.targets), bool)
+      sums, stats = self._clipped_sum(params, batch, everyone)
+      count = len(batch.targets)
+      update = tuple(total / count for total in sums.total)
+      loss = stats.loss / count
+    else:
+
+      def mean_loss(params):
+        cast = tuple(w.astype(self._dtype) for w in params)
+        trace = self._model.run(cast, *batch)
+        return trace.losses.mean(), trace.token_losses.mean()
+
+      update, loss = jax.grad(mean_loss, has_aux=True)(params)
+    if settings.public_clip_norm is not None:
+      update = clipping.clip_one(update, settings.public_clip_norm)
+    return update, loss
