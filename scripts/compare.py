@@ -34,7 +34,8 @@ with what it found; chosen.json holds that, and --chosen reads it. With
 the best one alone; epsilon then covers the search.
 
 Before the first run, a dry run of each method checks its flags, data and
-folder. Runs that are finished are skipped, those that were stopped go on. It
+folder. Runs that are finished are skipped, those that were stopped go on. The
+same command on several hosts that share --output_dir shares the runs. It
 writes table.md, table.tex, curves_*.png, curves_*.svg and index.html, one page
 that needs no other file. --combine puts finished comparisons into one table and
 one figure, as the paper's Table 2.
@@ -69,6 +70,7 @@ from scripts.lib import method_flags
 from scripts.lib import private_search
 from scripts.lib import search_flags
 from scripts.lib import select_flags
+from scripts.lib import sharing
 from scripts.lib import tuning
 
 _METHODS = flags.DEFINE_list(
@@ -269,7 +271,8 @@ def _show(
   comparison = comparison_lib.compare(
     runs, _METRICS.value, select_flags.SELECT_BY.value
   )
-  _write(comparison, notes, settings, missing)
+  with sharing.writing():
+    _write(comparison, notes, settings, missing)
   print(result_tables.as_text(comparison))
   print()
   for line in (*_verdict(comparison), *missing):
@@ -348,6 +351,7 @@ def _settings(
   )
 
 
+@sharing.shared()
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are those of the training binary."""
   _refuse_flags_of_runs()

@@ -10,13 +10,16 @@ and --select_by names the metric of validation that chooses, loss by default.
 Cells that are finished are skipped, those that were stopped are gone on with,
 and no cell is tested: the test is for the settings that were chosen. With
 --extend=server_learning_rate the rates beside the best are tried too, 1, 2 and
-5 times powers of ten, until none of them is better. It writes sweep.csv and
+5 times powers of ten, until none of them is better. The same command on several
+hosts that share --output_dir shares the cells. It writes sweep.csv and
 heat_map.png. Epsilon does not cover the search.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
+from collections.abc import Sequence
+import pathlib
 import shlex
 import sys
 import warnings
@@ -28,6 +31,7 @@ from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import select_flags
+from scripts.lib import sharing
 
 _GRID = flags.DEFINE_multi_string(
   'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid. May be repeated.'
@@ -82,6 +86,24 @@ class _LiveTable:
     self._num_finished = finished
 
 
+def _write(
+  search: grid_search.GridSearch,
+  found: Sequence[sweeping.Found],
+  folder: pathlib.Path,
+) -> list[pathlib.Path]:
+  """Writes what was found, and returns where."""
+  table = folder / 'sweep.csv'
+  files.write_atomically(table, sweeping.as_csv(found).encode())
+  picture = folder / 'heat_map.png'
+  try:
+    sweeping.draw(found, search.grid, search.metric, picture)
+  except ImportError as e:
+    warnings.warn(f'No heat map: {e}.', stacklevel=1)
+    return [table]
+  return [table, picture]
+
+
+@sharing.shared()
 def main(arguments: list[str]) -> None:
   """Sweeps; `arguments` are those of the training binary."""
   if bool(_GRID.value) == (_PRESET.value is not None):
@@ -112,13 +134,8 @@ def main(arguments: list[str]) -> None:
   if not any(f.is_finished for f in found):
     sys.exit(1)
   best = sweeping.rank(found, search.metric)[0]
-  files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
-  written = [folder / 'sweep.csv']
-  try:
-    sweeping.draw(found, search.grid, search.metric, folder / 'heat_map.png')
-    written.append(folder / 'heat_map.png')
-  except ImportError as e:
-    warnings.warn(f'No heat map: {e}.', stacklevel=1)
+  with sharing.writing():
+    written = _write(search, found, folder)
   print(sweeping.format_best(found, search.metric, len(found)))
   print(f'\n{sweeping.NOT_COVERED}')
   for line in search.warnings():

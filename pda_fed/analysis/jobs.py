@@ -3,6 +3,9 @@
 A job is a command and the folder that it writes. Which program it is does not
 matter here, as long as it goes on with a folder that it has left, skips one
 that is finished, and saves and ends on SIGTERM.
+
+Each process has cores of its own and, where there are some, a GPU (`slots`).
+Several hosts that have the same jobs can share them (`claims`).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +20,22 @@ import sys
 import time
 from typing import Optional
 
+from pda_fed.analysis import claims as claims_lib
+from pda_fed.analysis import slots as slots_lib
+from pda_fed.common import files
 from pda_fed.common import signals
 from pda_fed.common import validate
 
 _POLL_SECONDS = 0.2
 _LOG_LINES = 5
 _PR_SET_PDEATHSIG = 1
+# Held by the process that makes the run in a folder; see `outputs.RunFolder`.
+_LOCK = '.lock'
+# A process whose parent was killed saves its run, and then lets go of it.
+_SECONDS_TO_SAVE = 60
+# File systems of several hosts may show a file as late as this.
+_SECONDS_TO_APPEAR = 120
+_SECONDS_BETWEEN_CHECKS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,17 +73,18 @@ class Failure:
 
 
 class _Process:
-  """A job's process, on cores of its own."""
+  """A job's process, in a slot of its own."""
 
-  def __init__(self, job: Job, log: pathlib.Path, cores: frozenset[int]):
+  def __init__(self, job: Job, log: pathlib.Path, slot: slots_lib.Slot):
     self.job = job
     self.log = log
-    self.cores = cores
-    environment = dict(os.environ)
+    self.slot = slot
+    self.is_stopped = False
+    environment = slot.environment(os.environ)
     # Bazel's paths are in sys.path alone.
     paths = [os.path.abspath(path) for path in sys.path]
     environment['PYTHONPATH'] = os.pathsep.join(paths)
-    with open(log, 'w') as output, _affinity(cores):
+    with open(log, 'w') as output, _affinity(slot.cores):
       self._process = subprocess.Popen(
         [sys.executable, '-m', job.module, *job.arguments],
         stdin=subprocess.DEVNULL,
@@ -86,6 +100,7 @@ class _Process:
     return self._process.poll()
 
   def stop(self) -> None:
+    self.is_stopped = True
     self._process.terminate()
 
   def kill(self) -> None:
@@ -119,16 +134,170 @@ def _affinity(cores: frozenset[int]):
     os.sched_setaffinity(0, before)
 
 
-def _shares(num_processes: int) -> list[frozenset[int]]:
-  """The cores of each process: shared out, or all for all if too few."""
-  cores = sorted(os.sched_getaffinity(0))
-  if num_processes > len(cores):
-    return [frozenset(cores)] * num_processes
-  return [frozenset(cores[i::num_processes]) for i in range(num_processes)]
+class _Sharing:
+  """What a runner asks and tells other hosts; alone, there is nobody."""
+
+  def __init__(self, claims: Optional[claims_lib.Claims]):
+    self._claims = claims
+    # When something was first waited for, by job and by how long at most.
+    self._since: dict[tuple[Job, float], float] = {}
+
+  def _key(self, job: Job) -> str:
+    return self._claims.key(job.folder)
+
+  def _waited(self, job: Job, seconds: float) -> bool:
+    now = time.monotonic()
+    return now - self._since.setdefault((job, seconds), now) > seconds
+
+  def take(self, job: Job) -> bool:
+    """Whether a job may be started here, now."""
+    if self._claims is None:
+      return True
+    if not self._claims.take(self._key(job)):
+      return False
+    # Only now: a process of who has the claim must not meet our lock.
+    return _is_left(job) or self._waited(job, _SECONDS_TO_SAVE)
+
+  def has(self, job: Job) -> bool:
+    return self._claims is None or self._claims.has(self._key(job))
+
+  def release(self, job: Job) -> None:
+    if self._claims is not None:
+      self._claims.release(self._key(job))
+
+  def tell(self, job: Job, exit_code: int, last_lines: str) -> None:
+    if self._claims is not None:
+      names = os.listdir(job.folder) if job.folder.is_dir() else []
+      outcome = claims_lib.Outcome(exit_code, last_lines, tuple(sorted(names)))
+      self._claims.finish(self._key(job), outcome)
+
+  def outcome(self, job: Job) -> Optional[claims_lib.Outcome]:
+    """How a job ended elsewhere, as soon as its files are seen here."""
+    if self._claims is None:
+      return None
+    found = self._claims.outcome(self._key(job))
+    if found is None or all((job.folder / n).exists() for n in found.names):
+      return found
+    return found if self._waited(job, _SECONDS_TO_APPEAR) else None
+
+  def elsewhere(self, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that run on other hosts, which their names tell."""
+    if self._claims is None:
+      return []
+    hosts = [(job, self._claims.host_of(self._key(job))) for job in jobs]
+    return [
+      dataclasses.replace(job, name=f'{job.name} on {host}')
+      for job, host in hosts
+      if host is not None
+    ]
+
+
+def _is_left(job: Job) -> bool:
+  """Whether no process is still at work in a job's folder."""
+  lock = job.folder / _LOCK
+  try:
+    if lock.exists():
+      with files.locked(lock):
+        pass
+  except BlockingIOError:
+    return False
+  except OSError:
+    pass  # The job itself will say what is wrong.
+  return True
 
 
 # Called with the jobs that run, and with those that have ended.
 ChangeFn = Callable[[Sequence[Job], Sequence[Job]], None]
+
+
+class _Runner:
+  """The jobs of one `run_jobs`, and where each of them stands."""
+
+  def __init__(
+    self,
+    jobs: Sequence[Job],
+    log_dir: pathlib.Path,
+    slots: Sequence[slots_lib.Slot],
+    sharing: _Sharing,
+  ):
+    self.running: list[_Process] = []
+    self.ended: list[Job] = []
+    self.failures: list[Failure] = []
+    self._waiting = list(jobs)
+    self._log_dir = log_dir
+    self._free = list(slots)
+    self._sharing = sharing
+    self._checked = time.monotonic()
+
+  def is_done(self) -> bool:
+    return not self._waiting and not self.running
+
+  def start(self) -> None:
+    """Fills the free slots."""
+    for job in list(self._waiting):
+      if not self._free:
+        return
+      if self._sharing.take(job):
+        self._waiting.remove(job)
+        process = _Process(job, self._log(job), self._free.pop(0))
+        self.running.append(process)
+
+  def under_way(self) -> list[Job]:
+    here = [process.job for process in self.running]
+    return here + self._sharing.elsewhere(self._waiting)
+
+  def collect(self) -> None:
+    """Notes what has ended, here or elsewhere."""
+    for process in [p for p in self.running if p.poll() is not None]:
+      self.running.remove(process)
+      self._free.append(process.slot)
+      if process.is_stopped or not self._sharing.has(process.job):
+        self._waiting.append(process.job)  # Another host has it now.
+        continue
+      failure = process.failure() if process.poll() != 0 else None
+      last_lines = failure.last_lines if failure is not None else ''
+      self._sharing.tell(process.job, process.poll(), last_lines)
+      self._end(process.job, failure)
+    for job in list(self._waiting):
+      found = self._sharing.outcome(job)
+      if found is not None:
+        self._waiting.remove(job)
+        failure = Failure(
+          job, found.exit_code, self._log(job), found.last_lines
+        )
+        self._end(job, failure if found.exit_code != 0 else None)
+    self._stop_lost()
+
+  def stop_all(self) -> None:
+    for process in self.running:
+      process.stop()
+    while any(process.poll() is None for process in self.running):
+      time.sleep(_POLL_SECONDS)
+
+  def close(self) -> None:
+    """Leaves no process, and no claim, of jobs that have not ended."""
+    for process in self.running:
+      process.kill()
+      self._sharing.release(process.job)
+    for job in self._waiting:
+      self._sharing.release(job)
+
+  def _log(self, job: Job) -> pathlib.Path:
+    return self._log_dir / f'{job.name}.log'
+
+  def _end(self, job: Job, failure: Optional[Failure]) -> None:
+    self.ended.append(job)
+    if failure is not None:
+      self.failures.append(failure)
+
+  def _stop_lost(self) -> None:
+    """Stops what others have taken over, since we were silent too long."""
+    if time.monotonic() - self._checked < _SECONDS_BETWEEN_CHECKS:
+      return
+    self._checked = time.monotonic()
+    for process in self.running:
+      if not process.is_stopped and not self._sharing.has(process.job):
+        process.stop()
 
 
 def run_jobs(
@@ -136,6 +305,8 @@ def run_jobs(
   log_dir: os.PathLike,
   *,
   num_processes: int = 0,
+  gpus: Sequence[str] = (),
+  claims: Optional[claims_lib.Claims] = None,
   on_change: Optional[ChangeFn] = None,
 ) -> list[Failure]:
   """Runs all jobs, some at a time; one that fails stops no other.
@@ -143,8 +314,15 @@ def run_jobs(
   Args:
     jobs: In the order in which they are started.
     log_dir: Where the jobs' output goes.
-    num_processes: How many at a time; 0 takes one for each core.
-    on_change: Called now and then, for progress.
+    num_processes: How many at a time; 0 takes one for each GPU or, without
+      GPUs, one for each core.
+    gpus: GPUs for the jobs, as `slots.gpus` returns them; each process sees
+      one.
+    claims: Shares the jobs with other processes that have the same ones. What
+      these do is waited for, and is returned as if it were done here. Folders
+      of jobs then must differ.
+    on_change: Called now and then, for progress. Jobs of other hosts have the
+      host in their name while they run.
 
   Returns:
     The jobs that failed.
@@ -154,45 +332,26 @@ def run_jobs(
     ValueError: If `num_processes` is negative.
   """
   validate.integers(0, num_processes=num_processes)
-  num_processes = num_processes or len(os.sched_getaffinity(0))
+  cores = sorted(os.sched_getaffinity(0))
   log_dir = pathlib.Path(log_dir)
   log_dir.mkdir(parents=True, exist_ok=True)
-  waiting = list(jobs)
-  free = _shares(min(num_processes, max(len(waiting), 1)))
-  running: list[_Process] = []
-  ended: list[Job] = []
-  failures = []
+  slots = slots_lib.make(num_processes, len(jobs), cores, gpus)
+  runner = _Runner(jobs, log_dir, slots, _Sharing(claims))
   with signals.StopSignals() as stop:
     try:
-      while waiting or running:
-        while waiting and free:
-          job = waiting.pop(0)
-          log = log_dir / f'{job.name}.log'
-          running.append(_Process(job, log, free.pop(0)))
+      while not runner.is_done():
+        runner.start()
         if on_change is not None:
-          on_change([p.job for p in running], ended)
+          on_change(runner.under_way(), runner.ended)
         time.sleep(_POLL_SECONDS)
-        for process in [p for p in running if p.poll() is not None]:
-          running.remove(process)
-          free.append(process.cores)
-          ended.append(process.job)
-          if process.poll() != 0:
-            failures.append(process.failure())
+        runner.collect()
         if stop.signum is not None:
-          _stop_all(running)
+          runner.stop_all()
           stop.raise_if_stopped(
             'all runs are saved. The same command goes on with them.'
           )
     finally:
-      for process in running:
-        process.kill()
+      runner.close()
   if on_change is not None:
-    on_change([], ended)
-  return failures
-
-
-def _stop_all(running: Sequence[_Process]) -> None:
-  for process in running:
-    process.stop()
-  while any(process.poll() is None for process in running):
-    time.sleep(_POLL_SECONDS)
+    on_change([], runner.ended)
+  return runner.failures

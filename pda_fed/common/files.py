@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import pathlib
+import socket
 import time
 from typing import Any, NoReturn, Optional
+import zlib
 
 from pda_fed import errors
 
@@ -30,7 +32,9 @@ def write_atomically(
       then as it was.
   """
   path = pathlib.Path(path)
-  temporary = path.with_name(f'.{path.name}{_TEMPORARY}{os.getpid()}')
+  # Containers on several hosts have the same process ids.
+  host = zlib.crc32(socket.gethostname().encode())
+  temporary = path.with_name(f'.{path.name}{_TEMPORARY}{os.getpid()}{host:010}')
   try:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, 'wb') as f:

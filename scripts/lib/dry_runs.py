@@ -7,6 +7,7 @@ import tempfile
 
 from pda_fed.analysis import jobs
 from scripts.lib import job_flags
+from scripts.lib import sharing
 
 _ERROR = 'error: '
 _WARNING = 'warning: '
@@ -23,8 +24,11 @@ def check(some_jobs: Sequence[jobs.Job]) -> None:
 
   Raises:
     ValueError: If one is refused, with what it says: a flag that is not known,
-      data that are not there, or a folder of other settings.
+      data that are not there, or a folder of other settings; or if one is to
+      be spread over hosts.
   """
+  for job in some_jobs:
+    sharing.refuse_distributed(job.arguments)
   if job_flags.is_printing() or not job_flags.module().startswith('scripts.'):
     return
   try_all(some_jobs)
@@ -50,9 +54,11 @@ def try_all(some_jobs: Sequence[jobs.Job]) -> None:
 
 def _refusal(name: str, log: str, exit_code: int) -> str:
   """What a program said before it ended."""
-  said = [line for line in log.splitlines() if line.startswith(_ERROR)]
-  text = said[-1].removeprefix(_ERROR) if said else f'exit code {exit_code}.'
-  return f'{name}: {text}'
+  lines = log.splitlines()
+  said = [line for line in lines if line.startswith(_ERROR)]
+  if said:
+    return f'{name}: {said[-1].removeprefix(_ERROR)}'
+  return f'{name}: ' + '\n'.join([f'exit code {exit_code}.', *lines[-1:]])
 
 
 def _show(logs: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 from pda_fed.experiments.engines import base as engine_lib
 from scripts.lib import cli
+from scripts.lib import sharing
 
 try:
   import tqdm
@@ -33,12 +34,14 @@ BINARY = flags.DEFINE_string(
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Where runs and results go; runs that are there are gone on with.',
+  'Where runs and results go; runs that are there are gone on with. The same'
+  ' command on another host that has this folder too shares the runs.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes',
   0,
-  'Runs at a time; 0 takes one for each core. With more than there are cores,'
+  'Runs at a time, on this host; 0 takes one for each GPU if the runs use'
+  ' JAX on GPUs, else one for each core. With more runs than GPUs or cores,'
   ' runs share them.',
   lower_bound=0,
 )
@@ -226,13 +229,14 @@ def run(
     on_change: As for `jobs.run_jobs`, beside the progress.
 
   Returns:
-    Those that failed.
+    Those that failed, here or on a host that shares them.
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
       if not _is_finished(job):
         print(shlex.join(job.arguments))
   end_if_printing()
+  claims = sharing.join(output_dir(), say)
   progress = _Progress(len(all_jobs))
 
   def changed(running, ended) -> None:
@@ -245,6 +249,8 @@ def run(
       all_jobs,
       log_dir,
       num_processes=_NUM_PROCESSES.value,
+      gpus=sharing.gpus_for(all_jobs),
+      claims=claims,
       on_change=changed,
     )
   finally:

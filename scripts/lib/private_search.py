@@ -20,6 +20,7 @@ from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import secret_runs
 from scripts.lib import select_flags
+from scripts.lib import sharing
 from scripts.lib import tuning
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def check(
 def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
   """Raises ValueError if flags of a method's runs, or its grid, do not fit."""
   in_grid = [f'--{flag}' for flag in grid]
+  sharing.refuse_distributed(given)
   job_flags.refuse(given, _SET_HERE, 'with --private_search')
   never = dict.fromkeys(audit_flags.NAMES, 'no private search')
   job_flags.refuse(given, never, 'with --private_search')
@@ -140,6 +142,7 @@ def release(
     page and the terminal; the same again where the search has ended before.
 
   Raises:
+    BusyError: If another process, on this host or another, searches there.
     OutputError: If the folder holds other runs, or another search.
     ValueError: If the runs' plan has no epsilon, or they differ in it.
   """
@@ -156,8 +159,11 @@ def release(
   )
   runs = secret_runs.SecretRuns(search, settings, job_flags.output_dir())
   if not runs.is_released():
-    with runs.locked():
-      runs.draw()
-      runs.run()
-      runs.publish()
+    # Not shared: whoever saw which host makes which run could count the runs.
+    with sharing.alone(job_flags.output_dir(), job_flags.say):
+      if not runs.is_released():  # By who was at work when this one came.
+        with runs.locked():
+          runs.draw()
+          runs.run()
+          runs.publish()
   return runs.released()

@@ -34,6 +34,7 @@ from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import outputs
 from scripts.lib import job_flags
 from scripts.lib import search_flags
+from scripts.lib import sharing
 
 if TYPE_CHECKING:
   from pda_fed.privacy import search as search_lib
@@ -198,6 +199,7 @@ class SecretRuns:
         waiting,
         self._secret / 'logs',
         num_processes=flags.FLAGS.num_processes,
+        gpus=sharing.gpus_for(waiting),
         on_change=self._look,
       )
       self._check_runs(all_jobs)

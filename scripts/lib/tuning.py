@@ -21,6 +21,7 @@ from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import select_flags
+from scripts.lib import sharing
 
 _TUNE = flags.DEFINE_multi_string(
   'tune',
@@ -173,18 +174,19 @@ def tune(
     for method, own in of_methods.items()
   }
   remarks = []
-  for method, search in searches.items():
-    best = _choose(method, search, folder / method)
-    chosen[method] = dataclasses.replace(
-      best, flags=(*of_methods[method], *best.flags)
+  with sharing.writing():
+    for method, search in searches.items():
+      best = _choose(method, search, folder / method)
+      chosen[method] = dataclasses.replace(
+        best, flags=(*of_methods[method], *best.flags)
+      )
+      remarks += [f'{method}: {line}' for line in search.warnings()]
+    found = choices_lib.Choices(
+      job_flags.command_line(), select_flags.metric(), chosen
     )
-    remarks += [f'{method}: {line}' for line in search.warnings()]
+    found.write(job_flags.output_dir() / 'chosen.json')
   for line in remarks:
     job_flags.say(line)
-  found = choices_lib.Choices(
-    job_flags.command_line(), select_flags.metric(), chosen
-  )
-  found.write(job_flags.output_dir() / 'chosen.json')
   covered = sweeping.NOT_COVERED
   if _TUNE_FLAGS.value:
     covered += (

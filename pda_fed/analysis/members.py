@@ -1,0 +1,217 @@
+"""Processes, of one host or several, that work together through a folder.
+
+Each member has a file ID.alive there with its host, its process and a count
+that it renews. Whether a member is alive is seen from its count: each observer
+measures with its own clock for how long a count has not changed, and no two
+clocks are compared. The last member removes the folder.
+"""
+
+from collections.abc import Callable
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import time
+from typing import Any, Optional
+
+from pda_fed import errors
+
+# NFS may show a file as it was a minute ago.
+_SILENT_SECONDS = 90
+_LOOK_SECONDS = 2
+_ALIVE = '.alive'
+_TRIES = 5
+
+
+def _machine() -> str:
+  """What processes share that see each other's process ids."""
+  parts = [socket.gethostname()]
+  with contextlib.suppress(OSError):  # Linux alone has these.
+    boot = pathlib.Path('/proc/sys/kernel/random/boot_id')
+    parts += [boot.read_text().strip(), os.readlink('/proc/self/ns/pid')]
+  return ' '.join(parts)
+
+
+def _has_process(pid: int) -> bool:
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  except PermissionError:
+    pass
+  return True
+
+
+class Members:
+  """One member's view of the folder.
+
+  Attributes:
+    id: Of this member.
+    names: The files that the folder had at the last look.
+  """
+
+  def __init__(
+    self,
+    folder: os.PathLike,
+    purpose: str = '',
+    *,
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    """Initializes the view; nothing is written.
+
+    Args:
+      folder: Made if need be.
+      purpose: All members must have the same.
+      clock: Seconds; tests have one of their own.
+    """
+    self._folder = pathlib.Path(folder)
+    self._about = {
+      'host': socket.gethostname(),
+      'machine': _machine(),
+      'pid': os.getpid(),
+      'purpose': purpose,
+    }
+    self._clock = clock
+    self._count = 0
+    # By member: what was seen first, what was seen last, and since when.
+    self._seen: dict[str, tuple[Any, Any, float]] = {}
+    self._looked = float('-inf')
+    self.id = secrets.token_hex(8)
+    self.names: frozenset[str] = frozenset()
+
+  def try_join(self) -> bool:
+    """Joins, as soon as it is known whether members that are there live.
+
+    Returns:
+      Whether it joined; if not, try again.
+
+    Raises:
+      OutputError: If members have another purpose.
+    """
+    self.look(now=True)
+    others = self.others()
+    moving = [who for who in others if self._has_moved(who)]
+    if others and not moving and not all(map(self.is_dead, others)):
+      return False
+    for who in moving:
+      about = self.about(who)
+      if about is not None and about['purpose'] != self._about['purpose']:
+        raise errors.OutputError(
+          f'{about["host"]} runs another command in {self._folder.parent}:'
+          f' {about["purpose"]}. Give the same flags everywhere, or another'
+          ' --output_dir.'
+        )
+    if not moving:  # What is there is of members that were killed.
+      self._remove_all()
+    self.beat()
+    return True
+
+  def beat(self) -> None:
+    """Shows that this member is alive; call it every few seconds."""
+    self._count += 1
+    text = json.dumps({**self._about, 'count': self._count})
+    temporary = self._folder / f'.{self.id}'
+    for _ in range(_TRIES):
+      # The folder goes if another member takes itself for the last.
+      with contextlib.suppress(FileNotFoundError):
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text)
+        # A new name lets NFS look at the folder again, too.
+        os.replace(temporary, self._folder / f'{self.id}{_ALIVE}')
+        return
+    raise errors.OutputError(f'{self._folder} is removed again and again.')
+
+  def leave(self) -> None:
+    """Ends the membership; the last member removes the folder."""
+    (self._folder / f'{self.id}{_ALIVE}').unlink(missing_ok=True)
+    self.look(now=True)
+    if all(map(self.is_dead, self.others())):
+      self._remove_all()
+
+  def look(self, now: bool = False) -> bool:
+    """Lists the folder, and looks after the other members.
+
+    Args:
+      now: Whether even if it was listed just before.
+
+    Returns:
+      Whether it was listed.
+    """
+    if not now and self._clock() - self._looked < _LOOK_SECONDS:
+      return False
+    try:
+      self.names = frozenset(os.listdir(self._folder))
+    except FileNotFoundError:
+      self.names = frozenset()
+    self._looked = self._clock()
+    for who in self.others():
+      self._observe(who)
+    return True
+
+  def others(self) -> list[str]:
+    """Returns the ids of the other members."""
+    names = sorted(name for name in self.names if name.endswith(_ALIVE))
+    found = [name.removesuffix(_ALIVE) for name in names]
+    return [who for who in found if who != self.id]
+
+  def about(self, who: str) -> Optional[dict[str, Any]]:
+    """Returns what a member says of itself, if it is there."""
+    text = self.read(f'{who}{_ALIVE}')
+    return json.loads(text) if text else None
+
+  def is_dead(self, who: str) -> bool:
+    """Whether a member was silent for long, or its process here is gone."""
+    _, last, since = self._observe(who)
+    if last:
+      about = json.loads(last)
+      is_here = about['machine'] == self._about['machine']
+      if is_here and not _has_process(about['pid']):
+        return True
+    return self._clock() - since > _SILENT_SECONDS
+
+  def _observe(self, who: str) -> tuple[Any, Any, float]:
+    now = self.read(f'{who}{_ALIVE}')
+    first, last, since = self._seen.get(who, (now, now, self._clock()))
+    if now != last:
+      last, since = now, self._clock()
+    self._seen[who] = first, last, since
+    return first, last, since
+
+  def _has_moved(self, who: str) -> bool:
+    first, last, _ = self._observe(who)
+    return first != last and not self.is_dead(who)
+
+  def read(self, name: str) -> Optional[str]:
+    """Returns the content of a file of the folder, None if there is none."""
+    try:
+      return (self._folder / name).read_text()
+    except FileNotFoundError:
+      return None
+
+  def create(self, name: str) -> bool:
+    """Makes a file with this member's id; returns False if there is one."""
+    for _ in range(_TRIES):
+      try:
+        with open(self._folder / name, 'x') as f:
+          f.write(self.id)
+      except FileExistsError:
+        return False
+      except FileNotFoundError:
+        self.beat()  # It makes the folder anew.
+      else:
+        self.names |= {name}
+        return True
+    return False
+
+  def path(self, name: str) -> pathlib.Path:
+    """Returns the path of a file of the folder."""
+    return self._folder / name
+
+  def _remove_all(self) -> None:
+    away = self._folder.with_name(f'{self._folder.name}-{self.id}')
+    with contextlib.suppress(FileNotFoundError):
+      os.rename(self._folder, away)
+      shutil.rmtree(away, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""Places for processes side by side: cores and, where there are some, a GPU.
+
+Nothing here imports JAX: a process that counted GPUs with it would hold memory
+on each of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import pkgutil
+import re
+import shutil
+import subprocess
+from typing import Optional
+
+_VISIBLE = 'CUDA_VISIBLE_DEVICES'
+_PLATFORMS = 'JAX_PLATFORMS'
+_FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
+_PREALLOCATE = 'XLA_PYTHON_CLIENT_PREALLOCATE'
+# Of a GPU's memory, what all processes on it take together: JAX's default for
+# one process.
+_MEMORY = 0.75
+_SECONDS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+  """A place for one process at a time.
+
+  Attributes:
+    cores: What it may compute on.
+    gpu: A GPU as CUDA_VISIBLE_DEVICES names it; None leaves that variable
+      alone.
+    sharers: Number of slots that have this GPU.
+  """
+
+  cores: frozenset[int]
+  gpu: Optional[str] = None
+  sharers: int = 1
+
+  def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a process in this slot.
+
+    Example:
+
+      >>> Slot(frozenset({0}), '3', 2).environment({})
+      {'CUDA_VISIBLE_DEVICES': '3', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.375'}
+
+    Args:
+      environ: That of this process. What it says about memory stays.
+    """
+    found = dict(environ)
+    if self.gpu is None:
+      return found
+    found[_VISIBLE] = self.gpu
+    if self.sharers > 1 and not {_FRACTION, _PREALLOCATE} & set(environ):
+      # A fraction, not memory on demand: the JAX engine sizes its chunks of
+      # clients by what it may take.
+      found[_FRACTION] = f'{_MEMORY / self.sharers:.3g}'
+    return found
+
+
+def _list_gpus() -> int:
+  """Counts NVIDIA's device files, or what its driver lists where none are."""
+  paths = pathlib.Path('/dev').glob('nvidia*')
+  files = [p for p in paths if re.fullmatch(r'nvidia\d+', p.name)]
+  program = shutil.which('nvidia-smi')
+  if files or program is None:
+    return len(files)
+  try:
+    listed = subprocess.run(
+      [program, '-L'],
+      capture_output=True,
+      text=True,
+      timeout=_SECONDS,
+      check=False,
+    ).stdout
+  except (OSError, subprocess.TimeoutExpired):
+    return 0
+  return len(re.findall(r'^GPU \d+:', listed, re.MULTILINE))
+
+
+def _jax_has_cuda() -> bool:
+  """Whether JAX's plugin for CUDA is installed."""
+  spec = importlib.util.find_spec('jax_plugins')
+  if spec is None or spec.submodule_search_locations is None:
+    return False
+  modules = pkgutil.iter_modules(list(spec.submodule_search_locations))
+  return any(module.name.startswith('xla_cuda') for module in modules)
+
+
+def gpus(
+  environ: Mapping[str, str] = os.environ,
+  *,
+  count: Callable[[], int] = _list_gpus,
+  has_cuda: Callable[[], bool] = _jax_has_cuda,
+) -> tuple[str, ...]:
+  """Returns the GPUs that JAX can use here, as CUDA_VISIBLE_DEVICES names them.
+
+  Example:
+
+    >>> gpus({'CUDA_VISIBLE_DEVICES': '1,3'}, has_cuda=lambda: True)
+    ('1', '3')
+
+  Args:
+    environ: The environment.
+    count: Counts the GPUs of this machine; asked if the environment does not
+      say which ones are visible.
+    has_cuda: Whether the installed JAX can use them.
+  """
+  platforms = environ.get(_PLATFORMS, '')
+  if platforms and not {'cuda', 'gpu'} & set(platforms.split(',')):
+    return ()
+  if not has_cuda():
+    return ()
+  if _VISIBLE not in environ:
+    return tuple(str(i) for i in range(count()))
+  found = []
+  for name in map(str.strip, environ[_VISIBLE].split(',')):
+    if not name or name.startswith('-'):  # CUDA stops at the first like this.
+      break
+    found.append(name)
+  return tuple(dict.fromkeys(found))
+
+
+def shares(num_processes: int, cores: Sequence[int]) -> list[frozenset[int]]:
+  """Returns the cores of each process: shared out, or all for all if too few.
+
+  Args:
+    num_processes: At least 1.
+    cores: The cores.
+  """
+  cores = sorted(cores)
+  if num_processes > len(cores):
+    return [frozenset(cores)] * num_processes
+  return [frozenset(cores[i::num_processes]) for i in range(num_processes)]
+
+
+def make(
+  num_processes: int,
+  num_jobs: int,
+  cores: Sequence[int],
+  gpu_names: Sequence[str] = (),
+) -> list[Slot]:
+  """Returns a slot for each process; each has at most one GPU.
+
+  Example:
+
+    >>> [slot.gpu for slot in make(3, 9, [0, 1, 2, 3], ['0', '1'])]
+    ['0', '1', '0']
+
+  Args:
+    num_processes: How many at a time; 0 takes one for each GPU or, without
+      GPUs, one for each core.
+    num_jobs: More processes than jobs make no sense.
+    cores: The cores of this machine.
+    gpu_names: As `gpus` returns them.
+  """
+  number = num_processes or len(gpu_names) or len(cores)
+  number = min(number, max(num_jobs, 1))
+  of_slots = shares(number, cores)
+  if not gpu_names:
+    return [Slot(own) for own in of_slots]
+  places = [i % len(gpu_names) for i in range(number)]
+  return [
+    Slot(own, gpu_names[place], places.count(place))
+    for own, place in zip(of_slots, places, strict=True)
+  ]
