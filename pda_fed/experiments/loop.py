@@ -176,6 +176,8 @@ class Run:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
         raise  # Another try would end as this one.
+      # Nobody has seen a round after it, so that the run may go on elsewhere.
+      self._folder.mark_stopped(self._done)
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e

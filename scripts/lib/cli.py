@@ -28,14 +28,14 @@ from pda_fed import errors
 
 # Errors that say what the user can do; anything else is a bug of ours and keeps
 # its traceback.
-_USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
+USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
 
 # Called with the command line, flag files expanded, before flags are parsed.
 BEFORE_PARSING: list[Callable[[Sequence[str]], None]] = []
 # Called with the name of a flag that is not known; returns what to say of it.
 OF_UNKNOWN_FLAG: list[Callable[[str], str]] = []
 
-_DEBUG = flags.DEFINE_bool(
+DEBUG = flags.DEFINE_bool(
   'debug', False, 'Show the traceback of an error instead of one line.'
 )
 
@@ -57,6 +57,17 @@ quiet_tensorflow()
 def say_error(message: str) -> None:
   """Prints one line."""
   print(f'error: {" ".join(message.split())}', file=sys.stderr, flush=True)
+
+
+def exit_code_of(error: BaseException) -> int:
+  """Returns how a program ends by an error of the user.
+
+  Args:
+    error: One of `USER_ERRORS`.
+  """
+  paths = (FileNotFoundError, FileExistsError)
+  default = 2 if isinstance(error, (ValueError, *paths)) else 3
+  return getattr(error, 'exit_code', default)
 
 
 def fail(message: str, exit_code: int = 2) -> NoReturn:
@@ -182,12 +193,10 @@ def run(
     except errors.StoppedError as e:
       print(e, file=sys.stderr)
       sys.exit(e.exit_code)
-    except _USER_ERRORS as e:
-      if _DEBUG.value:
+    except USER_ERRORS as e:
+      if DEBUG.value:
         raise
-      paths = (FileNotFoundError, FileExistsError)
-      default = 2 if isinstance(e, (ValueError, *paths)) else 3
-      fail(str(e), getattr(e, 'exit_code', default))
+      fail(str(e), exit_code_of(e))
 
   # Not app.run: after it, TensorFlow's import would run a hook of its own for
   # absl before TensorFlow is set up, and its control flow stays that of

@@ -15,6 +15,7 @@ from pda_fed.common import validate
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import overview
 from scripts.lib import audit_flags
+from scripts.lib import host_flags
 from scripts.lib import method_flags
 
 _MAX_ROWS = 12
@@ -141,6 +142,7 @@ _PRETRAINING_SEED = flags.DEFINE_integer(
 
 
 flags.adopt_module_key_flags(audit_flags)
+flags.adopt_module_key_flags(host_flags)
 flags.adopt_module_key_flags(method_flags)
 
 
@@ -288,10 +290,18 @@ def run(
     about: What else config.json should say.
     **options: See `experiments.train`.
   """
+  place = host_flags.settings()
   if DRY_RUN.value:
     _show_plan(config, about, **options)
     return
-  print_result(train(config, open_engine, about, **options))
+
+  def lead(open_engine) -> None:
+    print_result(train(config, open_engine, about, **options))
+
+  if place is None:
+    lead(open_engine)
+  else:
+    host_flags.run(place, config, open_engine, lead)
 
 
 def train(

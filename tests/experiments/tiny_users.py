@@ -4,6 +4,7 @@ import pathlib
 
 import data_prep
 from data_prep import sources
+import numpy as np
 from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
@@ -27,6 +28,30 @@ def prepare(path: pathlib.Path) -> pathlib.Path:
       ),
       vocabulary=data_prep.VocabularyConfig(size=50),
       num_processes=1,
+    ),
+  )
+  return path
+
+
+def prepare_table(path: pathlib.Path) -> pathlib.Path:
+  """Writes a store of 40 users with rows of a table; returns its path."""
+  rng = np.random.default_rng(0)
+  users = np.concatenate([np.arange(40), rng.integers(0, 40, 360)])
+  classes = rng.integers(0, 3, 400)
+  features = rng.normal(classes[:, None] + np.arange(3), 1.0)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  rows = path.with_suffix('.npz')
+  np.savez(rows, x=features, y=classes, user=users, num_classes=3)
+  data_prep.prepare(
+    sources.open_npz(rows),
+    path,
+    data_prep.PrepareConfig(
+      partition=data_prep.PartitionConfig(
+        seed=0, max_sentences=24, num_public_users=3
+      ),
+      holdout=data_prep.HoldoutConfig(
+        validation_fraction=0.1, test_fraction=0.1
+      ),
     ),
   )
   return path

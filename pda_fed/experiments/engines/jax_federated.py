@@ -148,6 +148,12 @@ class JaxEngine:
       except RuntimeError as e:
         if 'RESOURCE_EXHAUSTED' not in str(e) or self._clients_per_chunk == 1:
           raise
+        if len(self._own_devices) < len(self._devices):
+          # Other hosts do not know of it, and all must have the same chunks.
+          raise vectorized.DeviceError(
+            'The memory of the device does not hold as many clients: give'
+            f' --clients_per_chunk below {self._clients_per_chunk}.'
+          ) from e
         self._clients_per_chunk //= 2
         warnings.warn(
           'The memory of the device does not hold as many clients:'

@@ -1,0 +1,448 @@
+"""Several hosts that compute one run, on JAX's distributed runtime.
+
+Host 0 leads: it runs the loop, writes the outputs and says what comes next. The
+others follow. Words go through the key-value store of JAX's coordination
+service, arrays through collectives. Each host sends a heartbeat. One that dies
+or hangs is noticed by it, whatever the others wait for.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+import ctypes
+import dataclasses
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Optional
+
+from pda_fed import errors as base_errors
+from pda_fed.common import signals
+from pda_fed.common import validate
+
+# Seconds without a sign of life after which a host is lost.
+TIMEOUT_S = 30.0
+# Seconds in which all hosts must have come.
+CONNECT_S = 45
+_BEAT_S = 2.0
+# JAX ends a process without a word: we come first.
+_JAX_TIMEOUT_S = 600
+_POLL_S = 0.1
+_SAY_LIMIT = 300
+
+
+class HostError(base_errors.PdaFedError):
+  """A host of a run on several hosts is lost.
+
+  Example:
+
+    >>> HostError('Host 1 is lost.').exit_code
+    3
+  """
+
+  exit_code = 3
+
+
+class DisagreementError(ValueError):
+  """Hosts differ in what must be the same; raised on all of them.
+
+  Example: see `Hosts.agree`.
+  """
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSettings:
+  """Where this process stands among the hosts.
+
+  What is None, the cluster sets: SLURM, Open MPI and others that JAX knows.
+
+  Example:
+
+    >>> HostSettings('10.0.0.1:8476', num_hosts=4, host_index=0).num_hosts
+    4
+
+  Attributes:
+    coordinator: HOST:PORT of host 0, which listens there.
+    num_hosts: The number of hosts.
+    host_index: This host, from 0.
+  """
+
+  coordinator: Optional[str] = None
+  num_hosts: Optional[int] = None
+  host_index: Optional[int] = None
+
+  def __post_init__(self):
+    if self.num_hosts is not None:
+      validate.integers(1, num_hosts=self.num_hosts)
+    if self.host_index is not None:
+      validate.integers(0, host_index=self.host_index)
+      if self.num_hosts is not None:
+        validate.in_range(0, self.num_hosts - 1, host_index=self.host_index)
+    if self.coordinator is not None and not re.fullmatch(
+      r'.+:\d{1,5}', self.coordinator
+    ):
+      raise ValueError(
+        f'coordinator must be HOST:PORT. Found {self.coordinator!r}.'
+      )
+
+
+class Hosts:
+  """The hosts of a run, as one of them sees them.
+
+  Example:
+
+  ```
+  hosts = connect(HostSettings('10.0.0.1:8476', num_hosts=2, host_index=0))
+  hosts.agree({'jax': jax.__version__}, config.differences)
+  ```
+
+  Attributes:
+    index: This host.
+    count: The number of hosts.
+  """
+
+  def __init__(self, client: Any, index: int, count: int):
+    """Begins to send heartbeats, and to look for those of the others.
+
+    Args:
+      client: Of JAX's coordination service, or what behaves like one.
+      index: This host.
+      count: The number of hosts.
+    """
+    self.index = index
+    self.count = count
+    self._client = client
+    self._said = 0
+    self._agreed = 0
+    self._lost: Optional[str] = None
+    self._is_stopped = False
+    self._stop: Optional[signals.StopSignals] = None
+    self._answered = time.monotonic()
+    self._closing = threading.Event()
+    self._pool = futures.ThreadPoolExecutor(1, 'all_hosts')
+    # Questions to a host 0 that hangs are answered never, whatever timeout.
+    self._questions = futures.ThreadPoolExecutor(8, 'host_0')
+    self._watch = threading.Thread(target=self._beat_until_closed, daemon=True)
+    self._watch.start()
+
+  @property
+  def is_leader(self) -> bool:
+    """Whether this host runs the loop and writes outputs."""
+    return self.index == 0
+
+  def _beat_until_closed(self) -> None:
+    seen: dict[str, tuple[str, float]] = {}
+    number = 0
+    while self._lost is None:
+      number += 1
+      try:
+        self._set(f'beat/{self.index}', str(number))
+        said = dict(self._client.key_value_dir_get('host/'))
+      except Exception as e:  # JAX raises its own, of several modules.
+        self._lost = f'host 0 is gone ({first_line(e)})'
+        return
+      self._answered = now = time.monotonic()
+      self._look(said, seen, now)
+      if self._closing.wait(_BEAT_S):
+        return
+
+  def _set(self, name: str, value: str) -> None:
+    self._client.key_value_set(f'host/{name}', value, allow_overwrite=True)
+
+  def _look(self, said, seen: dict[str, tuple[str, float]], now: float) -> None:
+    """Finds hosts that are silent, have failed, or were asked to stop."""
+    said = {name.removeprefix('host/'): value for name, value in said.items()}
+    for host in range(self.count):
+      value = said.get(f'beat/{host}', '')
+      before, since = seen.get(f'{host}', (None, now))
+      if value != before:
+        seen[f'{host}'] = value, now
+      elif now - since > TIMEOUT_S and f'left/{host}' not in said:
+        self._lost = f'host {host} gave no sign of life for {TIMEOUT_S:g} s'
+      if f'failed/{host}' in said and host != self.index:
+        self._lost = f'host {host} has failed: {said[f"failed/{host}"]}'
+    asked = any(name.startswith('stop/') for name in said)
+    if asked and self.is_leader and not self._is_stopped:
+      self._is_stopped = True
+      # The loop saves the run, as it does for a signal of its own.
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  def heed(self, stop: signals.StopSignals) -> None:
+    """Asks the leader to stop when this host gets a signal.
+
+    Args:
+      stop: Catches the signals.
+    """
+    self._stop = stop
+
+  def check(self) -> None:
+    """Raises HostError if a host is lost."""
+    if self._stop is not None and self._stop.signum is not None:
+      self._stop = None
+      self._questions.submit(self._set, f'stop/{self.index}', '')
+    if self._lost is None:
+      silence = time.monotonic() - self._answered
+      if silence > TIMEOUT_S + _BEAT_S:
+        self._lost = f'host 0 gave no sign of life for {TIMEOUT_S:g} s'
+    if self._lost is not None:
+      raise HostError(f'The run ends on all hosts: {self._lost.rstrip(".")}.')
+
+  def call(self, function: Callable[[], Any]) -> Any:
+    """Returns what a function returns that may wait for other hosts.
+
+    It runs on a thread of its own, since a collective waits for a lost host
+    forever.
+
+    Args:
+      function: The function.
+
+    Raises:
+      HostError: If a host is lost before it returns.
+    """
+    try:
+      return self._watched(self._pool.submit(function))
+    except RuntimeError as e:
+      is_ours = not type(e).__module__.startswith('jax')
+      if is_ours or 'RESOURCE_EXHAUSTED' in str(e) or self.count == 1:
+        raise
+      # A connection that broke. Heartbeats tell which host is to blame.
+      end = time.monotonic() + TIMEOUT_S + 3 * _BEAT_S
+      while time.monotonic() < end:
+        self.check()
+        time.sleep(_POLL_S)
+      raise HostError(
+        f'The run ends on all hosts: a connection is lost ({first_line(e)}).'
+      ) from e
+
+  def _watched(self, future: futures.Future) -> Any:
+    while not futures.wait([future], timeout=_POLL_S).done:
+      self.check()
+    return future.result()
+
+  def _get(self, key: str) -> Optional[str]:
+    """Returns a value; None if it is not there within a second."""
+    try:
+      return self._client.blocking_key_value_get(key, 1000)
+    except Exception as e:  # JAX raises its own, of several modules.
+      if 'DEADLINE_EXCEEDED' not in str(e) and self._lost is None:
+        self._lost = f'host 0 is gone ({first_line(e)})'
+      return None
+
+  def _wait_for(self, key: str) -> Any:
+    while True:
+      self.check()
+      text = self._watched(self._questions.submit(self._get, key))
+      if text is not None:
+        return json.loads(text)
+
+  def send(self, command: Mapping[str, Any]) -> None:
+    """Tells the others what comes next; for the leader.
+
+    Args:
+      command: JSON values.
+    """
+    self._client.key_value_set(f'command/{self._said}', json.dumps(command))
+    self._said += 1
+
+  def receive(self) -> dict[str, Any]:
+    """Returns the leader's next command; for the others.
+
+    Raises:
+      HostError: If a host is lost before it comes.
+    """
+    command = self._wait_for(f'command/{self._said}')
+    self._said += 1
+    return command
+
+  def agree(
+    self,
+    facts: Mapping[str, Any],
+    differences: Callable[[dict, dict], list[str]],
+  ) -> None:
+    """Checks that all hosts are alike.
+
+    Args:
+      facts: JSON values by name.
+      differences: Describes how the facts of two hosts differ.
+
+    Raises:
+      HostError: If a host is lost.
+      DisagreementError: On every host, if one differs from host 0.
+    """
+    key = f'facts/{self._agreed}'
+    self._agreed += 1
+    own = f'{key}/{self.index}', json.dumps(facts)
+    self._watched(self._questions.submit(self._client.key_value_set, *own))
+    first, *others = [
+      self._wait_for(f'{key}/{host}') for host in range(self.count)
+    ]
+    for host, other in enumerate(others, 1):
+      lines = differences(first, other)
+      if lines:
+        raise DisagreementError(
+          'All hosts must have the same flags, data, code and kind of device.'
+          f' Host 0 -> host {host}: {"; ".join(lines)}.'
+        )
+
+  def fail(self, message: str) -> None:
+    """Tells the others that this host cannot go on.
+
+    Args:
+      message: What is wrong.
+    """
+    self._try(self._set, f'failed/{self.index}', message[:_SAY_LIMIT])
+
+  def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Asks host 0 where it need not answer."""
+    future = self._questions.submit(function, *arguments)
+    try:
+      return future.result(timeout=_BEAT_S)
+    except Exception:  # It is gone, or hangs; JAX raises errors of its own.
+      return None
+
+  def leave(self, seconds: float = 10.0) -> None:
+    """Ends the heartbeats, once all hosts have come here or are lost.
+
+    Host 0 holds what hosts say to each other: it must not end first.
+
+    Args:
+      seconds: The most to wait.
+    """
+    self._try(self._set, f'left/{self.index}', '')
+    end = time.monotonic() + seconds
+    while self.is_leader and time.monotonic() < end:
+      said = self._try(self._client.key_value_dir_get, 'host/') or ()
+      if sum('/left/' in name for name, _ in said) == self.count:
+        break
+      time.sleep(_POLL_S)
+    self._closing.set()
+    self._pool.shutdown(wait=False)
+    self._questions.shutdown(wait=False)
+
+
+def first_line(error: BaseException) -> str:
+  """Returns the first line of an error's message, which may be very long."""
+  lines = str(error).splitlines() or [repr(error)]
+  return lines[0][:_SAY_LIMIT].rstrip('.')
+
+
+def no_answer(settings: HostSettings) -> str:
+  """Returns what to say if hosts do not meet.
+
+  Args:
+    settings: This host's place.
+  """
+  return (
+    f'All hosts must come within {CONNECT_S:g} s, and the coordinator,'
+    f' {settings.coordinator or "which the cluster names"}, must answer. At'
+    f' least one of {settings.num_hosts or "the"} hosts did not come, or cannot'
+    ' be reached.'
+  )
+
+
+def connect(settings: HostSettings) -> Hosts:
+  """Joins the other hosts; before JAX computes anything.
+
+  Args:
+    settings: This host's place.
+
+  Raises:
+    ValueError: If the coordinator does not answer or a host does not come; or
+      if a setting is missing, and the cluster does not set it.
+  """
+  import jax
+  from jax._src import distributed  # Its client is nowhere else.
+
+  try:
+    jax.distributed.initialize(
+      settings.coordinator,
+      settings.num_hosts,
+      settings.host_index,
+      initialization_timeout=CONNECT_S,
+      heartbeat_timeout_seconds=_JAX_TIMEOUT_S,
+      shutdown_timeout_seconds=CONNECT_S,
+    )
+  except (ValueError, TypeError) as e:
+    raise ValueError(
+      'coordinator, num_hosts and host_index must be given where the cluster'
+      f' does not set them: {first_line(e)}.'
+    ) from e
+  except RuntimeError as e:
+    raise ValueError(f'{no_answer(settings)} JAX: {first_line(e)}.') from e
+  state = distributed.global_state
+  return Hosts(state.client, state.process_id, state.num_processes)
+
+
+class LastWords:
+  """What a process says, and how it ends, where JAX's runtime aborts it.
+
+  JAX's client aborts the process, with a stack trace, as soon as the process of
+  host 0 is gone. What its libraries print is set aside; what Python prints is
+  not.
+
+  Example:
+
+  ```
+  with LastWords() as last_words:
+    last_words.set('error: The coordinator does not answer.', 2)
+    hosts = connect(settings)
+  ```
+  """
+
+  def __init__(self):
+    self._line = b''
+    self._exit_code = 1
+
+  def set(self, line: str, exit_code: int) -> None:
+    """Sets what is said from here on.
+
+    Args:
+      line: One line.
+      exit_code: How the process ends.
+    """
+    self._line = f'{line}\n'.encode()
+    self._exit_code = exit_code
+
+  def _end(self, signum: int) -> None:
+    del signum
+    os.write(self._kept[1], self._line)
+    os._exit(self._exit_code)
+
+  def __enter__(self):
+    self._streams = sys.stdout, sys.stderr
+    self._flush()
+    self._kept = os.dup(1), os.dup(2)
+    sys.stdout, sys.stderr = (
+      open(fd, 'w', buffering=1, closefd=False) for fd in self._kept
+    )
+    with tempfile.TemporaryFile() as aside:
+      os.dup2(aside.fileno(), 1)
+      os.dup2(aside.fileno(), 2)
+    # Python's own handlers run in the main thread: too late for an abort.
+    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._end)
+    _set_handler(signal.SIGABRT, ctypes.cast(self._handler, ctypes.c_void_p))
+    return self
+
+  def __exit__(self, *exc_info):
+    _set_handler(signal.SIGABRT, None)
+    self._flush()
+    for number, fd in enumerate(self._kept, 1):
+      os.dup2(fd, number)
+      os.close(fd)
+    sys.stdout, sys.stderr = self._streams
+
+  def _flush(self) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _set_handler(signum: int, handler: Optional[ctypes.c_void_p]) -> None:
+  """C's `signal`."""
+  function = ctypes.CDLL(None).signal
+  function.argtypes = [ctypes.c_int, ctypes.c_void_p]
+  function.restype = ctypes.c_void_p
+  function(signum, handler)

@@ -1,0 +1,157 @@
+"""Flags of a run on several hosts, and how it ends on each of them."""
+
+from collections.abc import Callable
+import contextlib
+import os
+import sys
+import traceback
+from typing import Any, NoReturn, Optional
+
+from absl import flags
+from pda_fed import errors
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import hosts as hosts_lib
+from pda_fed.experiments.engines import distributed
+from scripts.lib import cli
+
+_DISTRIBUTED = flags.DEFINE_bool(
+  'distributed',
+  False,
+  'Compute one run on several hosts: start the same command on each. SLURM and'
+  ' other clusters that JAX knows set the three flags below.',
+)
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'HOST:PORT of host 0, which listens there.'
+)
+_NUM_HOSTS = flags.DEFINE_integer(
+  'num_hosts', None, 'The number of hosts.', lower_bound=1
+)
+_HOST_INDEX = flags.DEFINE_integer(
+  'host_index', None, 'The place of this host, from 0.', lower_bound=0
+)
+
+_LOST = (
+  'error: Host 0 is gone, or does not answer: the run ends here. The same'
+  ' command on all hosts goes on with it.'
+)
+
+
+def settings() -> Optional[hosts_lib.HostSettings]:
+  """Returns this host's place; None without --distributed.
+
+  Raises:
+    ValueError: If a flag is out of range, or is given without --distributed.
+  """
+  given = {
+    'coordinator': _COORDINATOR.value,
+    'num_hosts': _NUM_HOSTS.value,
+    'host_index': _HOST_INDEX.value,
+  }
+  if _DISTRIBUTED.value:
+    return hosts_lib.HostSettings(**given)
+  names = [f'--{name}' for name, value in given.items() if value is not None]
+  if names:
+    raise ValueError(f'{", ".join(names)} must be given with --distributed.')
+  return None
+
+
+def run(
+  place: hosts_lib.HostSettings,
+  config: config_lib.RunConfig,
+  open_engine: distributed.OpenEngine,
+  lead: Callable[[distributed.OpenEngine], None],
+) -> None:
+  """Computes a run on several hosts.
+
+  Args:
+    place: This host's.
+    config: The run's settings.
+    open_engine: Opens the engine of one host.
+    lead: Trains with what opens the engine of all hosts; called on host 0.
+
+  Raises:
+    ValueError: If the run cannot be spread over hosts. Other errors end the
+      process.
+  """
+  distributed.check(config, place.num_hosts or 1)
+  with contextlib.ExitStack() as stack:
+    last_words = hosts_lib.LastWords()
+    if not cli.DEBUG.value:
+      stack.enter_context(last_words)
+    last_words.set(f'error: {hosts_lib.no_answer(place)}', 2)
+    try:
+      hosts = hosts_lib.connect(place)
+    except BaseException as e:
+      _end(e)
+    last_words.set(_LOST, 3)
+    try:
+      distributed.check(config, hosts.count)
+      distributed.agree(hosts, config)
+      if hosts.is_leader:
+        lead(distributed.leading(hosts, open_engine))
+        hosts.send({'do': 'end', 'exit_code': 0, 'message': ''})
+      else:
+        _end_as_told(distributed.follow(hosts, config, open_engine))
+    except BaseException as e:
+      _tell(hosts, e)
+      hosts.leave()
+      _end(e)
+    hosts.leave()
+
+
+def _end_as_told(command: dict[str, Any]) -> None:
+  """Ends a host as host 0 ended."""
+  if command['exit_code']:
+    raise _LeaderError(command['message'], command['exit_code'])
+  print('Host 0 has the results.', file=sys.stderr)
+
+
+class _LeaderError(errors.PdaFedError):
+  """Host 0 has ended the run with an error."""
+
+  def __init__(self, message: str, exit_code: int):
+    super().__init__(message)
+    self.exit_code = exit_code
+
+
+def _tell(hosts: hosts_lib.Hosts, error: BaseException) -> None:
+  """Lets the other hosts end with the same words."""
+  if isinstance(error, (hosts_lib.DisagreementError, _LeaderError)):
+    return  # They know.
+  if hosts.is_leader:
+    code = cli.exit_code_of(error) if _is_explained(error) else 1
+    command = {'do': 'end', 'exit_code': code, 'message': _words(error)}
+    with contextlib.suppress(Exception):  # The connection may be what is lost.
+      hosts.send(command)
+  elif not isinstance(error, hosts_lib.HostError):
+    hosts.fail(_words(error))
+
+
+def _is_explained(error: BaseException) -> bool:
+  return isinstance(error, cli.USER_ERRORS)
+
+
+def _words(error: BaseException) -> str:
+  text = str(error) if _is_explained(error) else repr(error)
+  return ' '.join(text.split())
+
+
+def _end(error: BaseException) -> NoReturn:
+  """Ends the process: threads that wait for lost hosts would keep it."""
+  code = 1
+  if isinstance(error, KeyboardInterrupt):
+    code = 130
+    print('interrupted', file=sys.stderr)
+  elif isinstance(error, SystemExit):
+    code = error.code if isinstance(error.code, int) else 1
+  elif _is_explained(error) and not cli.DEBUG.value:
+    code = cli.exit_code_of(error)
+    if code > 128:  # A signal ended the run, which is saved.
+      print(error, file=sys.stderr)
+    else:
+      cli.say_error(str(error))
+  else:
+    traceback.print_exception(error)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(code)

@@ -1,0 +1,217 @@
+"""Recipes for clusters: their structure, and flags that exist."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from tests.deploy import plain_yaml
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_DEPLOY = _ROOT / 'deploy'
+_MANIFESTS = sorted(_DEPLOY.glob('kubernetes/*.yaml'))
+_BATCHES = sorted(_DEPLOY.glob('slurm/*.sbatch'))
+
+
+def _manifest(name):
+  found = plain_yaml.parse((_DEPLOY / 'kubernetes' / name).read_text())
+  return {document['kind']: document for document in found}
+
+
+def _pod(job):
+  return job['spec']['template']['spec']
+
+
+def _srun(path):
+  """The words of the command that a batch script starts."""
+  text = path.read_text().replace('\\\n', ' ')
+  (line,) = [x for x in text.splitlines() if x.startswith('exec srun ')]
+  return shlex.split(line)[2:]
+
+
+def _words(path):
+  """A recipe's module and its arguments."""
+  if path.suffix == '.yaml':
+    (job,) = [
+      d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job'
+    ]
+    (container,) = _pod(job)['containers']
+    module, *arguments = container['args']
+  else:
+    words = _srun(path)
+    module, *arguments = words[words.index('-m') + 1 :]
+    arguments = [word for word in arguments if word != '$@']
+  return module, arguments
+
+
+def _known_flags():
+  """The flags that scripts define: the one place where they are looked up."""
+  names = {'flagfile'}
+  for path in (_ROOT / 'scripts').rglob('*.py'):
+    names |= set(re.findall(r"DEFINE_\w+\(\s*'(\w+)'", path.read_text()))
+  # Settings of methods become flags of their names.
+  for path in (_ROOT / 'scripts/presets').glob('*.flags'):
+    names |= set(re.findall(r'^--(\w+)=', path.read_text(), re.MULTILINE))
+  return names
+
+
+@pytest.mark.parametrize('path', [*_MANIFESTS, *_BATCHES], ids=lambda p: p.name)
+def test_programs_flags_and_presets_exist(path):
+  module, arguments = _words(path)
+  assert (_ROOT / f'{module.replace(".", "/")}.py').exists()
+  flags = [word for word in arguments if word != '--']
+  assert len(flags) > 4
+  names = {re.fullmatch(r'--(\w+)(=.+)?', word)[1] for word in flags}
+  assert names - _known_flags() == set()
+  for word in flags:
+    if word.startswith('--flagfile='):
+      assert (_ROOT / word.partition('=')[2]).exists()
+
+
+def test_a_flag_that_does_not_exist_is_seen():
+  assert 'no_such_flag' not in _known_flags()
+  assert {'engine', 'output_dir', 'lstm_size', 'preset'} <= _known_flags()
+
+
+def test_one_run_over_pods():
+  found = _manifest('run.yaml')
+  job, service = found['Job'], found['Service']
+  name = job['metadata']['name']
+  assert job['spec']['completionMode'] == 'Indexed'
+  assert service['spec']['clusterIP'] == 'None'  # Headless: names for pods.
+  assert service['spec']['selector'] == {'job-name': name}
+  assert _pod(job)['subdomain'] == service['metadata']['name']
+  arguments = dict(word.split('=') for word in _words(_MANIFESTS[0])[1][2:])
+  (port,) = service['spec']['ports']
+  host = f'{name}-0.{service["metadata"]["name"]}'
+  assert arguments['--coordinator'] == f'{host}:{port["port"]}'
+  assert arguments['--host_index'] == '$(JOB_COMPLETION_INDEX)'
+  number = int(arguments['--num_hosts'])
+  assert job['spec']['completions'] == job['spec']['parallelism'] == number
+
+
+def test_a_sweep_over_pods_shares_a_folder():
+  job = _manifest('sweep.yaml')['Job']
+  assert 'completions' not in job['spec'] and job['spec']['parallelism'] > 1
+  (container,) = _pod(job)['containers']
+  (mount,) = container['volumeMounts']
+  (volume,) = _pod(job)['volumes']
+  assert mount['name'] == volume['name']
+  (folder,) = [w for w in container['args'] if w.startswith('--output_dir=')]
+  assert folder.startswith(f'--output_dir={mount["mountPath"]}/')
+
+
+@pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
+def test_pods_that_end_are_not_started_for_nothing(path):
+  (job,) = [d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job']
+  assert _pod(job)['restartPolicy'] == 'Never'  # podFailurePolicy needs it.
+  (container,) = _pod(job)['containers']
+  rule = job['spec']['podFailurePolicy']['rules'][0]
+  assert rule['action'] == 'FailJob'
+  assert rule['onExitCodes']['containerName'] == container['name']
+  assert 2 in rule['onExitCodes']['values']
+  names = {volume['name'] for volume in _pod(job)['volumes']}
+  assert {mount['name'] for mount in container['volumeMounts']} == names
+
+
+@pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
+def test_manifests_are_read_as_others_read_them(path):
+  yaml = pytest.importorskip('yaml')
+  text = path.read_text()
+  assert plain_yaml.parse(text) == list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize(
+  'text',
+  ['a: 1\na: 2', 'a:\n  b: 1\n    c: 2', 'a: "x"', 'a: |\n  b', '- a\nb'],
+)
+def test_other_yaml_is_refused(text):
+  with pytest.raises(ValueError, match='must'):
+    plain_yaml.parse(text)
+
+
+@pytest.mark.parametrize('path', _BATCHES, ids=lambda p: p.name)
+def test_batches_start_one_process_on_each_host(path):
+  text = path.read_text()
+  assert text.startswith('#!/bin/bash\n')
+  done = subprocess.run(['bash', '-n', str(path)], check=False)
+  assert done.returncode == 0
+  options = re.findall(r'^#SBATCH --([\w-]+)=(\S+)$', text, re.MULTILINE)
+  assert text.count('#SBATCH') == len(options)
+  assert dict(options)['ntasks-per-node'] == '1'
+  assert dict(options)['signal'].startswith('TERM@')
+  # SLURM reads no option after the first command.
+  assert text.rindex('#SBATCH') < text.index('set -eu')
+
+
+@pytest.mark.parametrize(
+  'gpus, expected', [('', ''), ('0', ''), ('1', '0'), ('4', '0,1,2,3')]
+)
+def test_a_run_has_all_gpus_of_its_hosts(tmp_path, gpus, expected):
+  (tmp_path / 'srun').write_text(
+    '#!/bin/sh\necho "$JAX_LOCAL_DEVICE_IDS"; shift 3; echo "$@"\n'
+  )
+  (tmp_path / 'srun').chmod(0o755)
+  environment = {'PATH': f'{tmp_path}:/usr/bin:/bin'}
+  if gpus:
+    environment['SLURM_GPUS_ON_NODE'] = gpus
+  done = subprocess.run(
+    ['bash', str(_DEPLOY / 'slurm/run.sbatch'), '--seed=7'],
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  devices, command = done.stdout.splitlines()
+  assert devices == expected
+  assert command.startswith('scripts.train_stackoverflow --engine=jax')
+  assert command.endswith(' --seed=7')
+
+
+def test_the_image_is_for_any_machine():
+  text = (_DEPLOY / 'Dockerfile').read_text()
+  lines = re.sub(r'\\\n', ' ', re.sub(r'^#.*\n', '', text, flags=re.MULTILINE))
+  instructions = [line.split()[0] for line in lines.splitlines()]
+  assert instructions[0] == 'FROM' and instructions[-1] == 'ENTRYPOINT'
+  assert set(instructions) <= {
+    *('ARG', 'COPY', 'ENTRYPOINT', 'ENV', 'FROM', 'RUN', 'WORKDIR')
+  }
+  for word in ('amd64', 'x86', 'arm64', 'aarch64'):
+    assert word not in lines
+  (default,) = re.findall(r'^ARG JAX=(\w+)$', lines, re.MULTILINE)
+  assert default == 'cpu'
+
+
+@pytest.mark.parametrize(
+  'jax, code, installed',
+  [('cpu', 0, ''), ('cuda12', 0, 'jax[cuda12]'), ('cuda', 2, '')],
+)
+def test_the_image_takes_what_it_knows(tmp_path, jax, code, installed):
+  text = (_DEPLOY / 'Dockerfile').read_text().replace('\\\n', ' ')
+  (line,) = [x for x in text.splitlines() if x.startswith('RUN case')]
+  (tmp_path / 'pip').write_text('#!/bin/sh\necho "$@"\n')
+  (tmp_path / 'pip').chmod(0o755)
+  script = line.removeprefix('RUN ').replace('/tmp/', f'{tmp_path}/')
+  done = subprocess.run(
+    ['sh', '-c', script],
+    env={'PATH': f'{tmp_path}:/usr/bin:/bin', 'JAX': jax},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == code
+  assert installed in done.stdout and bool(done.stdout) == bool(installed)
+
+
+@pytest.mark.parametrize(
+  'path',
+  [p for p in _DEPLOY.rglob('*') if p.suffix in ('.yaml', '.yml', '.sbatch')]
+  + [_DEPLOY / 'Dockerfile'],
+  ids=lambda p: p.name,
+)
+def test_images_are_named_without_a_registry(path):
+  images = re.findall(r'^\s*(?:image:|FROM) (\S+)', path.read_text(), re.M)
+  assert all('/' not in image for image in images)
+  assert images or path.suffix == '.sbatch'

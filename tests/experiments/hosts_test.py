@@ -1,0 +1,238 @@
+"""Hosts of a run: who is lost, who differs, and what is said."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from pda_fed.common import signals
+from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import hosts as hosts_lib
+import pytest
+
+
+class _Store:
+  """A key-value store as that of JAX's coordination service."""
+
+  def __init__(self):
+    self.values = {}
+    self.hangs = threading.Event()
+    self.hangs.set()  # Set: it answers.
+    self._changed = threading.Condition()
+
+  def key_value_set(self, key, value, allow_overwrite=False):
+    self.hangs.wait()
+    with self._changed:
+      if key in self.values and not allow_overwrite:
+        raise RuntimeError(f'ALREADY_EXISTS: {key}')
+      self.values[key] = value
+      self._changed.notify_all()
+
+  def key_value_dir_get(self, prefix):
+    self.hangs.wait()
+    with self._changed:
+      return [(k, v) for k, v in self.values.items() if k.startswith(prefix)]
+
+  def blocking_key_value_get(self, key, timeout_in_ms):
+    self.hangs.wait()
+    with self._changed:
+      there = self._changed.wait_for(
+        lambda: key in self.values, timeout_in_ms / 1000
+      )
+      if not there:
+        raise RuntimeError('DEADLINE_EXCEEDED: it took too long')
+      return self.values[key]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+  monkeypatch.setattr(hosts_lib, '_BEAT_S', 0.02)
+  monkeypatch.setattr(hosts_lib, '_POLL_S', 0.01)
+
+
+@pytest.fixture
+def impatient(monkeypatch, quick):
+  monkeypatch.setattr(hosts_lib, 'TIMEOUT_S', 0.5)
+
+
+@pytest.fixture
+def pair(quick):
+  store = _Store()
+  found = [hosts_lib.Hosts(store, i, 2) for i in range(2)]
+  yield store, *found
+  store.hangs.set()
+  for hosts in found[::-1]:
+    if not hosts._closing.is_set():
+      hosts.leave(seconds=0.1)
+
+
+def _until(condition):
+  for _ in range(2000):
+    if condition():
+      return
+    time.sleep(0.01)
+  raise AssertionError('It never came.')
+
+
+def test_commands_come_in_their_order(pair):
+  _, leader, follower = pair
+  leader.send({'do': 'open'})
+  leader.send({'do': 'end', 'n': 3})
+  assert [follower.receive() for _ in range(2)] == [
+    {'do': 'open'},
+    {'do': 'end', 'n': 3},
+  ]
+  assert leader.is_leader and not follower.is_leader
+
+
+def test_hosts_that_are_alike_agree(pair):
+  for fact in (1, 2):
+    threads = [
+      threading.Thread(
+        target=hosts.agree, args=({'a': fact}, config_lib.differences)
+      )
+      for hosts in pair[1:]
+    ]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join(timeout=30)
+      assert not thread.is_alive()
+
+
+def test_all_hosts_say_which_one_differs(pair):
+  _, leader, follower = pair
+  errors = []
+
+  def agree(hosts, clip_norm):
+    try:
+      hosts.agree({'plan': {'clip_norm': clip_norm}}, config_lib.differences)
+    except hosts_lib.DisagreementError as e:
+      errors.append(str(e))
+
+  other = threading.Thread(target=agree, args=(follower, 2.0))
+  other.start()
+  agree(leader, 1.0)
+  other.join()
+  assert len(errors) == 2 and errors[0] == errors[1]
+  assert errors[0].endswith('Host 0 -> host 1: plan.clip_norm: 1.0 -> 2.0.')
+
+
+@pytest.mark.usefixtures('impatient')
+def test_a_host_that_is_silent_is_lost():
+  store = _Store()
+  leader = hosts_lib.Hosts(store, 0, 2)  # Host 1 never beats.
+  hangs = threading.Event()
+  with pytest.raises(hosts_lib.HostError, match='host 1 gave no sign of life'):
+    leader.call(hangs.wait)  # As a collective that waits for it.
+  hangs.set()
+  leader.leave(seconds=0.1)
+
+
+@pytest.mark.usefixtures('impatient')
+def test_host_0_that_hangs_is_lost():
+  store = _Store()
+  follower = hosts_lib.Hosts(store, 1, 2)
+  store.hangs.clear()
+  with pytest.raises(hosts_lib.HostError, match='host 0 gave no sign of life'):
+    follower.receive()
+  follower.fail('It does not wait for an answer.')
+  follower.leave()
+  store.hangs.set()
+
+
+def test_a_host_that_has_failed(pair):
+  _, leader, follower = pair
+  follower.fail('The disk is full.')
+  with pytest.raises(
+    hosts_lib.HostError, match='host 1 has failed: The disk is full.$'
+  ):
+    leader.call(threading.Event().wait)
+
+
+def test_a_host_that_has_left_is_not_lost(pair, monkeypatch):
+  monkeypatch.setattr(hosts_lib, 'TIMEOUT_S', 0.2)
+  store, leader, follower = pair
+  follower.leave()
+  beats = store.values['host/beat/0']
+  _until(lambda: int(store.values['host/beat/0']) > int(beats) + 40)
+  leader.check()
+
+
+def test_errors_of_a_function_are_its_own(pair):
+  def fail():
+    raise RuntimeError('ours')
+
+  with pytest.raises(RuntimeError, match='^ours$'):
+    pair[1].call(fail)
+  assert pair[1].call(lambda: 3) == 3
+
+
+def test_a_signal_to_a_follower_stops_the_leader(pair, monkeypatch):
+  _, leader, follower = pair
+  sent = []
+  monkeypatch.setattr(os, 'kill', lambda pid, s: sent.append((pid, s)))
+  stop = signals.StopSignals()
+  follower.heed(stop)
+  follower.check()
+  assert not sent
+  stop.signum = signal.SIGINT
+  follower.check()
+  _until(lambda: sent)
+  time.sleep(0.2)
+  assert sent == [(os.getpid(), signal.SIGTERM)]  # Once.
+
+
+@pytest.mark.parametrize(
+  'settings, words',
+  [
+    ({'coordinator': 'a'}, 'coordinator must be HOST:PORT'),
+    ({'num_hosts': 0}, 'num_hosts must be at least 1'),
+    ({'host_index': -1}, 'host_index must be at least 0'),
+    ({'num_hosts': 2, 'host_index': 2}, r'host_index must be in \[0, 1\]'),
+  ],
+)
+def test_bad_settings(settings, words):
+  with pytest.raises(ValueError, match=words):
+    hosts_lib.HostSettings(**settings)
+
+
+_ABORT = """
+import os, sys, threading
+from pda_fed.experiments import hosts
+with hosts.LastWords() as last_words:
+  last_words.set('error: too early', 1)
+  print('seen')
+  os.write(1, b'hidden')
+  os.write(2, b'hidden')
+  last_words.set('error: it is gone', 3)
+  if len(sys.argv) > 1:
+    thread = threading.Thread(target=os.abort)
+    thread.start()
+    thread.join()
+print('seen, too', file=sys.stderr)
+os.write(1, b'back')
+"""
+
+
+def _run_abort(*arguments):
+  return subprocess.run(
+    [sys.executable, '-c', _ABORT, *arguments],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def test_an_abort_ends_with_one_line():
+  done = _run_abort('abort')
+  assert (done.returncode, done.stdout) == (3, 'seen\n')
+  assert done.stderr == 'error: it is gone\n'
+
+
+def test_output_comes_back():
+  done = _run_abort()
+  assert (done.returncode, done.stdout) == (0, 'seen\nback')
+  assert done.stderr == 'seen, too\n'

@@ -1,0 +1,71 @@
+"""A training binary with the JAX engine and a tiny model, for several hosts."""
+
+from scripts.lib import cli
+
+# isort: split
+import contextlib
+import os
+import signal
+
+from absl import flags
+from pda_fed import experiments
+from pda_fed.experiments import hosts
+from pda_fed.models import convolutional
+from scripts.lib import run_flags
+
+from tests.experiments import tiny_users
+
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'A store of users.')
+_ROUNDS = flags.DEFINE_integer('rounds', 6, 'Rounds.')
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 0.3, 'Of updates.')
+_TIMEOUT_S = flags.DEFINE_float('timeout_s', 10.0, 'Of hosts that are silent.')
+_CONNECT_S = flags.DEFINE_integer('connect_s', 120, 'Until all hosts came.')
+_DIE_IN_ROUND = flags.DEFINE_integer('die_in_round', None, 'Killed in it.')
+_HANG_IN_ROUND = flags.DEFINE_integer('hang_in_round', None, 'Stopped in it.')
+
+
+class _Mortal:
+  """An engine whose process ends, or stops, in a round."""
+
+  def __init__(self, engine):
+    self._engine = engine
+
+  def __getattr__(self, name):
+    return getattr(self._engine, name)
+
+  def run_rounds(self, state, first_round, num_rounds):
+    for fate, signum in (
+      (_DIE_IN_ROUND.value, signal.SIGKILL),
+      (_HANG_IN_ROUND.value, signal.SIGSTOP),
+    ):
+      if fate is not None and first_round <= fate < first_round + num_rounds:
+        os.kill(os.getpid(), signum)
+    return self._engine.run_rounds(state, first_round, num_rounds)
+
+
+@contextlib.contextmanager
+def _open_engine(config, seeds):
+  with experiments.open_engine(config, seeds) as engine:
+    yield _Mortal(engine)
+
+
+def main():
+  hosts.TIMEOUT_S, hosts.CONNECT_S = _TIMEOUT_S.value, _CONNECT_S.value
+  hosts._BEAT_S = 0.2
+  config = tiny_users.make_config(
+    _DATA_DIR.value,
+    plan={
+      'expected_cohort': 6,
+      'rounds': _ROUNDS.value,
+      'clip_norm': _CLIP_NORM.value,
+    },
+    engine='jax',
+    spec=convolutional.linear((3,), 3),
+    rounds_per_dispatch=1,
+    rounds_per_checkpoint=2,
+  )
+  run_flags.run(config, _open_engine, {'data': {'users': {'private': 30}}})
+
+
+if __name__ == '__main__':
+  cli.run(main)
