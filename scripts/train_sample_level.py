@@ -39,6 +39,7 @@ from pda_fed.experiments import sample_level_config
 from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
+from scripts.lib import host_flags
 from scripts.lib import method_flags
 from scripts.lib import run_flags
 
@@ -434,6 +435,8 @@ def main() -> None:
   if _RUNS_FILE.value is not None:
     if run_flags.DRY_RUN.value:
       raise ValueError('--dry_run must not be given with --runs_file.')
+    if host_flags.settings() is not None:
+      raise ValueError('--distributed must not be given with --runs_file.')
     _run_many(pathlib.Path(_RUNS_FILE.value))
     return
   run_flags.require(run_flags.OUTPUT_DIR)

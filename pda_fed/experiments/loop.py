@@ -27,6 +27,7 @@ from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
 from pda_fed.experiments import guards
+from pda_fed.experiments import hosts as hosts_lib
 from pda_fed.experiments import outputs
 from pda_fed.experiments import overview
 from pda_fed.experiments import progress as progress_lib
@@ -176,8 +177,10 @@ class Run:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
         raise  # Another try would end as this one.
-      # Nobody has seen a round after it, so that the run may go on elsewhere.
-      self._folder.mark_stopped(self._done)
+      if isinstance(e, hosts_lib.HostError):
+        # Only hosts have seen the round that failed, and they have the data and
+        # the seeds: another number of devices may repeat it.
+        self._folder.mark_stopped(self._done)
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e

@@ -101,6 +101,12 @@ def test_files_of_runs_are_read_before_the_first_run(tmp_path, lines, message):
   assert message in done.stderr
 
 
+def test_files_of_runs_are_not_spread_over_hosts(tmp_path):
+  done = _run(f'--runs_file={tmp_path}/runs.txt', '--distributed')
+  assert done.returncode == 2
+  assert '--distributed must not be given with --runs_file' in done.stderr
+
+
 @pytest.mark.parametrize('own_public', [False, True])
 def test_images_of_ones_own(tmp_path, own_public):
   rng = np.random.default_rng(0)

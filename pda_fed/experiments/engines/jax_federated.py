@@ -19,6 +19,7 @@ import numpy as np
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import hosts as hosts_lib
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import jax_canaries
 from pda_fed.experiments.engines import stores
@@ -150,7 +151,7 @@ class JaxEngine:
           raise
         if len(self._own_devices) < len(self._devices):
           # Other hosts do not know of it, and all must have the same chunks.
-          raise vectorized.DeviceError(
+          raise hosts_lib.HostError(
             'The memory of the device does not hold as many clients: give'
             f' --clients_per_chunk below {self._clients_per_chunk}.'
           ) from e

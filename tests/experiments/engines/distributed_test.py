@@ -7,6 +7,7 @@ import numpy as np
 from pda_fed import audit
 from pda_fed import privacy
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import hosts
 from pda_fed.experiments.engines import distributed
 from pda_fed.experiments.engines import jax_federated
 from pda_fed.models import convolutional
@@ -134,6 +135,22 @@ def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
   assert len(read['one']) <= len(read['all']) / 4 + 2
   assert set(read['one']) < set(read['all'])
   assert bytes_of['one'] == bytes_of['all'] / 4
+
+
+def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
+  config, monkeypatch
+):
+  config = dataclasses.replace(config, clients_per_chunk=4)
+  engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
+  engine._devices = engine._devices[:1] * 2
+  engine._own_devices = [0]
+
+  def run(*arguments):
+    raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  monkeypatch.setattr(engine, '_run', run)
+  with pytest.raises(hosts.HostError, match='--clients_per_chunk below 4'):
+    engine.run_rounds(engine.initialize(), 0, 1)
 
 
 class _Calls:

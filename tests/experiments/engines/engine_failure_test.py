@@ -9,6 +9,7 @@ import sys
 
 from pda_fed import errors as base_errors
 from pda_fed import experiments
+from pda_fed.experiments import hosts
 import pytest
 
 from tests import fake_engine
@@ -80,6 +81,30 @@ def test_a_run_whose_engine_failed_may_not_change_it(tmp_path):
       tmp_path / 'run',
       change_engine=True,
     )
+
+
+def test_a_run_that_lost_a_host_may_go_on_with_other_devices(tmp_path):
+  class Failing(fake_engine.FakeEngine):
+    order = {'num_devices': 2}
+
+    def __init__(self, *arguments):
+      super().__init__(*arguments)
+      self.order = type(self).order
+
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == 5 and self.order == {'num_devices': 2}:
+        raise hosts.HostError('Host 1 is lost.')
+      return super().run_rounds(state, first_round, num_rounds)
+
+  def train():
+    return experiments.train(
+      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
+    )
+
+  with pytest.raises(experiments.EngineError, match='Saved after round 5'):
+    train()
+  Failing.order = {'num_devices': 3}
+  assert train().read_result()['rounds'] == 10
 
 
 def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch):
