@@ -107,11 +107,18 @@ class Claims:
     name = self._held.get(key)
     if name is None:
       return False
-    found = self._members.read(name)
-    if found is None and self._members.create(name):
-      return True  # The folder was removed, and is there again.
-    after = f'{key}.{int(name.rpartition(".")[2]) + 1}'
-    if found == self._members.id and self._members.read(after) is None:
+    if self._members.read(name) is None:
+      # The folder was removed, and perhaps others have come since.
+      self._members.look(now=True)
+      if self._newest(key) < 0 and self._members.create(name):
+        return True
+    own = int(name.rpartition('.')[2])
+    after = f'{key}.{own + 1}'
+    if (
+      self._members.read(name) == self._members.id
+      and self._members.read(after) is None
+      and self._newest(key) <= own
+    ):
       return True
     del self._held[key]
     return False

@@ -104,7 +104,7 @@ class Members:
           f' {about["purpose"]}. Give the same flags everywhere, or another'
           ' --output_dir.'
         )
-    if not moving:  # What is there is of members that were killed.
+    if others and not moving:  # They were killed.
       self._remove_all()
     self.beat()
     return True

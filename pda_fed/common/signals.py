@@ -17,16 +17,36 @@ class StopSignals:
   of the main thread, where Python takes no signals, nothing is remembered.
   """
 
+  # Those whose blocks are running.
+  _active: list['StopSignals'] = []
+
   def __init__(self):
     self.signum: Optional[int] = None
     self._before = {}
 
+  @classmethod
+  def request(cls, signum: int) -> bool:
+    """Does as if a signal had come, from any thread.
+
+    Args:
+      signum: The signal.
+
+    Returns:
+      Whether somebody listens.
+    """
+    for listener in cls._active:
+      if listener.signum is None:
+        listener.signum = signum
+    return bool(cls._active)
+
   def __enter__(self):
+    self._active.append(self)
     if threading.current_thread() is threading.main_thread():
       self._before = {s: signal.signal(s, self._remember) for s in _SIGNALS}
     return self
 
   def __exit__(self, *exc_info):
+    self._active.remove(self)
     self._restore()
 
   def _restore(self) -> None:

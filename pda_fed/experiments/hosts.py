@@ -26,8 +26,8 @@ from pda_fed.common import validate
 
 # Seconds without a sign of life after which a host is lost.
 TIMEOUT_S = 30.0
-# Seconds in which all hosts must have come.
-CONNECT_S = 45
+# Seconds that hosts have to end together.
+_SHUTDOWN_S = 60
 _BEAT_S = 2.0
 # JAX ends a process without a word: we come first.
 _JAX_TIMEOUT_S = 600
@@ -45,6 +45,23 @@ class HostError(base_errors.PdaFedError):
   """
 
   exit_code = 3
+
+
+class LeaderError(base_errors.PdaFedError):
+  """Host 0 has ended the run; the others end with its words.
+
+  Example:
+
+    >>> LeaderError('The disk is full.', 3).exit_code
+    3
+
+  Attributes:
+    exit_code: That of host 0.
+  """
+
+  def __init__(self, message: str, exit_code: int):
+    super().__init__(message)
+    self.exit_code = exit_code
 
 
 class DisagreementError(ValueError):
@@ -69,13 +86,16 @@ class HostSettings:
     coordinator: HOST:PORT of host 0, which listens there.
     num_hosts: The number of hosts.
     host_index: This host, from 0.
+    timeout_s: Seconds in which all hosts must have come.
   """
 
   coordinator: Optional[str] = None
   num_hosts: Optional[int] = None
   host_index: Optional[int] = None
+  timeout_s: int = 45
 
   def __post_init__(self):
+    validate.integers(1, timeout_s=self.timeout_s)
     if self.num_hosts is not None:
       validate.integers(1, num_hosts=self.num_hosts)
     if self.host_index is not None:
@@ -119,6 +139,7 @@ class Hosts:
     self._said = 0
     self._agreed = 0
     self._lost: Optional[str] = None
+    self._ended: Optional[LeaderError] = None
     self._is_stopped = False
     self._stop: Optional[signals.StopSignals] = None
     self._answered = time.monotonic()
@@ -165,11 +186,12 @@ class Hosts:
         self._lost = f'host {host} gave no sign of life for {TIMEOUT_S:g} s'
       if f'failed/{host}' in said and host != self.index:
         self._lost = f'host {host} has failed: {said[f"failed/{host}"]}'
+    if 'ended' in said and not self.is_leader:
+      self._ended = LeaderError(**json.loads(said['ended']))
     asked = any(name.startswith('stop/') for name in said)
     if asked and self.is_leader and not self._is_stopped:
-      self._is_stopped = True
       # The loop saves the run, as it does for a signal of its own.
-      os.kill(os.getpid(), signal.SIGTERM)
+      self._is_stopped = signals.StopSignals.request(signal.SIGTERM)
 
   def heed(self, stop: signals.StopSignals) -> None:
     """Asks the leader to stop when this host gets a signal.
@@ -180,10 +202,12 @@ class Hosts:
     self._stop = stop
 
   def check(self) -> None:
-    """Raises HostError if a host is lost."""
+    """Raises HostError if a host is lost, LeaderError if host 0 has ended."""
     if self._stop is not None and self._stop.signum is not None:
       self._stop = None
       self._questions.submit(self._set, f'stop/{self.index}', '')
+    if self._ended is not None:
+      raise self._ended
     if self._lost is None:
       silence = time.monotonic() - self._answered
       if silence > TIMEOUT_S + _BEAT_S:
@@ -206,8 +230,12 @@ class Hosts:
     try:
       return self._watched(self._pool.submit(function))
     except RuntimeError as e:
-      is_ours = not type(e).__module__.startswith('jax')
-      if is_ours or 'RESOURCE_EXHAUSTED' in str(e) or self.count == 1:
+      if 'RESOURCE_EXHAUSTED' in str(e):
+        raise HostError(
+          'The memory of a device is short: give a lower --clients_per_chunk or'
+          ' --microbatch_size.'
+        ) from e
+      if not type(e).__module__.startswith('jax') or self.count == 1:
         raise
       # A connection that broke. Heartbeats tell which host is to blame.
       end = time.monotonic() + TIMEOUT_S + 3 * _BEAT_S
@@ -296,6 +324,16 @@ class Hosts:
     """
     self._try(self._set, f'failed/{self.index}', message[:_SAY_LIMIT])
 
+  def end(self, message: str, exit_code: int) -> None:
+    """Lets the others end as the leader does; for the leader.
+
+    Args:
+      message: What is wrong.
+      exit_code: How they end.
+    """
+    words = json.dumps({'message': message, 'exit_code': exit_code})
+    self._try(self._set, 'ended', words)
+
   def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
     """Asks host 0 where it need not answer."""
     future = self._questions.submit(function, *arguments)
@@ -337,7 +375,7 @@ def no_answer(settings: HostSettings) -> str:
     settings: This host's place.
   """
   return (
-    f'All hosts must come within {CONNECT_S:g} s, and the coordinator,'
+    f'All hosts must come within {settings.timeout_s} s, and the coordinator,'
     f' {settings.coordinator or "which the cluster names"}, must answer. At'
     f' least one of {settings.num_hosts or "the"} hosts did not come, or cannot'
     ' be reached.'
@@ -362,9 +400,9 @@ def connect(settings: HostSettings) -> Hosts:
       settings.coordinator,
       settings.num_hosts,
       settings.host_index,
-      initialization_timeout=CONNECT_S,
+      initialization_timeout=settings.timeout_s,
       heartbeat_timeout_seconds=_JAX_TIMEOUT_S,
-      shutdown_timeout_seconds=CONNECT_S,
+      shutdown_timeout_seconds=_SHUTDOWN_S,
     )
   except (ValueError, TypeError) as e:
     raise ValueError(
@@ -401,10 +439,10 @@ class LastWords:
     """Sets what is said from here on.
 
     Args:
-      line: One line.
+      line: One line, or nothing.
       exit_code: How the process ends.
     """
-    self._line = f'{line}\n'.encode()
+    self._line = f'{line}\n'.encode() if line else b''
     self._exit_code = exit_code
 
   def _end(self, signum: int) -> None:

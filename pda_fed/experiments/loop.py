@@ -128,7 +128,7 @@ class Run:
     self._order = self._engine.order_of_sums()
     if self._done < total:
       self._folder.check_order(self._order)
-    self._folder.mark_running()
+    self._folder.mark_running(self._done, self._next_save())
     with self._saved_if_the_engine_fails():
       self._show_time()
     self._progress.start(self._done, total)
@@ -148,6 +148,7 @@ class Run:
         self._check_bounds()  # Before the round is saved.
       if self._is_saved(self._done):
         self._save()
+        self._folder.mark_running(self._done, self._next_save())
     self._stop_if_asked()
     return self._result(warm_start_dir)
 
@@ -287,6 +288,12 @@ class Run:
       return done in self._evaluated
     is_last = done == self._config.plan.rounds
     return is_last or done % self._config.rounds_per_checkpoint == 0
+
+  def _next_save(self) -> int:
+    """The next round that is saved, or the last one."""
+    total = self._config.plan.rounds
+    following = range(self._done + 1, total)
+    return next(filter(self._is_saved, following), total)
 
   def _next_stop(self) -> int:
     """The next round after which there is something to do."""

@@ -42,6 +42,7 @@ _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
 _STOPPED = 'stopped.json'
+_RUNNING = 'running.json'
 _LOCK = '.lock'
 # What may lie in a folder that holds no run yet: our lock, and what is left of
 # writers that were killed.
@@ -296,12 +297,41 @@ class RunFolder:
     )
 
   def mark_stopped(self, round_num: int) -> None:
-    """Notes that no round was run after this one, which is saved."""
-    files.write_json(self.path / _STOPPED, {'round': round_num})
+    """Notes that no round was run after this one, which is saved.
 
-  def mark_running(self) -> None:
-    """Notes that rounds are run; call it before the first."""
+    Nothing is noted while a process that was killed may have run later ones.
+
+    Args:
+      round_num: The round.
+    """
+    mark = self._running()
+    if mark is None or round_num >= mark['seen_before']:
+      files.write_json(self.path / _STOPPED, {'round': round_num})
+      files.remove(self.path / _RUNNING)
+
+  def mark_running(self, done: int, until: int) -> None:
+    """Notes that rounds are run; call it before the first, and after a save.
+
+    Args:
+      done: How many rounds are done and saved.
+      until: The round after which the next save comes.
+    """
+    seen = 0
+    if self._stopped_after() != done and not self.is_new():
+      # This process has saved what it ran; one that was killed has not.
+      mark = self._running()
+      seen = until if mark is None else max(mark.values())
+    seen = seen if seen > done else 0
+    files.write_json(
+      self.path / _RUNNING, {'until': max(until, seen), 'seen_before': seen}
+    )
     files.remove(self.path / _STOPPED)
+
+  def _running(self) -> Optional[dict[str, int]]:
+    """Which rounds were run: by this process, and by those before it."""
+    if not (self.path / _RUNNING).exists():
+      return None
+    return self._read(_RUNNING, records.check_running)
 
   def _write_config(
     self, config: config_lib.RunConfig, about: dict[str, Any]
@@ -416,6 +446,7 @@ class RunFolder:
   def write_result(self, result: dict[str, Any]) -> None:
     """Writes result.json: the run has ended."""
     files.write_json(self.path / _RESULT, result)
+    files.remove(self.path / _RUNNING)
 
   def read_result(self) -> Optional[dict[str, Any]]:
     """Returns result.json; None while the run has not ended.

@@ -166,6 +166,11 @@ def check_stopped(mark: Any) -> None:
   _check(mark, {'round': _is_integer})
 
 
+def check_running(mark: Any) -> None:
+  """Raises ValueError unless it is what a run writes into running.json."""
+  _check(mark, {'until': _is_integer, 'seen_before': _is_integer})
+
+
 def _parse_rows(
   header: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> list[dict[str, Optional[float]]]:

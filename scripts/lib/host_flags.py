@@ -5,10 +5,9 @@ import contextlib
 import os
 import sys
 import traceback
-from typing import Any, NoReturn, Optional
+from typing import NoReturn, Optional
 
 from absl import flags
-from pda_fed import errors
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import hosts as hosts_lib
 from pda_fed.experiments.engines import distributed
@@ -30,6 +29,13 @@ _HOST_INDEX = flags.DEFINE_integer(
   'host_index', None, 'The place of this host, from 0.', lower_bound=0
 )
 
+_CONNECT_TIMEOUT_S = flags.DEFINE_integer(
+  'connect_timeout_s',
+  45,
+  'Seconds in which all hosts must have come.',
+  lower_bound=1,
+)
+
 _LOST = (
   'error: Host 0 is gone, or does not answer: the run ends here. The same'
   ' command on all hosts goes on with it.'
@@ -48,7 +54,7 @@ def settings() -> Optional[hosts_lib.HostSettings]:
     'host_index': _HOST_INDEX.value,
   }
   if _DISTRIBUTED.value:
-    return hosts_lib.HostSettings(**given)
+    return hosts_lib.HostSettings(**given, timeout_s=_CONNECT_TIMEOUT_S.value)
   names = [f'--{name}' for name, value in given.items() if value is not None]
   if names:
     raise ValueError(f'{", ".join(names)} must be given with --distributed.')
@@ -82,6 +88,7 @@ def run(
     try:
       hosts = hosts_lib.connect(place)
     except BaseException as e:
+      _say(e)
       _end(e)
     last_words.set(_LOST, 3)
     try:
@@ -89,41 +96,28 @@ def run(
       distributed.agree(hosts, config)
       if hosts.is_leader:
         lead(distributed.leading(hosts, open_engine))
-        hosts.send({'do': 'end', 'exit_code': 0, 'message': ''})
+        hosts.send({'do': 'end'})
       else:
-        _end_as_told(distributed.follow(hosts, config, open_engine))
+        distributed.follow(hosts, config, open_engine)
+        print('Host 0 has the results.', file=sys.stderr)
     except BaseException as e:
       _tell(hosts, e)
+      _say(e)
+      # Host 0 may be the first to go.
+      last_words.set('', _exit_code(e))
       hosts.leave()
       _end(e)
+    last_words.set('', 0)
     hosts.leave()
 
 
-def _end_as_told(command: dict[str, Any]) -> None:
-  """Ends a host as host 0 ended."""
-  if command['exit_code']:
-    raise _LeaderError(command['message'], command['exit_code'])
-  print('Host 0 has the results.', file=sys.stderr)
-
-
-class _LeaderError(errors.PdaFedError):
-  """Host 0 has ended the run with an error."""
-
-  def __init__(self, message: str, exit_code: int):
-    super().__init__(message)
-    self.exit_code = exit_code
-
-
 def _tell(hosts: hosts_lib.Hosts, error: BaseException) -> None:
-  """Lets the other hosts end with the same words."""
-  if isinstance(error, (hosts_lib.DisagreementError, _LeaderError)):
+  """Lets the other hosts end, too."""
+  if isinstance(error, (hosts_lib.DisagreementError, hosts_lib.LeaderError)):
     return  # They know.
   if hosts.is_leader:
-    code = cli.exit_code_of(error) if _is_explained(error) else 1
-    command = {'do': 'end', 'exit_code': code, 'message': _words(error)}
-    with contextlib.suppress(Exception):  # The connection may be what is lost.
-      hosts.send(command)
-  elif not isinstance(error, hosts_lib.HostError):
+    hosts.end(_words(error), _exit_code(error))
+  else:
     hosts.fail(_words(error))
 
 
@@ -132,26 +126,32 @@ def _is_explained(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
+  if isinstance(error, KeyboardInterrupt):
+    return 'interrupted'
   text = str(error) if _is_explained(error) else repr(error)
   return ' '.join(text.split())
 
 
-def _end(error: BaseException) -> NoReturn:
-  """Ends the process: threads that wait for lost hosts would keep it."""
-  code = 1
+def _exit_code(error: BaseException) -> int:
   if isinstance(error, KeyboardInterrupt):
-    code = 130
-    print('interrupted', file=sys.stderr)
-  elif isinstance(error, SystemExit):
-    code = error.code if isinstance(error.code, int) else 1
+    return 130
+  if isinstance(error, SystemExit):
+    return error.code if isinstance(error.code, int) else 1
+  return cli.exit_code_of(error) if _is_explained(error) else 1
+
+
+def _say(error: BaseException) -> None:
+  """Prints an error: one line, but for bugs of ours."""
+  if _exit_code(error) > 128:  # A signal; the run is saved if it could be.
+    print(_words(error), file=sys.stderr)
   elif _is_explained(error) and not cli.DEBUG.value:
-    code = cli.exit_code_of(error)
-    if code > 128:  # A signal ended the run, which is saved.
-      print(error, file=sys.stderr)
-    else:
-      cli.say_error(str(error))
-  else:
+    cli.say_error(str(error))
+  elif not isinstance(error, SystemExit):
     traceback.print_exception(error)
   sys.stdout.flush()
   sys.stderr.flush()
-  os._exit(code)
+
+
+def _end(error: BaseException) -> NoReturn:
+  """Ends the process: threads that wait for lost hosts would keep it."""
+  os._exit(_exit_code(error))

@@ -5,6 +5,7 @@ import contextlib
 import pathlib
 import shlex
 import sys
+import time
 from typing import Optional
 
 import pda_fed
@@ -21,6 +22,8 @@ _SEARCH = 'private_search'
 _OWN = ('debug', 'nodebug', 'num_processes', 'output_dir')
 # Seconds in which a host that is at work has shown it.
 _LONG = 10
+# Seconds after which two that came at once have seen each other.
+_SETTLING_S = 0.5
 # The engine of binaries that have another one than JAX by default.
 _ENGINES = {'scripts.train_stackoverflow': 'tff'}
 
@@ -114,7 +117,9 @@ def alone(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
     OutputError: If it has another command.
   """
   with _joined(folder, say) as claims:
-    if not claims.take(_SEARCH):
+    is_ours = claims.take(_SEARCH)
+    time.sleep(_SETTLING_S)
+    if not (is_ours and claims.has(_SEARCH)):
       host = claims.host_of(_SEARCH) or 'another process'
       raise errors.BusyError(
         f'{folder} is in use by {host}. Only one process at a time can make a'

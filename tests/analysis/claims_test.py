@@ -89,6 +89,18 @@ def test_one_takes_over_from_the_dead(hosts):
   assert b.claims.has('job')
 
 
+def test_a_claim_of_an_old_folder_does_not_hold_in_a_new_one(hosts, tmp_path):
+  a, b, c = hosts
+  for generation in range(3):  # Its claim is of a later generation.
+    b.take()
+    if generation < 2:
+      b.claims.release('job')
+  a.members._remove_all()
+  c.members.beat()
+  assert c.take()
+  assert not b.claims.has('job') and c.claims.has('job')
+
+
 def test_a_host_that_was_killed_while_it_claimed(hosts, tmp_path):
   _, b, _ = hosts
   (tmp_path / '.claims/job.0').touch()  # It wrote no name.

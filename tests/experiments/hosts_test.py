@@ -170,25 +170,55 @@ def test_errors_of_a_function_are_its_own(pair):
   assert pair[1].call(lambda: 3) == 3
 
 
-def test_a_signal_to_a_follower_stops_the_leader(pair, monkeypatch):
+def test_a_signal_to_a_follower_stops_the_leader(pair):
   _, leader, follower = pair
-  sent = []
-  monkeypatch.setattr(os, 'kill', lambda pid, s: sent.append((pid, s)))
-  stop = signals.StopSignals()
-  follower.heed(stop)
+  of_follower = signals.StopSignals()
+  follower.heed(of_follower)
+  with signals.StopSignals() as of_leader:
+    follower.check()
+    of_follower.signum = signal.SIGINT
+    follower.check()
+    _until(lambda: of_leader.signum is not None)
+    assert of_leader.signum == signal.SIGTERM
+  leader.check()
+
+
+def test_a_signal_to_all_hosts_is_one_signal(pair):
+  # The leader's own comes first; the second one of a process would kill it.
+  store, _, follower = pair
+  with signals.StopSignals() as of_leader:
+    os.kill(os.getpid(), signal.SIGINT)
+    _until(lambda: of_leader.signum is not None)
+    store.key_value_set('host/stop/1', '')
+    beats = int(store.values['host/beat/0'])
+    _until(lambda: int(store.values['host/beat/0']) > beats + 5)
+    assert of_leader.signum == signal.SIGINT
   follower.check()
-  assert not sent
-  stop.signum = signal.SIGINT
-  follower.check()
-  _until(lambda: sent)
-  time.sleep(0.2)
-  assert sent == [(os.getpid(), signal.SIGTERM)]  # Once.
+
+
+def test_the_others_end_as_the_leader_ends(pair):
+  _, leader, follower = pair
+  leader.end('The disk is full.', 7)
+  with pytest.raises(hosts_lib.LeaderError, match='^The disk is full.$') as e:
+    follower.receive()
+  assert e.value.exit_code == 7
+  with pytest.raises(hosts_lib.LeaderError):
+    follower.call(threading.Event().wait)
+
+
+def test_memory_that_is_short(pair):
+  def fail():
+    raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  with pytest.raises(hosts_lib.HostError, match='lower --clients_per_chunk'):
+    pair[1].call(fail)
 
 
 @pytest.mark.parametrize(
   'settings, words',
   [
     ({'coordinator': 'a'}, 'coordinator must be HOST:PORT'),
+    ({'timeout_s': 0}, 'timeout_s must be at least 1'),
     ({'num_hosts': 0}, 'num_hosts must be at least 1'),
     ({'host_index': -1}, 'host_index must be at least 0'),
     ({'num_hosts': 2, 'host_index': 2}, r'host_index must be in \[0, 1\]'),

@@ -59,6 +59,7 @@ def _start_hosts(store, folder, devices, *arguments, own=None):
       folder if host == 0 else folder.with_name('followers_write_nothing'),
       number,
       *('--distributed', f'--coordinator={coordinator}'),
+      '--connect_timeout_s=120',
       *(f'--num_hosts={len(devices)}', f'--host_index={host}'),
       *(*arguments, *(own or {}).get(host, ())),
     )
@@ -176,18 +177,28 @@ def test_a_host_hangs(store, tmp_path):
   assert err.startswith('error: ') and len(err.splitlines()) == 1
 
 
-def test_a_signal_to_any_host_saves_the_run(store, tmp_path):
+@pytest.mark.parametrize('to_all', [False, True])
+def test_a_signal_saves_the_run(store, tmp_path, to_all):
   folder = tmp_path / 'run'
   processes = _start_hosts(store, folder, [1, 1], '--rounds=300')
   for line in processes[0].stderr:
     if line.startswith('round 2/'):
       break
-  processes[1].send_signal(signal.SIGTERM)
+  for process in processes if to_all else processes[1:]:
+    process.send_signal(signal.SIGTERM)
   ended = _ended(processes)
   assert [code for code, _, _ in ended] == [128 + signal.SIGTERM] * 2
   for _, _, err in ended:
     assert 'SIGTERM: saved after round' in err.splitlines()[-1]
   assert (folder / 'stopped.json').exists()
+
+
+def test_a_host_dies_before_the_first_round(store, tmp_path):
+  dies = {1: ['--die_in_round=-1']}
+  (leader, _) = _ended(_start_hosts(store, tmp_path / 'run', [1, 1], own=dies))
+  assert leader[0] == 3
+  assert 'host 1 gave no sign of life' in leader[2]
+  assert len(leader[2].splitlines()) == 1
 
 
 def test_hosts_that_differ(store, tmp_path):
@@ -204,7 +215,7 @@ def test_a_coordinator_that_does_not_answer(store, tmp_path):
   ((code, _, err),) = _ended(
     [
       _start(
-        *(store, tmp_path / 'run', 1, '--distributed', '--connect_s=2'),
+        *(store, tmp_path / 'run', 1, '--distributed', '--connect_timeout_s=2'),
         *(f'--coordinator=127.0.0.1:{_port()}', '--num_hosts=2'),
         '--host_index=1',
       )

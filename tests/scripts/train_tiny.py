@@ -19,7 +19,6 @@ _DATA_DIR = flags.DEFINE_string('data_dir', None, 'A store of users.')
 _ROUNDS = flags.DEFINE_integer('rounds', 6, 'Rounds.')
 _CLIP_NORM = flags.DEFINE_float('clip_norm', 0.3, 'Of updates.')
 _TIMEOUT_S = flags.DEFINE_float('timeout_s', 10.0, 'Of hosts that are silent.')
-_CONNECT_S = flags.DEFINE_integer('connect_s', 120, 'Until all hosts came.')
 _DIE_IN_ROUND = flags.DEFINE_integer('die_in_round', None, 'Killed in it.')
 _HANG_IN_ROUND = flags.DEFINE_integer('hang_in_round', None, 'Stopped in it.')
 
@@ -45,12 +44,14 @@ class _Mortal:
 
 @contextlib.contextmanager
 def _open_engine(config, seeds):
+  if _DIE_IN_ROUND.value == -1:  # Before devices are known.
+    os.kill(os.getpid(), signal.SIGKILL)
   with experiments.open_engine(config, seeds) as engine:
     yield _Mortal(engine)
 
 
 def main():
-  hosts.TIMEOUT_S, hosts.CONNECT_S = _TIMEOUT_S.value, _CONNECT_S.value
+  hosts.TIMEOUT_S = _TIMEOUT_S.value
   hosts._BEAT_S = 0.2
   config = tiny_users.make_config(
     _DATA_DIR.value,

@@ -91,11 +91,15 @@ def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
   hosts.agree(facts, config_lib.differences)
 
 
-def _agree_on_devices(
-  hosts: hosts_lib.Hosts, engine: engine_lib.Engine
-) -> None:
+def _opened(
+  hosts: hosts_lib.Hosts,
+  stack: contextlib.ExitStack,
+  opening: contextlib.AbstractContextManager[engine_lib.Engine],
+) -> engine_lib.Engine:
+  """Opens a host's engine, which waits for the devices of all hosts."""
   import jax
 
+  engine = hosts.call(lambda: stack.enter_context(opening))
   own = jax.local_devices()[0]
   facts = {
     **engine.order_of_sums(),
@@ -103,6 +107,7 @@ def _agree_on_devices(
     'device': own.device_kind,
   }
   hosts.agree(facts, config_lib.differences)
+  return engine
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -196,8 +201,8 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
     # Without a seed, only host 0 has drawn them.
     secret = seeds.as_dict() if config.seed is None else None
     hosts.send({'do': 'open', 'seeds': secret})
-    with open_engine(config, seeds) as engine:
-      _agree_on_devices(hosts, engine)
+    with contextlib.ExitStack() as stack:
+      engine = _opened(hosts, stack, open_engine(config, seeds))
       yield LeaderEngine(engine, hosts)
 
   return open_on_all
@@ -207,7 +212,7 @@ def follow(
   hosts: hosts_lib.Hosts,
   config: config_lib.RunConfig,
   open_engine: OpenEngine,
-) -> dict[str, Any]:
+) -> None:
   """Does what the leader says until it ends the run; for the other hosts.
 
   Args:
@@ -215,11 +220,9 @@ def follow(
     config: The run's settings.
     open_engine: Opens the engine of one host.
 
-  Returns:
-    The leader's last command, with its `exit_code` and `message`.
-
   Raises:
     HostError: If a host is lost.
+    LeaderError: If the leader ends the run before its end.
   """
   with (
     contextlib.ExitStack() as stack,
@@ -234,11 +237,9 @@ def follow(
         seeds = privacy.SeedStreams(config.seed)
         if command['seeds'] is not None:
           seeds = privacy.SeedStreams.from_dict(command['seeds'])
-        engine = stack.enter_context(open_engine(config, seeds))
-        _agree_on_devices(hosts, engine)
+        engine = _opened(hosts, stack, open_engine(config, seeds))
         continue
       state = _repeat(hosts, engine, state, command)
-    return command
 
 
 def _repeat(

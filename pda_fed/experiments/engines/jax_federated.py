@@ -19,7 +19,6 @@ import numpy as np
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import hosts as hosts_lib
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import jax_canaries
 from pda_fed.experiments.engines import stores
@@ -150,11 +149,7 @@ class JaxEngine:
         if 'RESOURCE_EXHAUSTED' not in str(e) or self._clients_per_chunk == 1:
           raise
         if len(self._own_devices) < len(self._devices):
-          # Other hosts do not know of it, and all must have the same chunks.
-          raise hosts_lib.HostError(
-            'The memory of the device does not hold as many clients: give'
-            f' --clients_per_chunk below {self._clients_per_chunk}.'
-          ) from e
+          raise  # All hosts must have the same chunks.
         self._clients_per_chunk //= 2
         warnings.warn(
           'The memory of the device does not hold as many clients:'

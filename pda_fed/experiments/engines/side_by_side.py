@@ -194,7 +194,9 @@ def open_engines(
     if places[0] not in built:
       engines = [
         jax_sample_level.SampleLevelEngine(
-          configs[p], privacy.SeedStreams(configs[p].seed)
+          configs[p],
+          privacy.SeedStreams(configs[p].seed),
+          jax.local_devices()[:1],
         )
         for p in places
       ]

@@ -107,6 +107,52 @@ def test_a_run_that_lost_a_host_may_go_on_with_other_devices(tmp_path):
   assert train().read_result()['rounds'] == 10
 
 
+class _KilledError(Exception):
+  """Ends a run as a kill does: nothing is saved or marked."""
+
+
+def test_rounds_of_a_killed_run_are_not_forgotten_by_a_later_stop(tmp_path):
+  """What a killed process has shown must not be repeated with other sums."""
+  order = {'num_devices': 2}
+  fate = {8: _KilledError()}
+
+  class Mortal(fake_engine.FakeEngine):
+    def __init__(self, *arguments):
+      super().__init__(*arguments)
+      self.order = dict(order)
+
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round in fate:
+        raise fate.pop(first_round)
+      return super().run_rounds(state, first_round, num_rounds)
+
+  def train():
+    config = fake_engine.make_config(
+      rounds_per_checkpoint=5, rounds_per_dispatch=1
+    )
+    opener = fake_engine.Opener(Mortal)
+    return experiments.train(config, opener, tmp_path / 'run')
+
+  with pytest.raises(_KilledError):
+    train()  # Rounds up to 8 were run, 5 are saved.
+  fate[6] = hosts.HostError('Host 1 is lost.')
+  with pytest.raises(experiments.EngineError, match='Saved after round 6'):
+    train()
+  order['num_devices'] = 3
+  with pytest.raises(experiments.OutputError, match='num_devices: 2 -> 3'):
+    train()
+  order['num_devices'] = 2
+  # Once past what was seen, a lost host is a clean stop.
+  fate[10 - 1] = hosts.HostError('Host 1 is lost.')
+  with pytest.raises(experiments.EngineError, match='Saved after round 9'):
+    train()
+  order['num_devices'] = 3
+  with pytest.raises(experiments.OutputError, match='num_devices: 2 -> 3'):
+    train()  # The next save, of round 10, is the bound that is known.
+  order['num_devices'] = 2
+  assert train().read_result()['rounds'] == 10
+
+
 def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch):
   whole, _ = runs.train(tmp_path / 'whole')
   calls = []
