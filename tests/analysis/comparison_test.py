@@ -234,6 +234,10 @@ def test_runs_on_different_data_are_refused():
     ({'epsilon': None}, 'epsilon is 1.235 for warm start, ? for PDA-DPMD.'),
     ({'noise_multiplier': 0.0}, 'epsilon is 1.235 for warm start, inf for'),
     ({'delta': 1e-5}, 'delta is 0.0001 for warm start, 1e-05 for PDA-DPMD.'),
+    (
+      {'sampling': 'fixed_size'},
+      'neighbouring is add or remove one user for warm start, replace',
+    ),
   ],
 )
 def test_privacy_that_differs_is_marked(changes, words):
