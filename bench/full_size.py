@@ -59,11 +59,11 @@ class Work:
 
   Attributes:
     cohort: Clients of a round; their expected number with Poisson sampling.
-    rounds: Of the run.
+    rounds: The number of rounds.
     steps: Local steps of a client.
-    public_users: That the server trains in each round, before the clients.
+    public_users: Public users that are trained in each round.
     is_poisson: Whether the number of clients varies.
-    num_parameters: Of the model.
+    num_parameters: The number of the model's weights.
     evaluated: Sentences of all evaluations together. By default those of the
       recorded runs, 500 users each 100 rounds, and the test users once.
   """
@@ -88,7 +88,7 @@ class Prediction:
   """What a run takes.
 
   Attributes:
-    num_devices: That share each round.
+    num_devices: The number of devices that share each round.
     clients_per_chunk: Clients side by side.
     clients: Seconds of a round without what follows.
     reduction: Seconds of a round's sums over devices.
@@ -130,7 +130,7 @@ def expected_chunks(
   Args:
     cohort: See `Work`.
     clients_per_chunk: Clients side by side.
-    num_devices: That share the chunks.
+    num_devices: The number of devices that share the chunks.
     is_poisson: Whether the cohort varies; the result is then the mean.
   """
   together = clients_per_chunk * num_devices
@@ -150,8 +150,8 @@ def engine_choice(
 
   Args:
     work: The run.
-    pieces: Of the devices.
-    num_devices: How many.
+    pieces: The measured costs of such a device.
+    num_devices: The number of devices.
   """
   is_cpu = not pieces.device_bytes_per_client
   device = types.SimpleNamespace(
@@ -188,9 +188,9 @@ def predict(
 
   Args:
     work: The run.
-    pieces: Of the devices.
-    link: Between them.
-    num_devices: How many share each round.
+    pieces: The measured costs of such a device.
+    link: The connection between devices.
+    num_devices: The number of devices that share each round.
     clients_per_chunk: Clients side by side; by default what is fastest.
 
   Raises:

@@ -15,6 +15,33 @@ from pda_fed.vectorized import devices as devices_lib
 _BATCH = 16
 
 
+def settings_of(
+  spec: models.RecurrentSpec, clients: int, compute_dtype: str
+) -> vectorized.FederatedSettings:
+  """Returns the settings of DP-FedAvg that rounds are measured with.
+
+  Args:
+    spec: The model.
+    clients: The clients of a round.
+    compute_dtype: The dtype of products.
+  """
+  return vectorized.FederatedSettings(
+    model=spec.jax_model(),
+    plan=privacy.PrivacyPlan(
+      population=100 * clients,
+      expected_cohort=clients,
+      rounds=100,
+      delta=1e-5,
+      noise_multiplier=0.4,
+      clip_norm=0.3,
+    ),
+    client_learning_rate=0.5,
+    server_learning_rate=1.0,
+    server_momentum=0.9,
+    compute_dtype=compute_dtype,
+  )
+
+
 class Rounds:
   """Rounds of DP-FedAvg over devices, of one or of several hosts.
 
@@ -35,28 +62,14 @@ class Rounds:
 
     Args:
       spec: The model.
-      devices: That share the clients.
-      most_chunks: Of a device.
-      most_steps: Of a client.
-      compute_dtype: Of products.
+      devices: The devices that share the clients.
+      most_chunks: The largest number of chunks of a device.
+      most_steps: The largest number of steps of a client.
+      compute_dtype: The dtype of products.
     """
     self._spec, self._devices = spec, devices
     self._most_chunks, self._most_steps = most_chunks, most_steps
-    settings = vectorized.FederatedSettings(
-      model=spec.jax_model(),
-      plan=privacy.PrivacyPlan(
-        population=10_000,
-        expected_cohort=100,
-        rounds=100,
-        delta=1e-5,
-        noise_multiplier=0.4,
-        clip_norm=0.3,
-      ),
-      client_learning_rate=0.5,
-      server_learning_rate=1.0,
-      server_momentum=0.9,
-      compute_dtype=compute_dtype,
-    )
+    settings = settings_of(spec, 100, compute_dtype)
     self._run = vectorized.build_rounds(settings, devices)
     self._state = vectorized.initial_state(
       settings, settings.model.initial_params(0)
@@ -67,9 +80,9 @@ class Rounds:
     """Returns the seconds of a round, without making its data.
 
     Args:
-      clients: Of all devices together.
+      clients: The number of clients on all devices together.
       clients_per_chunk: Clients side by side.
-      steps: Of each client.
+      steps: The number of steps of each client.
     """
     inputs = self._inputs(clients, clients_per_chunk, steps)
     started = time.perf_counter()
@@ -115,7 +128,7 @@ def build_sum(
   Args:
     kind: 'ordered', that of rounds, or 'psum', XLA's own.
     size: How many numbers each device has.
-    devices: Of one or of several hosts.
+    devices: The devices of one host, or of several.
 
   Returns:
     A function that computes it.

@@ -113,7 +113,7 @@ def measure(work_dir: pathlib.Path, repeats: int) -> list[dict[str, Any]]:
 
   Args:
     work_dir: See `measure_reading`.
-    repeats: Of each piece, after one to warm up.
+    repeats: How often each piece is measured, after one to warm up.
 
   Returns:
     Entries of a file of pieces.

@@ -181,7 +181,7 @@ class Pieces:
 
   Attributes:
     device: Its kind, and what was computed, for tables.
-    cost: Of a round of the paper's model.
+    cost: What a round of the paper's model costs.
     evaluation: Seconds of a sentence in an evaluation, on one device.
     read: Seconds to read a client of 256 sentences and arrange it, on its host.
     device_bytes_per_client: Memory of a client in training; 0 on a CPU, whose

@@ -60,7 +60,7 @@ def plan_rows(
   """Returns the plan for a kind of device: a run, larger cohorts, a sweep.
 
   Args:
-    pieces: Of the device.
+    pieces: The measured costs of the device.
     link: Between devices.
     counts: Numbers of devices.
   """
@@ -117,7 +117,7 @@ def link_rows(
   """Returns what links make of one run, of 100 clients or of 100 a device.
 
   Args:
-    pieces: Of the device.
+    pieces: The measured costs of the device.
     links: Between devices.
     counts: Numbers of devices; one needs no link.
   """
@@ -153,7 +153,7 @@ def core_rows(
   """Returns seconds of a round, and of all, for cores in place of GPUs.
 
   Args:
-    pieces: Of a core.
+    pieces: The measured costs of a core.
     link: Between cores.
     counts: Numbers of cores.
   """
@@ -176,7 +176,7 @@ def check_rows(
   """Returns predictions beside measured rounds.
 
   Args:
-    all_pieces: Of kinds of devices.
+    all_pieces: The measured costs by kind of device.
     checks: The rounds.
   """
   costs = {p.device: p.cost for p in all_pieces}
@@ -201,7 +201,7 @@ def format_plan(
   """Returns sizes, the plan for each kind of device and link, and checks.
 
   Args:
-    all_pieces: Of GPUs, and of cores.
+    all_pieces: The measured costs of GPUs and of cores.
     links: Between GPUs; the first is that of the larger table.
     checks: Measured rounds to put beside predictions.
     counts: Numbers of GPUs.

@@ -18,7 +18,8 @@ class Point:
     axis: What varies.
     engine: 'jax' or 'tff'.
     x: The cohort, the users, the rounds, the workers or the processes.
-    seconds: Of a round; of all rounds on the axis of rounds; None for memory.
+    seconds: Seconds of a round, or of all rounds on the axis of rounds; None
+      for memory.
     megabytes: Memory of the process, without mapped files.
   """
 
@@ -78,7 +79,7 @@ def write_csv(points: Sequence[Point], path: pathlib.Path) -> None:
   """Writes points as a table.
 
   Args:
-    points: Of all axes.
+    points: The points of all axes.
     path: The file.
   """
   with path.open('w', newline='') as f:
@@ -95,7 +96,7 @@ def format_points(points: Sequence[Point]) -> str:
   """Returns a table for a terminal.
 
   Args:
-    points: Of all axes.
+    points: The points of all axes.
   """
   rows = [
     (

@@ -27,7 +27,7 @@ from bench import made_up_rounds
 from bench import pieces as pieces_lib
 
 _SMALL = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
-_STEPS = 1  # Of a client.
+_STEPS = 1  # Each client trains on one batch.
 # Name, model, and clients of a process.
 WORKS = (
   ('small model', _SMALL, 48),
@@ -153,7 +153,7 @@ class Found:
 
   Attributes:
     work: Its name.
-    clients: Of a process.
+    clients: The number of clients of a process.
     one: A round of one process.
     shared: A round of two processes, with twice the clients.
     apart: A round of each of two processes that do not talk: what the machine
@@ -201,7 +201,7 @@ def measure(repeats: int) -> tuple[list[Found], Sums]:
   """Measures rounds and sums in turn.
 
   Args:
-    repeats: Of each job, after one to warm up.
+    repeats: How often each job is measured, after one to warm up.
   """
   size = full_size.Work().num_parameters
   sizes = {n: sum(s.parameter_counts.values()) for n, s, _ in WORKS}

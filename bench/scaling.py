@@ -69,7 +69,9 @@ _WORKERS = flags.DEFINE_list('workers', ['1', '2', '4'], 'On this machine.')
 _PIECES = flags.DEFINE_string(
   'pieces', str(pieces_lib.DEFAULT_FILE), 'What the plan is made of.'
 )
-_DEVICES = flags.DEFINE_list('devices', ['1', '8', '32'], 'Of the plan.')
+_DEVICES = flags.DEFINE_list(
+  'devices', ['1', '8', '32'], 'Numbers of GPUs that the plan is for.'
+)
 _LINK = flags.DEFINE_list(
   'link',
   None,

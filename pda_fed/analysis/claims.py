@@ -35,7 +35,7 @@ class Outcome:
   """How a job ended.
 
   Attributes:
-    exit_code: Of its process.
+    exit_code: The exit code of its process.
     last_lines: The end of its log, if it failed.
     names: The files in its folder, which another host may see later.
   """

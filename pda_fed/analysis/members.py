@@ -49,7 +49,7 @@ class Members:
   """One member's view of the folder.
 
   Attributes:
-    id: Of this member.
+    id: This member's id.
     names: The files that the folder had at the last look.
   """
 

@@ -129,7 +129,7 @@ class Hosts:
     """Begins to send heartbeats, and to look for those of the others.
 
     Args:
-      client: Of JAX's coordination service, or what behaves like one.
+      client: The client of JAX's coordination service.
       index: This host.
       count: The number of hosts.
     """

@@ -136,7 +136,8 @@ def run_on_each(
   All else they compute alike.
 
   Args:
-    function: Of arrays that all devices have. It returns the same on each.
+    function: A function of arrays that all devices have. It returns the same
+      on each.
     devices: Two or more.
     axis: The name of the mesh's axis.
 
@@ -196,7 +197,7 @@ def places_of_this_host(devices: Sequence[jax.Device]) -> list[int]:
   """Returns which of the devices this process feeds and reads.
 
   Args:
-    devices: Of all hosts.
+    devices: The devices of all hosts.
   """
   own = jax.process_index()
   return [i for i, d in enumerate(devices) if d.process_index == own]
@@ -239,7 +240,8 @@ def split(tree: Any, devices: Sequence[jax.Device]) -> Any:
 
   Args:
     tree: A pytree of arrays that hold the parts of this host's devices.
-    devices: Of all hosts. With one host JAX splits the arrays itself.
+    devices: The devices of all hosts. With one host JAX splits the arrays
+      itself.
 
   Returns:
     Arrays over all devices.

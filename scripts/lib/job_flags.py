@@ -34,7 +34,7 @@ BINARY = flags.DEFINE_string(
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Where runs and results go; runs that are there are gone on with. The same'
+  'Where runs and results go; runs that are there are resumed. The same'
   ' command on another host that has this folder too shares the runs.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(

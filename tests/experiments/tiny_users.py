@@ -13,6 +13,15 @@ from pda_fed.experiments.engines import stores
 
 from tests import fake_engine
 
+_PARTS = {
+  'partition': data_prep.PartitionConfig(
+    seed=0, max_sentences=24, num_public_users=3
+  ),
+  'holdout': data_prep.HoldoutConfig(
+    validation_fraction=0.1, test_fraction=0.1
+  ),
+}
+
 
 def prepare(path: pathlib.Path) -> pathlib.Path:
   """Writes a token store of 40 users; returns its path."""
@@ -20,12 +29,7 @@ def prepare(path: pathlib.Path) -> pathlib.Path:
     sources.SyntheticSource(sources.SyntheticConfig(num_users=40)),
     path,
     data_prep.PrepareConfig(
-      partition=data_prep.PartitionConfig(
-        seed=0, max_sentences=24, num_public_users=3
-      ),
-      holdout=data_prep.HoldoutConfig(
-        validation_fraction=0.1, test_fraction=0.1
-      ),
+      **_PARTS,
       vocabulary=data_prep.VocabularyConfig(size=50),
       num_processes=1,
     ),
@@ -46,12 +50,7 @@ def prepare_table(path: pathlib.Path) -> pathlib.Path:
     sources.open_npz(rows),
     path,
     data_prep.PrepareConfig(
-      partition=data_prep.PartitionConfig(
-        seed=0, max_sentences=24, num_public_users=3
-      ),
-      holdout=data_prep.HoldoutConfig(
-        validation_fraction=0.1, test_fraction=0.1
-      ),
+      **_PARTS,
     ),
   )
   return path

@@ -150,7 +150,7 @@ def share_of(
   """Returns a device's part of a batch: as many rows as the others have.
 
   Args:
-    inputs: Of one step.
+    inputs: The inputs of one step.
     place: The device's, from 0.
     num_devices: They may be more than the rows; the last ones get padding.
     microbatch_size: See `SampleLevelSettings`; parts are multiples of it.

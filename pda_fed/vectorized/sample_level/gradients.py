@@ -120,7 +120,7 @@ class Gradients:
     Args:
       params: The weights.
       examples: Private examples.
-      inputs: Of the step.
+      inputs: The step's inputs.
       key: The key of variations.
       before_clip: What the method does to a gradient before the clip.
       num_devices: That share the rows, and all get the sums. Of several, each
