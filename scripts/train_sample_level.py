@@ -39,6 +39,7 @@ from pda_fed.experiments import sample_level_config
 from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
+from pda_fed.models import residual
 from scripts.lib import host_flags
 from scripts.lib import method_flags
 from scripts.lib import run_flags
@@ -74,6 +75,12 @@ _SPLIT_SEED = flags.DEFINE_integer(
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
   'vocabulary_size', 8000, 'Words of text, the unknown one included.'
+)
+_MODEL = flags.DEFINE_string(
+  'model',
+  None,
+  'The model of images: wrn-DEPTH-WIDTH, wrn-16-4 for example, a wide residual'
+  " net with group normalization. Default: the paper's convolutional net.",
 )
 _ACTIVATION = flags.DEFINE_enum(
   'activation', 'tanh', ['tanh', 'relu'], 'Of models of images and tables.'
@@ -121,6 +128,12 @@ _AUGMENTATION = flags.DEFINE_enum(
   ['none', 'public', 'all'],
   'Which images of the private training are flipped and cropped.',
 )
+_MULTIPLICITY = flags.DEFINE_integer(
+  'augmentation_multiplicity',
+  1,
+  'With --augmentation=all: the number of variations of each private image,'
+  ' over which its gradient is averaged before the clip.',
+)
 _AVERAGING = flags.DEFINE_float(
   'averaging', 0.0, 'Decay of an average of the weights, the result; 0: none.'
 )
@@ -167,8 +180,18 @@ _WEIGHT_DECAY = flags.DEFINE_float(
 _DROPOUT = flags.DEFINE_float(
   'pretraining_dropout', 0.0, 'Share of activations dropped in the warm start.'
 )
-_PRETRAINING_AUGMENTATION = flags.DEFINE_bool(
-  'pretraining_augmentation', False, 'Flips and crops in the warm start.'
+_PRETRAINING_AUGMENTATION = flags.DEFINE_enum(
+  'pretraining_augmentation',
+  'none',
+  convergence.AUGMENTATIONS,
+  'How the warm start varies images: standard flips and crops them; strong also'
+  ' turns and shears them, changes colours and cuts a square out.',
+)
+_MIXUP = flags.DEFINE_float(
+  'pretraining_mixup',
+  0.0,
+  'The parameter of the Beta distribution by which the warm start blends pairs'
+  ' of images; 0: none.',
 )
 _PRETRAINING_AVERAGING = flags.DEFINE_float(
   'pretraining_averaging', 0.0, 'Decay of an average of its weights; 0: none.'
@@ -207,10 +230,17 @@ def _spec(
   task: sample_level_config.TaskDefaults, data: sample_level.SampleLevelData
 ) -> sample_level_config.Spec:
   dense_sizes = _dense_sizes()
+  shape = data.train.inputs.shape[1:]
+  if _MODEL.value is not None:
+    if data.is_text or len(shape) != 3:
+      raise ValueError(
+        f'--model must not be given for {data.name}, which has no images. Found'
+        f' {_MODEL.value}.'
+      )
+    return residual.wide_residual_net(_MODEL.value, shape, data.num_classes)
   if data.is_text:
     return dataclasses.replace(task.spec, vocabulary_size=data.num_classes)
   spec = task.spec
-  shape = data.train.inputs.shape[1:]
   if data.name == 'images':
     spec = convolutional.for_images(shape, data.num_classes)
   elif data.name == 'table':
@@ -256,6 +286,7 @@ def _pretraining(
     weight_decay=_WEIGHT_DECAY.value,
     dropout=_DROPOUT.value,
     augmentation=_PRETRAINING_AUGMENTATION.value,
+    mixup=_MIXUP.value,
     averaging=_PRETRAINING_AVERAGING.value,
     decay=_PRETRAINING_DECAY.value,
     candidates=_CANDIDATES.value,
@@ -350,6 +381,7 @@ def _config(
     public_update=_PUBLIC_UPDATE.value,
     public_clip_norm=_public_clip_norm(),
     augmentation=_AUGMENTATION.value,
+    augmentation_multiplicity=_MULTIPLICITY.value,
     averaging=_AVERAGING.value,
     compute_dtype=_COMPUTE_DTYPE.value,
     microbatch_size=_MICROBATCH_SIZE.value,

@@ -21,6 +21,7 @@ _BUILT_IN = (
   models.RecurrentSpec,
   models.LanguageSpec,
   models.ConvolutionalSpec,
+  models.ResidualSpec,
 )
 # What `config.as_settings` calls the class of a user's own model.
 _KIND = 'kind'

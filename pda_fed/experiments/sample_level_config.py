@@ -16,8 +16,11 @@ from pda_fed.experiments import config as config_lib
 from pda_fed.models import convergence as pretraining_lib
 from pda_fed.models import convolutional
 from pda_fed.models import language
+from pda_fed.models import residual
 
-Spec = Union[convolutional.ConvolutionalSpec, language.LanguageSpec]
+Spec = Union[
+  convolutional.ConvolutionalSpec, language.LanguageSpec, residual.ResidualSpec
+]
 LEARNING_RATE_DECAYS = ('none', 'linear', 'cosine')
 
 
@@ -206,6 +209,8 @@ class SampleLevelConfig(config_lib.RunConfig):
     public_clip_norm: A bound on the norm of the public gradient, or None.
     augmentation: Which images are flipped and cropped: 'none', 'public' or
       'all'; 'none' for tables.
+    augmentation_multiplicity: The number of variations of each private image,
+      over which its gradient is averaged before the clip.
     averaging: The decay of an average of the weights, which is then what is
       evaluated; 0 for none. It is post-processing.
     compute_dtype: Of forward and backward pass: 'float32' or 'bfloat16'.
@@ -226,6 +231,7 @@ class SampleLevelConfig(config_lib.RunConfig):
   public_update: str = 'gradient'
   public_clip_norm: Optional[float] = None
   augmentation: str = 'none'
+  augmentation_multiplicity: int = 1
   averaging: float = 0.0
   compute_dtype: str = 'float32'
   microbatch_size: Optional[int] = config_lib.no_setting(default=None)
@@ -246,12 +252,28 @@ class SampleLevelConfig(config_lib.RunConfig):
     self.plan.aggregation_arguments()  # Raises if it needs a state.
 
   def _check_augmentation(self) -> None:
-    if len(getattr(self.spec, 'image_shape', ())) != 1:
-      return
-    if self.augmentation != 'none' or self.pretraining.augmentation:
+    multiplicity = self.augmentation_multiplicity
+    validate.integers(1, augmentation_multiplicity=multiplicity)
+    if multiplicity > 1 and self.augmentation != 'all':
       raise ValueError(
-        "augmentation must be 'none' for a table, and pretraining's False."
-        f' Found {self.augmentation!r} and {self.pretraining.augmentation}.'
+        "augmentation_multiplicity must be 1 unless augmentation is 'all'."
+        f' Found {multiplicity} and {self.augmentation!r}.'
+      )
+    if len(getattr(self.spec, 'image_shape', ())) == 3:
+      return
+    found = {
+      'augmentation': self.augmentation,
+      'pretraining_augmentation': self.pretraining.augmentation,
+    }
+    for name, value in found.items():
+      if value != 'none':
+        raise ValueError(
+          f"{name} must be 'none', except for images. Found {value!r}."
+        )
+    if self.pretraining.mixup:
+      raise ValueError(
+        'pretraining_mixup must be 0, except for images. Found'
+        f' {self.pretraining.mixup:g}.'
       )
 
   def epochs(self, rounds: range) -> np.ndarray:
@@ -282,8 +304,9 @@ class SampleLevelConfig(config_lib.RunConfig):
   def pretraining_settings(self) -> dict[str, Any]:
     """See the base class."""
     return {
+      # The public examples are in the data's hash: searches, which hold private
+      # examples out, and final runs share a warm start.
       **super().pretraining_settings(),
-      'split': config_lib.as_settings(self.split),
       'spec': config_lib.as_settings(self.spec),
     }
 

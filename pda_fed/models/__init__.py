@@ -10,6 +10,8 @@ from pda_fed.models.convolutional import linear
 from pda_fed.models.language import LanguageSpec
 from pda_fed.models.recurrent import NUM_SPECIAL_TOKENS
 from pda_fed.models.recurrent import RecurrentSpec
+from pda_fed.models.residual import ResidualSpec
+from pda_fed.models.residual import wide_residual_net
 from pda_fed.models.spec import ModelSpec
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
   'LanguageSpec',
   'ModelSpec',
   'RecurrentSpec',
+  'ResidualSpec',
   'for_images',
   'linear',
+  'wide_residual_net',
 ]

@@ -17,6 +17,7 @@ from pda_fed.privacy import seeds
 
 OPTIMIZERS = ('adam', 'sgd')
 DECAYS = ('none', 'cosine')
+AUGMENTATIONS = ('none', 'standard', 'strong')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,10 @@ class PretrainingOptimizer:
     clip_norm: A bound on the norm of a gradient, or None.
     weight_decay: What a step takes off each weight, over the learning rate.
     dropout: The share of activations that are dropped.
-    augmentation: Whether images are flipped and cropped.
+    augmentation: How images are varied: 'none'; 'standard', by flips and crops;
+      or 'strong', in colour and geometry too, with a square cut out.
+    mixup: The parameter of the Beta distribution by which pairs of images are
+      blended, and their losses with them; 0 for none.
     averaging: The decay of an exponential average of the weights, which is then
       what is kept; 0 for none.
     decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
@@ -108,7 +112,8 @@ class PretrainingOptimizer:
   clip_norm: Optional[float] = None
   weight_decay: float = 0.0
   dropout: float = 0.0
-  augmentation: bool = False
+  augmentation: str = 'none'
+  mixup: float = 0.0
   averaging: float = 0.0
   decay: str = 'none'
 
@@ -121,7 +126,9 @@ class PretrainingOptimizer:
       pretraining_weight_decay=self.weight_decay,
       pretraining_dropout=self.dropout,
       pretraining_averaging=self.averaging,
+      pretraining_mixup=self.mixup,
     )
+    validate.one_of(AUGMENTATIONS, pretraining_augmentation=self.augmentation)
     for name in ('momentum', 'dropout', 'averaging'):
       if getattr(self, name) >= 1:
         raise ValueError(

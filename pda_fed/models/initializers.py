@@ -26,6 +26,17 @@ def glorot_uniform(
   return uniform(rng, shape, np.sqrt(6 / (field * (shape[-2] + shape[-1]))))
 
 
+def he_normal(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+  """Draws a kernel for inputs that come from a ReLU; float32.
+
+  Args:
+    rng: The generator.
+    shape: (inputs, outputs), or with the axes of a filter before these.
+  """
+  stddev = math.sqrt(2 / math.prod(shape[:-1]))
+  return (stddev * rng.standard_normal(shape)).astype(np.float32)
+
+
 def orthogonal(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
   """Draws orthonormal rows; float32.
 

@@ -24,6 +24,9 @@ Params = tuple[jax.Array, ...]
 # patches faster than it convolves.
 _LEAST_CHANNELS = 8
 
+# Keeps a group without variance finite.
+_NORM_EPSILON = 1e-5
+
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
@@ -79,7 +82,21 @@ class Lstm:
   num_arrays = 3
 
 
-Layer = Union[Dense, Convolution, Embedding, Lstm]
+@dataclasses.dataclass(frozen=True)
+class GroupNorm:
+  """A group normalization of images, [batch, height, width, channels].
+
+  Attributes:
+    kernel: The place of its scale; its bias follows.
+    groups: The number of groups of channels; each has a mean and a variance.
+  """
+
+  kernel: int
+  groups: int
+  num_arrays = 2
+
+
+Layer = Union[Dense, Convolution, Embedding, GroupNorm, Lstm]
 
 
 class Trace(NamedTuple):
@@ -189,6 +206,12 @@ class Recorder:
     output = output.reshape(len(x), height, width, -1)
     return self._record(seen, output + bias)
 
+  def group_norm(self, layer: GroupNorm, x: jax.Array) -> jax.Array:
+    """Normalizes groups of channels, then scales and shifts each channel."""
+    scale, bias = self._params[layer.kernel : layer.kernel + 2]
+    normalized = normalize_groups(x, layer.groups)
+    return self._record(normalized, normalized * scale + bias)
+
   def embedding(self, layer: Embedding, tokens: jax.Array) -> jax.Array:
     """Looks tokens up."""
     return self._record(tokens, self._params[layer.kernel][tokens])
@@ -264,6 +287,23 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
   ]
   stacked = jnp.stack(shifted, axis=3)
   return stacked.reshape(batch, rows * columns, -1)
+
+
+def normalize_groups(x: jax.Array, groups: int) -> jax.Array:
+  """Brings each group of channels of each image to mean 0 and variance 1.
+
+  Args:
+    x: [batch, height, width, channels].
+    groups: The number of groups; it divides the channels.
+
+  Returns:
+    The same shape and dtype; means and variances are computed in float32.
+  """
+  split = x.reshape(*x.shape[:3], groups, -1).astype(jnp.float32)
+  mean = split.mean(axis=(1, 2, 4), keepdims=True)
+  variance = split.var(axis=(1, 2, 4), keepdims=True)
+  normalized = (split - mean) * jax.lax.rsqrt(variance + _NORM_EPSILON)
+  return normalized.reshape(x.shape).astype(x.dtype)
 
 
 def max_pool(x: jax.Array, size: int, stride: int) -> jax.Array:

@@ -1,6 +1,7 @@
 """The model of a run, loaded without an engine."""
 
 import dataclasses
+import json
 import shutil
 
 import data_prep
@@ -11,6 +12,7 @@ from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
+from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import exports
 from pda_fed.experiments import released_model
 import pytest
@@ -207,6 +209,24 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   np.testing.assert_allclose(found, [[30, 41, 52]])
   with pytest.raises(experiments.OutputError, match='Run this where'):
     released_model.build_spec({'kind': 'no_such_module.OwnSpec'})
+
+
+def test_a_residual_net_is_built_from_its_settings():
+  spec = models.ResidualSpec(
+    image_shape=(4, 4, 1), num_classes=3, depth=10, width=1
+  )
+  settings = json.loads(json.dumps(config_lib.as_settings(spec)))
+  assert released_model.build_spec(settings) == spec
+  weights = spec.jax_model().initial_params(0)
+  released = experiments.ReleasedModel(
+    spec, weights, 1, ('None.',), mean=np.zeros(1), scale=np.ones(1)
+  )
+  images = np.random.default_rng(0).normal(size=(2, 4, 4, 1))
+  found = released.logits(images)
+  trace = spec.jax_model().run(
+    tuple(weights), images.astype(np.float32), np.zeros(2, np.int32)
+  )
+  np.testing.assert_allclose(found, trace.outputs[-1], atol=1e-5)
 
 
 @pytest.mark.parametrize('settings', [None, {}, {'num_words': 3}, [1]])

@@ -201,8 +201,19 @@ _NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
 @pytest.mark.parametrize(
   ('changes', 'flag', 'message'),
   [
-    ({}, '--augmentation=all', "augmentation must be 'none' for a table"),
-    ({}, '--pretraining_augmentation', "'none' for a table"),
+    ({}, '--augmentation=all', "augmentation must be 'none', except"),
+    (
+      {},
+      '--pretraining_augmentation=strong',
+      "pretraining_augmentation must be 'none', except for images",
+    ),
+    ({}, '--pretraining_mixup=0.2', 'mixup must be 0, except for images'),
+    ({}, '--model=wrn-16-4', '--model must not be given for table'),
+    (
+      {},
+      '--augmentation_multiplicity=4',
+      "must be 1 unless augmentation is 'all'",
+    ),
     ({}, '--dense_sizes=8,-1', 'positive integers, and for --dataset=table'),
     ({}, '--dense_sizes=8,0', 'dense_sizes must be at least 1. Found 0'),
     ({}, '--public_share=0.1', '--public_share must not be given'),

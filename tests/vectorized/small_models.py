@@ -9,6 +9,7 @@ from pda_fed.models import convolutional
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import language
+from pda_fed.models import residual
 
 
 def _images(
@@ -30,6 +31,18 @@ def _images(
   return (
     jax_convolutional.ConvolutionalModel(spec),
     jnp.asarray(rng.normal(size=(5, *shape)), jnp.float32),
+    jnp.asarray(rng.integers(0, 4, 5)),
+  )
+
+
+def _residual():
+  spec = residual.ResidualSpec(
+    image_shape=(7, 6, 2), num_classes=4, depth=10, width=1, norm_groups=4
+  )
+  rng = np.random.default_rng(1)
+  return (
+    spec.jax_model(),
+    jnp.asarray(rng.normal(size=(5, *spec.image_shape)), jnp.float32),
     jnp.asarray(rng.integers(0, 4, 5)),
   )
 
@@ -78,6 +91,7 @@ def create(name):
       ),
       (),
     ),
+    'residual': _residual,
     # Rows of a table.
     'linear': lambda: _images((), (), shape=(7,)),
     'mlp': lambda: _images((), (6, 5), 'relu', shape=(7,)),
@@ -96,6 +110,7 @@ IMAGES = (
   'fanning_out',
   'strided_deep',
   'stacked',
+  'residual',
 )
 NAMES = (*IMAGES, 'linear', 'mlp', 'small_text', 'text')
 

@@ -15,6 +15,7 @@ from data_prep import sample_level
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import models
 from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.experiments import sample_level_config
@@ -184,6 +185,7 @@ class SampleLevelEngine:
       public_update=config.public_update,
       public_clip_norm=config.public_clip_norm,
       augmentation=config.augmentation,
+      augmentation_multiplicity=config.augmentation_multiplicity,
       averaging=config.averaging,
       compute_dtype=config.compute_dtype,
       microbatch_size=config.microbatch_size,
@@ -208,7 +210,9 @@ class SampleLevelEngine:
         f' Found the sha256 {found}, not {config.data_hash}.'
       )
     is_cpu = jax.default_backend() == 'cpu'
-    convolves = bool(getattr(config.spec, 'convolutions', ()))
+    convolves = isinstance(config.spec, models.ResidualSpec) or bool(
+      getattr(config.spec, 'convolutions', ())
+    )
     if is_cpu and convolves and config.compute_dtype == 'bfloat16':
       # jaxlib 0.4.30's ends the process, or raises an internal error.
       raise ValueError(

@@ -41,6 +41,7 @@ class Gradients:
     examples: batches_lib.ExampleArrays,
     key: Optional[jax.Array] = None,
     start: int = 0,
+    copies: int = 1,
   ) -> batches_lib.ExampleArrays:
     """Returns examples as the model takes them, varied if there is a key.
 
@@ -48,12 +49,17 @@ class Gradients:
       examples: A batch, or a part of it.
       key: The key of the variations.
       start: The place of the first one in the batch.
+      copies: The number of variations of each, which stand together.
     """
+    if copies > 1:
+      examples = batches_lib.ExampleArrays(
+        *(jnp.repeat(array, copies, axis=0) for array in examples)
+      )
     if self._standardization is None:
       return examples
     inputs = self._standardization.apply(examples.inputs)
     if key is not None:
-      inputs = augmentation.flip_and_crop(inputs, key, start)
+      inputs = augmentation.flip_and_crop(inputs, key, start * copies)
     return examples._replace(inputs=inputs)
 
   def _clipped_sum(
@@ -62,13 +68,15 @@ class Gradients:
     examples: batches_lib.ExampleArrays,
     present,
     before_clip: Optional[Callable[[Any], Any]] = None,
+    copies: int = 1,
   ):
     clip_norm = self._settings.clip_norm
     arguments = (self._model, params, *examples, present, clip_norm)
+    options = {'compute_dtype': self._dtype, 'copies': copies}
     if before_clip is None and self._model.layers:
-      return per_example.clipped_sum(*arguments, compute_dtype=self._dtype)
+      return per_example.clipped_sum(*arguments, **options)
     return per_example.clipped_sum_of_changed(
-      *arguments, before_clip=before_clip, compute_dtype=self._dtype
+      *arguments, before_clip=before_clip, **options
     )
 
   def _sums_of(
@@ -82,25 +90,26 @@ class Gradients:
     """Sums over a batch, or a device's part, microbatch by microbatch."""
     if self._settings.augmentation != 'all':
       key = None
+    copies = self._settings.augmentation_multiplicity
     first, rows, present = share
     size = self._settings.microbatch_size or len(rows)
+
+    def sums_at(start, rows, present):
+      batch = self.prepare(examples.take(rows), key, start, copies)
+      return self._clipped_sum(params, batch, present, before_clip, copies)
+
     if size >= len(rows):
-      batch = self.prepare(examples.take(rows), key, first)
-      return self._clipped_sum(params, batch, present, before_clip)
+      return sums_at(first, rows, present)
 
     def body(sums, micro):
-      start, rows, present = micro
-      batch = self.prepare(examples.take(rows), key, start)
-      new = self._clipped_sum(params, batch, present, before_clip)
-      return jax.tree_util.tree_map(jnp.add, sums, new), None
+      return jax.tree_util.tree_map(jnp.add, sums, sums_at(*micro)), None
 
     micros = (
       first + jnp.arange(0, len(rows), size),
       rows.reshape(-1, size),
       present.reshape(-1, size),
     )
-    batch = self.prepare(examples.take(rows[:size]))
-    shapes = jax.eval_shape(self._clipped_sum, params, batch, present[:size])
+    shapes = jax.eval_shape(sums_at, first, rows[:size], present[:size])
     zeros = jax.tree_util.tree_map(
       lambda s: jnp.zeros(s.shape, s.dtype), shapes
     )

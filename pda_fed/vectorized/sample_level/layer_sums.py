@@ -27,10 +27,13 @@ class LayerSums(NamedTuple):
     squared_norms: Of the examples' gradients by the layer's arrays.
     weighted_sum: Of weights and of which examples count, the weighted sum of
       gradients by each array.
+    gradients: Returns the gradients of all examples by each array, [batch, ...]
+      in float32. What nobody calls is not computed.
   """
 
   squared_norms: jax.Array
   weighted_sum: Callable[[jax.Array, jax.Array], _Arrays]
+  gradients: Callable[[], _Arrays]
 
 
 def _product(a, b, contract, batch=((), ())) -> jax.Array:
@@ -185,7 +188,10 @@ def ghost_sums(
     kernel = weighted_product(weighted, kept).T
     return kernel, weighted.sum(axis=(0, 1))
 
-  return LayerSums(squared_norms, weighted_sum)
+  def gradients():
+    return products(x, delta), delta.astype(jnp.float32).sum(axis=1)
+
+  return LayerSums(squared_norms, weighted_sum, gradients)
 
 
 def products(x: jax.Array, delta: jax.Array) -> jax.Array:
@@ -200,15 +206,14 @@ def direct_sums(kernels: jax.Array, delta: jax.Array) -> LayerSums:
     kernels: The gradients by the kernel, [batch, ...].
     delta: [batch, positions, outputs].
   """
-  biases = delta.astype(jnp.float32).sum(axis=1)
+  formed = kernels, delta.astype(jnp.float32).sum(axis=1)
 
   def weighted_sum(weights, counts):
-    return tuple(
-      weigh(weights, counts, gradients).sum(axis=0)
-      for gradients in (kernels, biases)
-    )
+    return tuple(weigh(weights, counts, g).sum(axis=0) for g in formed)
 
-  return LayerSums(_square_sum(kernels) + _square_sum(biases), weighted_sum)
+  return LayerSums(
+    sum(map(_square_sum, formed)), weighted_sum, gradients=lambda: formed
+  )
 
 
 def product_sums(x: jax.Array, delta: jax.Array) -> LayerSums:
@@ -224,11 +229,40 @@ def product_sums(x: jax.Array, delta: jax.Array) -> LayerSums:
   return direct_sums(products(x, delta), delta)
 
 
-def reshape_kernel(sums: LayerSums, reshape) -> LayerSums:
-  """Brings a layer's first array into its shape, after the sum."""
+def map_arrays(
+  sums: LayerSums, change: Callable[[_Arrays], _Arrays]
+) -> LayerSums:
+  """Brings a layer's arrays into their shapes, after the sum.
+
+  Args:
+    sums: The sums of the layer.
+    change: Takes the arrays of one gradient; it reshapes, or splits.
+  """
 
   def weighted_sum(weights, counts):
-    kernel, *others = sums.weighted_sum(weights, counts)
-    return (reshape(kernel), *others)
+    return change(sums.weighted_sum(weights, counts))
 
-  return LayerSums(sums.squared_norms, weighted_sum)
+  def gradients():
+    return jax.vmap(change)(sums.gradients())
+
+  return LayerSums(sums.squared_norms, weighted_sum, gradients)
+
+
+def reshape_kernel(sums: LayerSums, reshape) -> LayerSums:
+  """Brings a layer's first array into its shape, after the sum."""
+  return map_arrays(sums, lambda arrays: (reshape(arrays[0]), *arrays[1:]))
+
+
+def merge_copies(x: jax.Array, copies: int) -> jax.Array:
+  """Makes the copies of an example one example with more positions.
+
+  The gradient of a sum over copies is then again a sum over positions.
+
+  Args:
+    x: [examples * copies, positions, ...], the copies of an example together.
+    copies: The number of copies of each example.
+
+  Returns:
+    [examples, copies * positions, ...].
+  """
+  return x.reshape(len(x) // copies, copies * x.shape[1], *x.shape[2:])

@@ -12,6 +12,7 @@ from pda_fed.models import convergence
 from pda_fed.models import jax_layers
 from pda_fed.vectorized import clipping
 from pda_fed.vectorized import optimizers
+from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import training
 
@@ -82,22 +83,43 @@ class _Trainer:
 
     return jax.lax.scan(step, state, batches)[0]
 
+  def _varied(self, batch, key) -> batches_lib.ExampleArrays:
+    """Returns a batch as the model takes it, varied as the options say."""
+    augmented = self._optimizer.augmentation
+    batch = self._steps.prepare(batch, key if augmented == 'standard' else None)
+    if augmented != 'strong':
+      return batch
+    return batch._replace(inputs=augmentation.vary_strongly(batch.inputs, key))
+
+  def _gradient(self, loss, params, batch, key):
+    """Returns the gradient of a loss, of pairs of images if they are mixed."""
+    if not self._optimizer.mixup:
+      return jax.grad(loss)(params, *batch)
+    inputs, others, weight = augmentation.mix_up(
+      batch.inputs, jax.random.fold_in(key, 1), self._optimizer.mixup
+    )
+
+    def mixed(params):
+      first = loss(params, inputs, batch.targets)
+      second = loss(params, inputs, batch.targets[others])
+      return weight * first + (1 - weight) * second
+
+    return jax.grad(mixed)(params)
+
   def _step(self, state: _State, batch, rate) -> _State:
     options = self._optimizer
     augment_key, drop_key = jax.random.split(
       jax.random.fold_in(self._key, state.step)
     )
-    batch = self._steps.prepare(
-      batch, augment_key if options.augmentation else None
-    )
+    batch = self._varied(batch, augment_key)
 
-    def loss(params):
+    def loss(params, inputs, targets):
       trace = self._model.run(
-        params, *batch, dropout=options.dropout, key=drop_key
+        params, inputs, targets, dropout=options.dropout, key=drop_key
       )
       return trace.token_losses.mean()
 
-    gradients = jax.grad(loss)(state.params)
+    gradients = self._gradient(loss, state.params, batch, augment_key)
     if options.clip_norm is not None:
       gradients = clipping.clip_one(gradients, options.clip_norm)
     if options.optimizer == 'adam':

@@ -34,6 +34,9 @@ class SampleLevelSettings:
       private ones.
     public_clip_norm: A bound on the norm of the public gradient, or None.
     augmentation: Of images: 'none', 'public' batches, or 'all'.
+    augmentation_multiplicity: The number of variations of each private image,
+      over which its gradient is averaged before the clip (De et al. 2022,
+      arXiv:2204.13650). They differ if augmentation is 'all'.
     averaging: The decay of an exponential average of the weights, in [0, 1);
       the average is what is evaluated. 0 for none.
     compute_dtype: Of forward and backward pass, 'float32' or 'bfloat16'.
@@ -51,6 +54,7 @@ class SampleLevelSettings:
   public_update: str = 'gradient'
   public_clip_norm: Optional[float] = None
   augmentation: str = 'none'
+  augmentation_multiplicity: int = 1
   averaging: float = 0.0
   compute_dtype: str = 'float32'
   microbatch_size: Optional[int] = None
@@ -70,6 +74,9 @@ class SampleLevelSettings:
         validate.positive(**{name: getattr(self, name)})
     validate.one_of(PUBLIC_UPDATES, public_update=self.public_update)
     validate.one_of(AUGMENTATIONS, augmentation=self.augmentation)
+    validate.integers(
+      1, augmentation_multiplicity=self.augmentation_multiplicity
+    )
     validate.one_of(_DTYPES, compute_dtype=self.compute_dtype)
     if self.microbatch_size is not None:
       validate.integers(1, microbatch_size=self.microbatch_size)

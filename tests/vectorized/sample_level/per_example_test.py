@@ -85,6 +85,88 @@ def test_gradients_are_those_of_a_loop(name):
       np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-5)
 
 
+def _with_copies(inputs, targets, copies):
+  """Varied copies of examples, those of an example together."""
+  inputs, targets = (jnp.repeat(a, copies, axis=0) for a in (inputs, targets))
+  if not jnp.issubdtype(inputs.dtype, jnp.integer):
+    noise = np.random.default_rng(3).normal(size=inputs.shape)
+    return inputs + jnp.asarray(noise, inputs.dtype), targets
+  # Other tokens for every second copy.
+  return inputs.at[1::2].set((inputs[1::2] + 1) % 6), targets
+
+
+def _mean_gradients(model, params, inputs, targets, copies):
+  """Of each example: the mean over its copies, one copy after the other."""
+  single = _gradients(model, params, inputs, targets)
+  groups = [single[i : i + copies] for i in range(0, len(single), copies)]
+  return [
+    [
+      np.mean([np.asarray(a, 'f8') for a in arrays], axis=0)
+      for arrays in zip(*g, strict=True)
+    ]
+    for g in groups
+  ]
+
+
+@pytest.mark.parametrize(
+  'name', ['narrow', 'wide_deep', 'residual', 'mlp', 'small_text', 'text']
+)
+def test_copies_of_an_example_are_averaged_before_the_clip(name):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  inputs, targets = _with_copies(inputs, targets, 3)
+  single = _mean_gradients(model, params, inputs, targets, 3)
+  norms = [_norm(g) for g in single]
+  clip_norm = float(np.median(norms[:4]))
+  mask = np.array([1, 1, 1, 1, 0])
+  sums, stats = jax.jit(
+    lambda *arguments: per_example.clipped_sum(
+      model, *arguments, mask, clip_norm, copies=3
+    )
+  )(params, inputs, targets)
+  scales = mask * np.minimum(1, clip_norm / np.array(norms))
+  for place, found in enumerate(sums.total):
+    expected = sum(s * g[place] for s, g in zip(scales, single, strict=True))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+  assert (int(sums.num_clients), int(sums.num_clipped)) == (4, 2)
+  squares = np.square(norms[:4]).sum()
+  np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
+  losses = model.run(params, inputs, targets).token_losses[:12]
+  np.testing.assert_allclose(stats.loss, losses.sum() / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize('name', small_models.NAMES)
+def test_formed_gradients_are_those_of_a_loop(name):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  inputs, targets = _with_copies(inputs, targets, 2)
+  single = _mean_gradients(model, params, inputs, targets, 2)
+  gradients, _ = jax.jit(
+    lambda *arguments: per_example.example_gradients(
+      model, *arguments, copies=2
+    )
+  )(params, inputs, targets)
+  for place, found in enumerate(gradients):
+    expected = np.stack([gradient[place] for gradient in single])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_copy_that_is_not_finite_drops_its_example():
+  model, inputs, targets = small_models.create('stacked')
+  params = small_models.params_of(model)
+  inputs, targets = _with_copies(inputs, targets, 2)
+  clip = jax.jit(
+    lambda inputs, mask: per_example.clipped_sum(
+      model, params, inputs, targets, mask, 1.0, copies=2
+    )[0]
+  )
+  sums = clip(inputs.at[3, 1, 1, 0].set(jnp.nan), np.ones(5))
+  assert int(sums.num_non_finite) == 1
+  expected = clip(inputs, np.array([1, 0, 1, 1, 1])).total
+  for found, array in zip(sums.total, expected, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
 @pytest.fixture(name='as_on_a_gpu')
 def fixture_as_on_a_gpu(monkeypatch):
   """A compiled sum, by the program that a GPU would run."""
@@ -145,6 +227,19 @@ def test_no_image_moves_a_gpus_sum_by_more_than_the_clip(
   clean = compiled(inputs, np.array([1, 0, 1, 1, 1])).total
   for found, array in zip(without, clean, strict=True):
     np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
+def test_no_image_moves_the_sum_of_a_residual_net_by_more_than_the_clip(
+  as_on_a_gpu,
+):
+  model, inputs, targets = small_models.create('residual')
+  params = small_models.params_of(model)
+  compiled = as_on_a_gpu(model, params, targets, 1e-2, 'bfloat16')
+  without = compiled(inputs, np.array([1, 0, 1, 1, 1])).total
+  for value in (np.nan, np.inf, 3.4e38, 1e30, 5.0):
+    with_it = compiled(inputs.at[1, 2, 3, 1].set(value), np.ones(5)).total
+    difference = [a - b for a, b in zip(with_it, without, strict=True)]
+    assert _norm(difference) <= 1e-2 * (1 + 1e-4), value
 
 
 @pytest.mark.parametrize('size', [1e3, 1e4, 1e5, 1e6])

@@ -1,6 +1,7 @@
 """Warm starts on public examples."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -148,12 +149,18 @@ def test_the_average_is_what_is_kept():
 def test_dropout_and_varied_images_change_a_step():
   standard = augmentation.Standardization(np.zeros(1), np.ones(1))
   steps = []
-  for options in ({}, {'dropout': 0.5}, {'augmentation': True}):
+  for options in (
+    {},
+    {'dropout': 0.5},
+    {'augmentation': 'standard'},
+    {'augmentation': 'strong'},
+    {'mixup': 1.0},
+  ):
     trainer, *_, rows = _trainer(standard, **options)
     trainer.train(rows)
     steps.append(trainer.weights()[0])
-  assert not np.allclose(steps[0], steps[1], atol=1e-5)
-  assert not np.allclose(steps[0], steps[2], atol=1e-5)
+  for i, j in itertools.combinations(range(len(steps)), 2):
+    assert not np.allclose(steps[i], steps[j], atol=1e-5), (i, j)
 
 
 def test_the_best_of_several_candidates_is_kept():
@@ -170,6 +177,8 @@ def test_the_best_of_several_candidates_is_kept():
   'options',
   [
     {'optimizer': 'other'},
+    {'augmentation': 'other'},
+    {'mixup': -1.0},
     {'learning_rate': 0.0},
     {'dropout': 1.0},
     {'averaging': 1.0},

@@ -184,12 +184,17 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
   assert not np.allclose(other.params[0], weights[-1][0])
 
 
-@pytest.mark.parametrize('varied', [False, True])
-def test_microbatches_are_the_batch(images, varied):
+@pytest.mark.parametrize(
+  ('varied', 'multiplicity'), [(False, 1), (True, 1), (True, 2)]
+)
+def test_microbatches_are_the_batch(images, varied, multiplicity):
   # Varied images, too: a run that goes on with another size repeats its noise,
   # and must repeat all else.
   settings = dataclasses.replace(
-    _PLAIN, clip_norm=0.3, augmentation='all' if varied else 'none'
+    _PLAIN,
+    clip_norm=0.3,
+    augmentation='all' if varied else 'none',
+    augmentation_multiplicity=multiplicity,
   )
   standard = augmentation.Standardization(np.zeros(1), np.ones(1))
   rows = np.pad(_inputs().rows, ((0, 0), (0, 1)))
@@ -207,6 +212,21 @@ def test_microbatches_are_the_batch(images, varied):
     images, dataclasses.replace(settings, augmentation='none'), inputs
   )
   assert np.allclose(plain.params[0], whole.params[0]) != varied
+
+
+def test_variations_of_an_image_differ(images):
+  # Equal ones would change nothing; they are then one image.
+  standard = augmentation.Standardization(np.zeros(1), np.ones(1))
+  found = []
+  for kind, multiplicity in (('none', 1), ('none', 3), ('all', 1), ('all', 3)):
+    settings = dataclasses.replace(
+      _PLAIN, augmentation=kind, augmentation_multiplicity=multiplicity
+    )
+    state, metrics = _run(images, settings, _inputs(), standard=standard)
+    found.append(np.asarray(state.params[0]))
+    assert metrics['clients'].tolist() == _inputs().present.sum(axis=1).tolist()
+  np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+  assert not np.allclose(found[2], found[3], atol=1e-5)
 
 
 def test_the_mean_is_clipped_once_more():
@@ -361,6 +381,7 @@ def test_an_image_is_varied_by_its_place_alone():
     {'expected_batch': 0.0},
     {'public_update': 'other'},
     {'augmentation': 'other'},
+    {'augmentation_multiplicity': 0},
     {'compute_dtype': 'float16'},
     {'microbatch_size': 0},
     {'mean_clip_norm': -1.0},

@@ -1,0 +1,185 @@
+"""Gradients of single examples by the weights of each type of layer.
+
+See `per_example` for the formulas. What went into a layer and its deltas come
+from one backward pass of the batch; copies of an example, which augmentation
+varies, count as more positions of it.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.models import jax_layers
+from pda_fed.vectorized.sample_level import layer_sums
+
+
+def _dense(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
+  del layer, shapes
+  if x.ndim == 2:
+    x, delta = x[:, None], delta[:, None]
+  return layer_sums.product_sums(
+    *(layer_sums.merge_copies(part, copies) for part in (x, delta))
+  )
+
+
+def _shifted_products(
+  layer: jax_layers.Convolution, x: jax.Array, delta: jax.Array, copies: int
+) -> jax.Array:
+  """Gradients by a kernel of stride 1, without patches.
+
+  Columns are shifted in what went in and rows in the deltas, which together is
+  fewer numbers to write and read than patches: of 3 x 3 pixels, three times
+  both instead of nine times the input.
+
+  Args:
+    layer: The convolution.
+    x: [batch, height, width, channels].
+    delta: [batch, rows, columns, outputs].
+    copies: The number of images of an example.
+
+  Returns:
+    [examples, column of the kernel * channels, row of the kernel * outputs].
+  """
+  x = jax_layers.pad_images(layer, x)
+  examples, height = len(x) // copies, x.shape[1]
+  columns, outputs = delta.shape[2:]
+  shifts = np.arange(layer.size)
+  seen = np.arange(columns)[:, None] + shifts
+  x = jnp.take(x, seen, axis=2, mode='clip')
+  # Row h of an image meets the deltas of output row h - shift; there is a zero
+  # where the output has no such row.
+  margin = layer.size - 1
+  delta = jnp.pad(delta, ((0, 0), (margin, margin), (0, 0), (0, 0)))
+  seen_by = np.arange(height)[:, None] + margin - shifts
+  delta = jnp.take(delta, seen_by, axis=1, mode='clip').transpose(0, 1, 3, 2, 4)
+  positions = copies * height * columns
+  return layer_sums.products(
+    x.reshape(examples, positions, -1),
+    delta.reshape(examples, positions, layer.size * outputs),
+  )
+
+
+def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
+  """Of images; `_convolution` is of patches, too."""
+  # Here, before patches repeat each pixel; the norm tells what was dropped. A
+  # comparison and not `isfinite`: XLA may compute this from numbers that are
+  # not yet rounded to bfloat16, where the largest ones become infinite.
+  finite = (jnp.abs(x) <= jnp.finfo(x.dtype).max).all(axis=(1, 2, 3))
+  finite = finite.reshape(-1, copies).all(axis=1)
+  x = layer_sums.keep(jnp.repeat(finite, copies), x)
+  size, _, channels, outputs = shape
+  pixels = delta.reshape(len(finite), -1, outputs)
+
+  def seen():
+    return layer_sums.merge_copies(jax_layers.patches(layer, x), copies)
+
+  if layer_sums.is_ghost_cheaper(
+    pixels.shape[1], size * size * channels, outputs
+  ):
+    sums = layer_sums.ghost_sums(seen(), pixels, is_finite=True)
+    sums = layer_sums.reshape_kernel(sums, lambda kernel: kernel.reshape(shape))
+  elif layer.stride == 1:
+    kernels = _shifted_products(layer, x, delta, copies)
+    split = size, channels, size, outputs
+    sums = layer_sums.reshape_kernel(
+      layer_sums.direct_sums(kernels, pixels),
+      lambda kernel: kernel.reshape(split).transpose(2, 0, 1, 3),
+    )
+  else:
+    kernels = layer_sums.products(seen(), pixels)
+    sums = layer_sums.direct_sums(kernels.reshape(-1, *shape), pixels)
+  return sums._replace(
+    squared_norms=jnp.where(finite, sums.squared_norms, jnp.nan)
+  )
+
+
+def _convolution(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
+  if x.ndim == 4:
+    return _image_convolution(layer, shapes[0], x, delta, copies)
+  # What went in is the patches.
+  pixels = delta.reshape(len(delta), -1, delta.shape[-1])
+  sums = layer_sums.product_sums(
+    *(layer_sums.merge_copies(part, copies) for part in (x, pixels))
+  )
+  return layer_sums.reshape_kernel(
+    sums, lambda kernel: kernel.reshape(shapes[0])
+  )
+
+
+def _group_norm(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
+  """Sums over pixels: the scale meets what was normalized, the bias the 1."""
+  del layer
+  channels = shapes[0][0]
+  x, delta = (
+    p.reshape(-1, p.shape[1] * p.shape[2], channels) for p in (x, delta)
+  )
+  x, delta = (layer_sums.merge_copies(p, copies) for p in (x, delta))
+  products = x.astype(jnp.float32) * delta.astype(jnp.float32)
+  return layer_sums.direct_sums(products.sum(axis=1), delta)
+
+
+def _lstm(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
+  del layer
+  inputs = shapes[0][0]
+  sums = layer_sums.product_sums(
+    *(layer_sums.merge_copies(part, copies) for part in (x, delta))
+  )
+
+  def split(arrays):
+    kernels, bias = arrays
+    return kernels[:inputs], kernels[inputs:], bias
+
+  return layer_sums.map_arrays(sums, split)
+
+
+def _embedding(layer, shapes, tokens, delta, copies) -> layer_sums.LayerSums:
+  del layer
+  tokens, delta = (layer_sums.merge_copies(p, copies) for p in (tokens, delta))
+  # Rows of one token add up, so that their inner products count.
+  same = tokens[:, :, None] == tokens[:, None, :]
+  grams = layer_sums.gram(delta)
+  squared_norms = layer_sums.from_above(
+    jnp.where(same, grams, 0).sum(axis=(1, 2)),
+    layer_sums.lengths_of(grams),
+    features=delta.shape[-1],
+  )
+
+  def table(tokens, rows):
+    return jnp.zeros(shapes[0], jnp.float32).at[tokens].add(rows)
+
+  def weighted_sum(weights, counts):
+    return (table(tokens, layer_sums.weigh(weights, counts, delta)),)
+
+  def gradients():
+    return (jax.vmap(table)(tokens, delta.astype(jnp.float32)),)
+
+  return layer_sums.LayerSums(squared_norms, weighted_sum, gradients)
+
+
+_SUMS = {
+  jax_layers.Convolution: _convolution,
+  jax_layers.Dense: _dense,
+  jax_layers.Embedding: _embedding,
+  jax_layers.GroupNorm: _group_norm,
+  jax_layers.Lstm: _lstm,
+}
+
+
+def sums_of(
+  layer: jax_layers.Layer,
+  shapes: Sequence[tuple[int, ...]],
+  x: jax.Array,
+  delta: jax.Array,
+  copies: int,
+) -> layer_sums.LayerSums:
+  """Returns norms and weighted sums of the gradients by a layer's weights.
+
+  Args:
+    layer: The layer.
+    shapes: The shapes of its weights.
+    x: What went into it, [examples * copies, ...]; see `jax_layers.Trace`.
+    delta: The derivative by what came out of it.
+    copies: The number of copies of each example.
+  """
+  return _SUMS[type(layer)](layer, shapes, x, delta, copies)
