@@ -372,7 +372,11 @@ def main(arguments: list[str]) -> None:
   settings = _settings(arguments, of_methods, grids)
   all_jobs = _jobs(arguments, settings.flags)
   folder = job_flags.output_dir()
-  failures = job_flags.run(all_jobs, folder / 'logs', _MetricsCheck())
+  new_jobs = all_jobs
+  if set(grids) == set(of_methods) and not audit_flags.arguments():
+    # Searches have refused other flags: no need to start what is finished.
+    new_jobs = [job for job in all_jobs if not job_flags.is_finished(job)]
+  failures = job_flags.run(new_jobs, folder / 'logs', _MetricsCheck())
   failed = {failure.job for failure in failures}
   runs = [
     comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed

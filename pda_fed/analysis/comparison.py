@@ -211,6 +211,31 @@ def _public_tests(
   }
 
 
+def _all_values(
+  by_method: dict[str, list[Run]], metrics: Sequence[str]
+) -> dict[str, _Values]:
+  """By method; `PUBLIC` comes first, where runs tell."""
+  runs = [run for group in by_method.values() for run in group]
+  public = _public_tests(runs, metrics)
+  values = {PUBLIC: _values(public, metrics)} if public else {}
+  for method, of in by_method.items():
+    values[method] = _values(_tests(of), metrics)
+  return values
+
+
+def by_seed(
+  comparison: Comparison, metric: str
+) -> dict[str, dict[Hashable, float]]:
+  """Returns the test values of a metric by method and seed.
+
+  Args:
+    comparison: Of runs.
+    metric: One that is shown.
+  """
+  values = _all_values(comparison.runs, [metric])
+  return {method: of[metric] for method, of in values.items()}
+
+
 def _distinct(tests: Sequence[dict[str, float]]) -> list[dict[str, float]]:
   return list(
     {json.dumps(test, sort_keys=True): test for test in tests}.values()
@@ -251,10 +276,7 @@ def compare(
   }
   known = sorted(set.intersection(*(set(r.result['test']) for r in tested)))
   shown, selected = metrics_lib.to_show(known, metrics, select_by)
-  values = {m: _values(_tests(of), shown) for m, of in by_method.items()}
-  public = _public_tests(tested, shown)
-  if public:
-    values = {PUBLIC: _values(public, shown), **values}
+  values = _all_values(by_method, shown)
   decided = {
     x: verdicts_lib.decide(x, {m: of[x] for m, of in values.items()})
     for x in shown

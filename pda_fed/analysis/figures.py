@@ -1,6 +1,6 @@
 """Figures: metrics against rounds, and heat maps. Needs matplotlib."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import io
 import itertools
@@ -14,9 +14,12 @@ from pda_fed import methods as methods_lib
 from pda_fed.analysis import cells as cells_lib
 from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import metrics as metrics_lib
+from pda_fed.analysis import statistics as statistics_lib
 
 # More methods than these share one figure.
 _MOST_PAIRED = 3
+# Panels of tasks in a row.
+_MOST_PANELS = 4
 # Letters of a panel's legend that fit into one line.
 _LEGEND_LETTERS = 36
 # Stands for the colour of text, whatever the page gives it.
@@ -196,6 +199,53 @@ def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
     _add_legend(figure, titles, len(cells))
     for suffix in ('png', 'svg'):
       _save(figure, plt, pathlib.Path(folder) / f'cells.{suffix}')
+
+
+def draw_gains(
+  panels: Sequence[tuple[str, str, Mapping[str, statistics_lib.Difference]]],
+  path: os.PathLike,
+) -> None:
+  """Draws how much better methods are than a baseline, a panel for each task.
+
+  Args:
+    panels: The title, the name of the axis, and gains by method; positive is
+      better. At least one.
+    path: A PNG or SVG file.
+  """
+  found = {method for *_, gains in panels for method in gains}
+  methods = methods_lib.in_order(found)
+  columns = min(len(panels), _MOST_PANELS)
+  rows = -(-len(panels) // columns)
+  size = 0.9 + 2.6 * columns, rows * (1.2 + 0.32 * len(methods))
+  with _style('#222222') as plt:
+    figure, axes = plt.subplots(
+      rows, columns, figsize=size, sharey=True, squeeze=False
+    )
+    for place, (title, label, gains) in zip(axes.flat, panels, strict=False):
+      place.set_title(title, fontsize='medium', parse_math=False)
+      place.set_xlabel(label, parse_math=False)
+      place.axvline(0, color='#888888', linewidth=1)
+      for method, gain in gains.items():
+        _plot_gain(place, len(methods) - methods.index(method), method, gain)
+      place.xaxis.set_major_locator(plt.MaxNLocator(3))
+      place.grid(axis='x', alpha=0.25, linewidth=0.6)
+    names = [methods_lib.title(method) for method in methods]
+    axes[0][0].set_yticks(range(len(methods), 0, -1), names)
+    axes[0][0].set_ylim(0.4, len(methods) + 0.6)
+    for place in axes.flat[len(panels) :]:
+      place.set_axis_off()
+    _save(figure, plt, pathlib.Path(path))
+
+
+def _plot_gain(
+  axes, height: int, method: str, gain: statistics_lib.Difference
+) -> None:
+  """A point, and a line for its interval."""
+  colour = (methods_lib.find(method) or methods_lib.Method).colour
+  if gain.low is not None:
+    ends = [gain.low, gain.high]
+    axes.plot(ends, [height, height], color=colour, linewidth=2)
+  axes.plot([gain.mean], [height], 'o', color=colour, markersize=5)
 
 
 def _spans_decades(limits: tuple[float, float]) -> bool:

@@ -121,11 +121,12 @@ class GridSearch:
       name=self._label + cell.name,
       module=job_flags.module(),
       arguments=(
+        # First: one that is given holds for the runs that are compared, too.
+        f'--warm_start_dir={self._warm_start_dir}',
         *self._arguments,
         *cell.arguments,
         '--nofinal_test',
         f'--output_dir={self._path(cell)}',
-        f'--warm_start_dir={self._warm_start_dir}',
       ),
       folder=self._path(cell),
     )

@@ -195,8 +195,8 @@ def _newest(folder: pathlib.Path) -> str:
   return text
 
 
-def _is_finished(job: jobs.Job) -> bool:
-  """Whether a run has ended, and been tested if it is to be."""
+def is_finished(job: jobs.Job) -> bool:
+  """Returns whether a run has ended, and been tested if it is to be."""
   result = outputs.RunFolder(job.folder).read_result()
   if result is None:
     return False
@@ -233,7 +233,7 @@ def run(
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
-      if not _is_finished(job):
+      if not is_finished(job):
         print(shlex.join(job.arguments))
   end_if_printing()
   claims = sharing.join(output_dir(), say)

@@ -165,7 +165,8 @@ def tune(
     )
     for method, grid in of_grids.items()
   }
-  dry_runs.check([*(s.first() for s in searches.values()), *others])
+  firsts = [s.first() for s in searches.values() if s.unfinished()]
+  dry_runs.check([*firsts, *others])
   if not grid_search.run(list(searches.values()), folder / 'logs'):
     job_flags.say('Methods are compared once all runs of --tune are finished.')
     sys.exit(1)

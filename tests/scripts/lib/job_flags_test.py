@@ -31,7 +31,7 @@ def test_a_run_without_a_test_is_finished_if_none_is_wanted(
     arguments=tuple(arguments),
     folder=tmp_path / 'run',
   )
-  assert job_flags._is_finished(job) == is_finished
+  assert job_flags.is_finished(job) == is_finished
 
 
 def test_a_log_is_told_of_runs_under_way(monkeypatch, capsys, tmp_path):

@@ -1,0 +1,228 @@
+r"""Compares public-data methods on several tasks, with equal numbers of tries.
+
+    python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data
+
+    python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data \
+        --tasks=cifar10_eps2,stackexchange --methods=my_package.my_method \
+        --tune=my_method_weight=0.3,0.6,0.9
+
+For each task, `scripts.compare --tune` searches the settings of each method on
+validation data and makes final runs on the test data. The first command does so
+for the methods that the tasks have grids for. The second adds a method to what
+is there: finished runs stay, and all methods are in the new table. See
+docs/benchmark.md for the protocol.
+
+It writes table.md, gains.png, gains.svg, search.csv and final.csv to
+--output_dir, and a folder for each task. The same command goes on with what was
+stopped.
+"""
+
+from scripts.lib import cli  # First: it silences TensorFlow.
+
+# isort: split
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import warnings
+
+from absl import flags
+from pda_fed import errors
+from pda_fed import methods
+from pda_fed.analysis import benchmark_results
+from pda_fed.analysis import benchmark_tasks
+
+_FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
+
+_OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir', None, 'Where runs and results go; finished runs are kept.'
+)
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', 'data', 'Where the data of all tasks are.'
+)
+_TASKS = flags.DEFINE_list(
+  'tasks',
+  [],
+  'Names of files in scripts/benchmark_tasks, or paths of such files. Default:'
+  ' all of the folder.',
+)
+_METHODS = flags.DEFINE_list(
+  'methods',
+  [],
+  'Names or modules of methods; those that are in --output_dir stay. Default:'
+  ' those that a task has grids for.',
+)
+_TUNE = flags.DEFINE_multi_string(
+  'tune',
+  [],
+  'FLAG=VALUE,..., or TASK:FLAG=VALUE,... for one task: an axis of the grid of'
+  " a method that tasks have no grid for, beside a task's own axes of rates."
+  ' May be repeated.',
+)
+_SEEDS = flags.DEFINE_integer(
+  'seeds', 3, 'Final runs of each method: seeds 0, 1, ...', lower_bound=1
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', 0, 'Runs at a time; see scripts.compare.', lower_bound=0
+)
+_PRINT_RUNS = flags.DEFINE_bool(
+  'print_runs',
+  False,
+  'Print the flags of the runs that are to be made, one run a line, and end.'
+  ' The training binary of the tasks makes them with --runs_file.',
+)
+
+
+def _output_dir() -> pathlib.Path:
+  if not _OUTPUT_DIR.value:
+    raise ValueError('--output_dir must be given.')
+  return pathlib.Path(_OUTPUT_DIR.value)
+
+
+def _note(name: str) -> pathlib.Path:
+  """Where the methods of a task are noted."""
+  return _output_dir() / 'tasks' / f'{name}.json'
+
+
+def _path(task: str) -> pathlib.Path:
+  if task.endswith('.json'):
+    return pathlib.Path(task)
+  path = _FOLDER / f'{task}.json'
+  if not path.exists():
+    names = ', '.join(sorted(p.stem for p in _FOLDER.glob('*.json')))
+    raise ValueError(
+      f'tasks must be among {names}, or paths of JSON files. Found {task!r}.'
+    )
+  return path
+
+
+def _started(task: benchmark_tasks.Task) -> list[str]:
+  """The methods of a task that have a run."""
+  folder = _output_dir() / task.name / 'tuning'
+  return [m for m in task.grids if any(folder.glob(f'{m}/cells/*/config.json'))]
+
+
+def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
+  """Adds the methods that are in the folder, and notes all of them.
+
+  Raises:
+    OutputError: If the folder is of a task of this name that differs.
+  """
+  note = _note(task.name)
+  before = benchmark_tasks.load(note) if note.exists() else None
+  started = [] if before is None else _started(before)
+  if started:
+    try:
+      task = task.joined_with(before.only(started))
+    except ValueError as e:
+      raise errors.OutputError(f'{note}: {e} Give another --output_dir.') from e
+  note.parent.mkdir(parents=True, exist_ok=True)
+  task.write(note)
+  return task
+
+
+def _asked() -> list[benchmark_tasks.Task]:
+  """The tasks of the flags, with earlier methods that are in the folder."""
+  paths = list(map(_path, _TASKS.value)) or sorted(_FOLDER.glob('*.json'))
+  found = [benchmark_tasks.load(path) for path in paths]
+  names = [task.name for task in found]
+  if len(set(names)) < len(names):
+    raise ValueError(f'tasks must differ. Found {", ".join(names)}.')
+  for method in _METHODS.value:
+    methods.get(method)  # It must be there.
+  binaries = {task.binary for task in found}
+  if _PRINT_RUNS.value and len(binaries) > 1:
+    listed = [f'{task.name} ({task.binary})' for task in found]
+    raise ValueError(
+      '--print_runs is for tasks of one training binary: name them by --tasks.'
+      f' Found {", ".join(listed)}.'
+    )
+  # All are checked before the first note is written.
+  axes = benchmark_tasks.axes_by_task(_TUNE.value, names)
+  asked = [t.asked_for(_METHODS.value, axes[t.name]) for t in found]
+  return list(map(_with_earlier, asked))
+
+
+def _arguments(task: benchmark_tasks.Task) -> list[str]:
+  """The flags of scripts.compare for a task."""
+  folder = _output_dir()
+  data_dir = []
+  if task.data_dir is not None:
+    data_dir = [f'--data_dir={pathlib.Path(_DATA_DIR.value) / task.data_dir}']
+  return [
+    f'--binary={task.binary}',
+    f'--output_dir={folder / task.name}',
+    f'--methods={",".join(task.grids)}',
+    f'--seeds={_SEEDS.value}',
+    f'--num_processes={_NUM_PROCESSES.value}',
+    f'--select_by={task.select_by}',
+    f'--metrics={",".join(task.metrics)}',
+    *(
+      f'--tune={method}:{axis}'
+      for method, axes in task.grids.items()
+      for axis in axes
+    ),
+    f'--tune_flags={shlex.join(task.search_flags)}',
+    *(['--print_runs'] if _PRINT_RUNS.value else []),
+    '--',
+    *task.flags,
+    *data_dir,
+    # Tasks that differ in noise alone share a warm start.
+    f'--warm_start_dir={folder / "warm_start"}',
+  ]
+
+
+def _compare(task: benchmark_tasks.Task) -> bool:
+  """Searches and compares on a task; returns whether all runs succeeded."""
+  words = ['-m', 'scripts.compare', *_arguments(task)]
+  print(f'{task.name}: python {shlex.join(words)}', file=sys.stderr, flush=True)
+  # Bazel's paths are in sys.path alone.
+  paths = os.pathsep.join(map(os.path.abspath, sys.path))
+  environment = {**os.environ, 'PYTHONPATH': paths}
+  process = subprocess.Popen([sys.executable, *words], env=environment)
+  try:
+    return process.wait() == 0
+  except KeyboardInterrupt:
+    process.wait()  # Ctrl-C comes to it, too, and it saves its runs.
+    raise
+
+
+def _show() -> None:
+  """Writes and prints the results of all tasks that are in the folder."""
+  results = []
+  for path in sorted(_note('*').parent.glob('*.json')):
+    task = benchmark_tasks.load(path)
+    result = benchmark_results.load(_output_dir() / task.name, task)
+    found = () if result is None else result.task.grids
+    missing = [method for method in task.grids if method not in found]
+    if missing:
+      warnings.warn(
+        f'{task.name} lacks {", ".join(missing)}: runs are not finished.',
+        stacklevel=1,
+      )
+    if result is not None:
+      results.append(result)
+  if not results:
+    return
+  try:
+    benchmark_results.write(results, _output_dir())
+  except ImportError as e:
+    warnings.warn(f'No figure: {e}.', stacklevel=1)
+  print(f'\n{benchmark_results.as_text(results)}\n')
+  for line in benchmark_results.lines(results):
+    print(line)
+  print(f'\nThe table and the figure: {_output_dir().resolve()}')
+
+
+def main() -> None:
+  """Runs the tasks that the flags name."""
+  failed = [task.name for task in _asked() if not _compare(task)]
+  if not _PRINT_RUNS.value:
+    _show()
+  if failed:
+    cli.fail(f'Not all runs succeeded: {", ".join(failed)}.', exit_code=1)
+
+
+if __name__ == '__main__':
+  cli.run(main)
