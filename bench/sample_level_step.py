@@ -1,19 +1,22 @@
-r"""A step of sample-level DP-SGD: ours, and tensorflow-privacy's.
+r"""A step of sample-level DP-SGD: ours, tensorflow-privacy's, and Opacus's.
 
     python -m bench.sample_level_step --work=emnist,cifar10 --batch_size=64
+    python -m bench.sample_level_step --work=wrn-16-4 --batch_size=512 \\
+        --peer=opacus --compute_dtype=float32,bfloat16
     python -m bench.sample_level_step --work=cifar10,emnist,wikitext2 \
         --peer=none --mirror=false,true --compute_dtype=bfloat16 --steps=200
 
 Batches are random numbers of the data's shape. Our steps run in one compiled
-program, as in training, Poisson batches and their padding included. The peer is
-`VectorizedDPKerasSGDOptimizer` in a tf.function, on batches of the fixed size.
-Both take turns, so that load of the machine is on both.
+program, as in training, Poisson batches and their padding included. The peers
+are `VectorizedDPKerasSGDOptimizer` in a tf.function and Opacus's hooks, on
+batches of the fixed size. They take turns: load of the machine is on all.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 from collections.abc import Callable
+import dataclasses
 import statistics
 import time
 
@@ -22,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import methods
+from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import vectorized
@@ -31,7 +35,12 @@ from pda_fed.vectorized.sample_level import augmentation
 from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import training
 
-_WORK = flags.DEFINE_list('work', ['emnist'], 'cifar10, emnist, wikitext2.')
+_WORK = flags.DEFINE_list(
+  'work',
+  ['emnist'],
+  'cifar10, emnist, wikitext2, or the name of a residual net for images of'
+  " CIFAR-10's shape, wrn-16-4 for example.",
+)
 _BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', 0, "Expected examples of a step; 0 takes the paper's."
 )
@@ -42,8 +51,14 @@ _COMPUTE_DTYPE = flags.DEFINE_list(
   'compute_dtype', ['float32'], 'float32, bfloat16 or both.'
 )
 _SIDE_BY_SIDE = flags.DEFINE_list('side_by_side', ['1'], 'Runs at once.')
+_MULTIPLICITY = flags.DEFINE_integer(
+  'augmentation_multiplicity', 1, 'Variations of each image.', lower_bound=1
+)
 _PEER = flags.DEFINE_enum(
-  'peer', 'tensorflow_privacy', ['tensorflow_privacy', 'none'], 'Compared with.'
+  'peer',
+  'tensorflow_privacy',
+  ['tensorflow_privacy', 'opacus', 'none'],
+  'Compared with. Opacus needs torch and opacus.',
 )
 _EXAMPLES = 2000
 
@@ -103,6 +118,8 @@ def _ours(
     expected_batch=batch,
     mean_clip_norm=1.0 if task.clips_mean else None,
     compute_dtype=dtype,
+    augmentation='all' if _MULTIPLICITY.value > 1 else 'none',
+    augmentation_multiplicity=_MULTIPLICITY.value,
     method=methods.PdaDpmd(alpha=schedules.constant(0.9))
     if mirror
     else methods.ColdStart(),
@@ -210,8 +227,30 @@ def _tensorflow_privacy(task, batch: int) -> Callable[[], float]:
   return measure
 
 
+def _opacus(task, batch: int) -> Callable[[], float]:
+  """Returns what measures seconds of a step."""
+  from bench import opacus_peer
+
+  images, labels = (np.asarray(a[:batch]) for a in _examples(task))
+  return opacus_peer.build_step(task.spec, images, labels, _STEPS.value)
+
+
+def _task(name: str) -> sample_level_config.TaskDefaults:
+  """The settings of a data set, or of CIFAR-10 with a residual net."""
+  if name in sample_level_config.TASKS:
+    return sample_level_config.TASKS[name]
+  if not name.startswith('wrn-'):
+    raise ValueError(
+      f'work must be among {", ".join(sample_level_config.TASKS)}, or the name'
+      f' of a residual net. Found {name!r}.'
+    )
+  task = sample_level_config.TASKS['cifar10']
+  spec = models.wide_residual_net(name, task.spec.image_shape, 10)
+  return dataclasses.replace(task, spec=spec)
+
+
 def _measure_work(name: str) -> list[list[str]]:
-  task = sample_level_config.TASKS[name]
+  task = _task(name)
   batch = _BATCH_SIZE.value or task.batch_size
   measures = {}
   for dtype in _COMPUTE_DTYPE.value:
@@ -221,8 +260,10 @@ def _measure_work(name: str) -> list[list[str]]:
         title += ', mirror step' if mirror == 'true' else ''
         title += f', {runs} side by side' if runs > 1 else ''
         measures[title] = _ours(task, batch, mirror == 'true', dtype, runs)
-  if _PEER.value != 'none':
+  if _PEER.value == 'tensorflow_privacy':
     measures['tensorflow-privacy'] = _tensorflow_privacy(task, batch)
+  elif _PEER.value == 'opacus':
+    measures['Opacus'] = _opacus(task, batch)
   for measure in measures.values():
     measure()  # Compiles.
   seconds = {title: [] for title in measures}
@@ -240,11 +281,7 @@ def _measure_work(name: str) -> list[list[str]]:
 def main() -> None:
   """Measures and prints a table."""
   for name in _WORK.value:
-    if name not in sample_level_config.TASKS:
-      raise ValueError(
-        f'work must be among {", ".join(sample_level_config.TASKS)}. Found'
-        f' {name!r}.'
-      )
+    _task(name)
   print(f'{jax.devices()[0].device_kind}, JAX {jax.__version__}')
   rows = []
   for name in _WORK.value:
