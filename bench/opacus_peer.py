@@ -2,8 +2,8 @@
 
 Opacus ("Opacus: User-Friendly Differential Privacy Library in PyTorch",
 Yousefpour et al. 2021, arXiv:2109.12298) keeps the gradients of all examples of
-a batch by hooks, its default and on CIFAR-10's nets its fastest way. Batches
-have the fixed size, and convolutions may use TF32 as ours do.
+a batch by hooks, its default. Batches have the fixed size, and convolutions may
+use TF32 as ours do.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 r"""A step of sample-level DP-SGD: ours, tensorflow-privacy's, and Opacus's.
 
     python -m bench.sample_level_step --work=emnist,cifar10 --batch_size=64
-    python -m bench.sample_level_step --work=wrn-16-4 --batch_size=512 \\
+    python -m bench.sample_level_step --work=wrn-16-4 --batch_size=512 \
         --peer=opacus --compute_dtype=float32,bfloat16
     python -m bench.sample_level_step --work=cifar10,emnist,wikitext2 \
         --peer=none --mirror=false,true --compute_dtype=bfloat16 --steps=200
@@ -263,6 +263,11 @@ def _measure_work(name: str) -> list[list[str]]:
   if _PEER.value == 'tensorflow_privacy':
     measures['tensorflow-privacy'] = _tensorflow_privacy(task, batch)
   elif _PEER.value == 'opacus':
+    if _MULTIPLICITY.value > 1:
+      raise ValueError(
+        '--augmentation_multiplicity must be 1 with --peer=opacus, which has no'
+        f' variations. Found {_MULTIPLICITY.value}.'
+      )
     measures['Opacus'] = _opacus(task, batch)
   for measure in measures.values():
     measure()  # Compiles.

@@ -32,6 +32,8 @@ from pda_fed import errors
 from pda_fed import methods
 from pda_fed.analysis import benchmark_results
 from pda_fed.analysis import benchmark_tasks
+from pda_fed.analysis import sweeping
+from scripts.lib import method_flags
 
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
 
@@ -122,6 +124,27 @@ def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
   return task
 
 
+def _check_axes(
+  task: benchmark_tasks.Task, before: benchmark_tasks.Task
+) -> None:
+  """Raises unless a new method tunes rates and settings of its own alone."""
+  rates = sweeping.parse_grid(before.rates)
+  for grid in before.grids.values():
+    rates |= {
+      flag: values
+      for flag, values in sweeping.parse_grid(grid).items()
+      if flag.endswith('learning_rate')
+    }
+  for method in set(task.grids) - set(before.grids):
+    known = {*rates, *method_flags.settings_of(methods.get(method))}
+    for flag in sweeping.parse_grid(task.grids[method]):
+      if flag not in known:
+        raise ValueError(
+          f'tune must be among {", ".join(sorted(known))}: what else a task'
+          f' fixes is the same for all methods. Found {flag!r}.'
+        )
+
+
 def _asked() -> list[benchmark_tasks.Task]:
   """The tasks of the flags, with earlier methods that are in the folder."""
   paths = list(map(_path, _TASKS.value)) or sorted(_FOLDER.glob('*.json'))
@@ -141,6 +164,8 @@ def _asked() -> list[benchmark_tasks.Task]:
   # All are checked before the first note is written.
   axes = benchmark_tasks.axes_by_task(_TUNE.value, names)
   asked = [t.asked_for(_METHODS.value, axes[t.name]) for t in found]
+  for task, before in zip(asked, found, strict=True):
+    _check_axes(task, before)
   return list(map(_with_earlier, asked))
 
 

@@ -237,6 +237,11 @@ def _spec(
         f'--model must not be given for {data.name}, which has no images. Found'
         f' {_MODEL.value}.'
       )
+    if flags.FLAGS['activation'].present:
+      raise ValueError(
+        '--activation must not be given with --model: residual nets have ReLU.'
+        f' Found {_ACTIVATION.value}.'
+      )
     return residual.wide_residual_net(_MODEL.value, shape, data.num_classes)
   if data.is_text:
     return dataclasses.replace(task.spec, vocabulary_size=data.num_classes)

@@ -143,7 +143,8 @@ def _score(result: TaskResult, method: str, wins: str) -> tuple[str, str]:
     return '', ''
   score = result.comparison.scores[method][result.metric]
   text = metrics_lib.format_value(result.metric, score.mean)
-  text = wins.format(text) if score.wins else text
+  is_whole = not _missing_seeds(result)
+  text = wins.format(text) if score.wins and is_whole else text
   gain = gains(result).get(method)
   if gain is None:
     return text, ''
@@ -165,6 +166,8 @@ def _tries(results: Sequence[TaskResult], method: str) -> str:
     for name, choice in result.choices.methods.items()
     if methods_lib.get(name).name == method
   }
+  if not numbers:  # Runs are there whose search is not.
+    return ''
   return ' to '.join(map(str, sorted({min(numbers), max(numbers)})))
 
 
@@ -212,7 +215,24 @@ def lines(results: Sequence[TaskResult]) -> list[str]:
         f'{result.task.name}: epsilon is {shown}, and the task allows'
         f' {wanted:g}.'
       )
+    found += _missing_seeds(result)
   return found
+
+
+def _missing_seeds(result: TaskResult) -> list[str]:
+  """Names methods that lack seeds: failed, or not finished."""
+  seeds = {
+    method: {run.result['seed'] for run in runs}
+    for method, runs in result.comparison.runs.items()
+  }
+  most = set.union(*seeds.values())
+  return [
+    f'{result.task.name}: {comparison_lib.title_of(method)} has'
+    f' {len(found)} of {len(most)} seeds. The others failed or are not'
+    ' finished: its mean cannot be compared.'
+    for method, found in seeds.items()
+    if found != most
+  ]
 
 
 def as_text(results: Sequence[TaskResult]) -> str:

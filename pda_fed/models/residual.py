@@ -163,8 +163,7 @@ def wide_residual_net(
   found = _NAME.fullmatch(name)
   if found is None:
     raise ValueError(
-      'The name of a residual net must be wrn-DEPTH-WIDTH, wrn-16-4 for'
-      f' example. Found {name!r}.'
+      f'model must be wrn-DEPTH-WIDTH, wrn-16-4 for example. Found {name!r}.'
     )
   return ResidualSpec(
     image_shape=image_shape,

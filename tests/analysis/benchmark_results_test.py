@@ -117,6 +117,19 @@ def test_lines_name_the_verdict_and_an_epsilon_that_is_too_large():
   )
 
 
+def test_a_method_that_lacks_a_seed_is_named_and_never_bold():
+  # Of one seed PDA-DPMD is the best by far.
+  result = _result(warm=(0.2, 0.21, 0.2), pda=(0.3, 0.31), skip=['dope'])
+  (line,) = benchmark_results.lines([result])[1:]
+  assert line.startswith('one: PDA-DPMD has 2 of 3 seeds.')
+  rows = benchmark_results.rows([result], '**{}**')
+  assert not any('**' in text for row in rows for text in row)
+  whole = _result(warm=(0.2, 0.21, 0.2), pda=(0.3, 0.31, 0.3), skip=['dope'])
+  assert len(benchmark_results.lines([whole])) == 1
+  rows = benchmark_results.rows([whole], '**{}**')
+  assert any('**' in text for row in rows for text in row)
+
+
 def test_final_runs_are_a_row_each():
   rows = list(csv.DictReader(benchmark_results.final_csv([_result()]).split()))
   assert len(rows) == 6

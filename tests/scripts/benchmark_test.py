@@ -227,6 +227,11 @@ class TestBenchmark:
         'tasks/tiny.json: tiny or a grid of it was another one before.',
       ),
       (
+        ['--methods=semi_dp', '--tune=noise_multiplier=1', '--tune=rate=1,2'],
+        'tune must be among rate, semi_dp_weight: what else a task fixes is the'
+        " same for all methods. Found 'noise_multiplier'.",
+      ),
+      (
         ['--tasks=blogs,emnist_eps0.48', '--print_runs'],
         'Found blogs (train_stackoverflow), emnist_eps0.48 (train_sample',
       ),

@@ -89,8 +89,17 @@ def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
   else:
     kernels = layer_sums.products(seen(), pixels)
     sums = layer_sums.direct_sums(kernels.reshape(-1, *shape), pixels)
+  gradients = sums.gradients
+
+  def marked():
+    # As their norms are: what looks finite must not stand for what is not.
+    kernel, bias = gradients()
+    mark = jnp.where(finite, 0.0, jnp.nan)
+    return kernel + mark.reshape(-1, 1, 1, 1, 1), bias
+
   return sums._replace(
-    squared_norms=jnp.where(finite, sums.squared_norms, jnp.nan)
+    squared_norms=jnp.where(finite, sums.squared_norms, jnp.nan),
+    gradients=marked,
   )
 
 

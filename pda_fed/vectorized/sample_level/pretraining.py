@@ -96,7 +96,7 @@ class _Trainer:
     if not self._optimizer.mixup:
       return jax.grad(loss)(params, *batch)
     inputs, others, weight = augmentation.mix_up(
-      batch.inputs, jax.random.fold_in(key, 1), self._optimizer.mixup
+      batch.inputs, key, self._optimizer.mixup
     )
 
     def mixed(params):
@@ -108,9 +108,9 @@ class _Trainer:
 
   def _step(self, state: _State, batch, rate) -> _State:
     options = self._optimizer
-    augment_key, drop_key = jax.random.split(
-      jax.random.fold_in(self._key, state.step)
-    )
+    step_key = jax.random.fold_in(self._key, state.step)
+    augment_key, drop_key = jax.random.split(step_key)
+    mix_key = jax.random.fold_in(step_key, 2)
     batch = self._varied(batch, augment_key)
 
     def loss(params, inputs, targets):
@@ -119,7 +119,7 @@ class _Trainer:
       )
       return trace.token_losses.mean()
 
-    gradients = self._gradient(loss, state.params, batch, augment_key)
+    gradients = self._gradient(loss, state.params, batch, mix_key)
     if options.clip_norm is not None:
       gradients = clipping.clip_one(gradients, options.clip_norm)
     if options.optimizer == 'adam':

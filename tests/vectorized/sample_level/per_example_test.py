@@ -229,6 +229,24 @@ def test_no_image_moves_a_gpus_sum_by_more_than_the_clip(
     np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize('name', ['wide_deep', 'stacked', 'strided_deep'])
+def test_formed_gradients_of_what_is_not_finite_as_on_a_gpu(name, monkeypatch):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  clip = jax.jit(
+    lambda images, mask: per_example.clipped_sum_of_changed(
+      model, params, images, targets, mask, 1e-2
+    )[0]
+  )
+  spoiled = inputs.at[1, 2, 3, 1].set(jnp.inf).at[3].set(jnp.nan)
+  sums = clip(spoiled, np.ones(5))
+  assert int(sums.num_non_finite) == 2
+  expected = clip(inputs, np.array([1, 0, 1, 0, 1])).total
+  for found, array in zip(sums.total, expected, strict=True):
+    np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
+
+
 def test_no_image_moves_the_sum_of_a_residual_net_by_more_than_the_clip(
   as_on_a_gpu,
 ):
