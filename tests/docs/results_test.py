@@ -1,6 +1,7 @@
 """Tables of results are the recorded runs, and presets are their settings."""
 
 import csv
+import math
 import re
 import statistics
 
@@ -207,3 +208,23 @@ def test_validation_chose_what_the_tables_show(preset, noise, method):
   for name in ('learning_rate', 'alpha_K') if method == 'pda' else searched[:1]:
     values = [float(row[name]) for row in tried]
     assert min(values) < float(best[name]) < max(values)
+
+
+def test_the_table_of_blogs_is_the_recorded_search():
+  path = pages.ROOT / 'results/blogs/search.csv'
+  with path.open(newline='') as file:
+    runs = list(csv.DictReader(file))
+  table = _rows('Blogs: a search on richer users', 'method')
+  for title, method in _METHODS.items():
+    best = min(
+      (run for run in runs if run['method'] == method),
+      key=lambda run: float(run['loss']),
+    )
+    assert table[title][1:] == [
+      best['server_learning_rate'],
+      best['client_learning_rate'],
+      best['alpha_i'],
+      f'{math.exp(float(best["loss"])):.1f}',
+      f'{100 * float(best["accuracy"]):.2f} %',
+      f'{100 * float(best["accuracy_with_oov"]):.2f} %',
+    ]
