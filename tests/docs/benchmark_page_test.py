@@ -1,10 +1,15 @@
 """The benchmark's tasks are those of its page, and take the flags they give."""
 
+import collections
+import csv
 import json
+import math
 import re
+import statistics
 import subprocess
 import sys
 
+from pda_fed import methods
 from pda_fed.analysis import benchmark_tasks
 import pytest
 from scripts.lib import cli
@@ -72,3 +77,50 @@ def test_flags_of_tasks_exist(binary):
   )
   assert json.loads(done.stdout.splitlines()[-1])['errors'] == []
   assert commands
+
+
+def _perplexities():
+  """Test perplexities by method, in the order of seeds."""
+  path = pages.ROOT / 'results/benchmark/final.csv'
+  with path.open(newline='') as file:
+    rows = [r for r in csv.DictReader(file) if r['task'] == 'stackexchange']
+  found = {}
+  for row in sorted(rows, key=lambda row: int(row['seed'])):
+    found.setdefault(row['method'], []).append(float(row['perplexity']))
+  return found
+
+
+def test_results_are_the_recorded_runs():
+  text = (pages.ROOT / 'docs/benchmark.md').read_text()
+  section = text.partition('## Results')[2].partition('\n## ')[0]
+  lines = [line for line in section.splitlines() if line.startswith('| ')]
+  rows = {
+    r[0]: r for r in ([c.strip() for c in x.split('|')[1:-1]] for x in lines)
+  }
+  of_runs = _perplexities()
+  assert {methods.title(m) for m in of_runs} == set(rows) - {'method'}
+  for method, values in of_runs.items():
+    assert len(values) == 3
+    _, mean, gain, tries = rows[methods.title(method)]
+    assert mean == f'{statistics.fmean(values):.2f}'
+    assert tries == '9'
+    if method == 'warm':
+      continue
+    gains = [w - v for w, v in zip(of_runs['warm'], values, strict=True)]
+    # t of 2 degrees of freedom.
+    half = 4.302652730 * statistics.stdev(gains) / math.sqrt(3)
+    middle = statistics.fmean(gains)
+    ends = middle, middle - half, middle + half
+    assert gain == '{:+.2f}, {:+.2f} to {:+.2f}'.format(*ends)
+
+
+def test_every_method_had_nine_tries():
+  path = pages.ROOT / 'results/benchmark/search.csv'
+  with path.open(newline='') as file:
+    rows = list(csv.DictReader(file))
+  tries = collections.Counter((r['task'], r['method']) for r in rows)
+  assert set(tries.values()) == {9}
+  for key in tries:
+    of_one = [r for r in rows if (r['task'], r['method']) == key]
+    best = min(of_one, key=lambda r: float(r['loss']))
+    assert [r for r in of_one if r['chosen'] == 'yes'] == [best]
