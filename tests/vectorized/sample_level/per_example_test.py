@@ -324,17 +324,21 @@ def test_ghost_norms_are_hardly_rounded_up():
 
 
 @pytest.mark.parametrize(
-  ('name', 'dtype'),
+  ('name', 'dtype', 'copies'),
   [
-    ('wide', 'bfloat16'),
-    ('narrow', 'bfloat16'),
-    ('text', 'float32'),
-    ('text', 'bfloat16'),
+    ('wide', 'bfloat16', 1),
+    ('narrow', 'bfloat16', 1),
+    ('narrow', 'bfloat16', 3),
+    ('text', 'float32', 1),
+    ('text', 'bfloat16', 1),
+    ('text', 'bfloat16', 3),
   ],
 )
-def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
+def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype, copies):
   model, inputs, targets = small_models.create(name)
   params = small_models.params_of(model)
+  count = len(inputs)
+  inputs, targets = _with_copies(inputs, targets, copies)
   clip_norm = 1e-3
   clip = jax.jit(
     lambda mask: per_example.clipped_sum(
@@ -345,10 +349,11 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype):
       mask,
       clip_norm,
       compute_dtype=jnp.dtype(dtype),
+      copies=copies,
     )
   )
-  for i in range(len(inputs)):
-    sums, _ = clip(np.arange(len(inputs)) == i)
+  for i in range(count):
+    sums, _ = clip(np.arange(count) == i)
     # In bfloat16 too: what is clipped is what is summed.
     np.testing.assert_allclose(_norm(sums.total), clip_norm, rtol=1e-4)
 
