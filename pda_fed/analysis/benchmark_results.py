@@ -39,9 +39,9 @@ class TaskResult:
 
   Attributes:
     task: With the methods that were compared.
-    folder: Of the comparison.
-    comparison: Of the final runs.
-    choices: Of the searches, by method as flags name it.
+    folder: The folder of the comparison.
+    comparison: The comparison of the final runs.
+    choices: The settings that searches chose, by method as flags name it.
   """
 
   task: benchmark_tasks.Task
@@ -98,7 +98,7 @@ def gains(result: TaskResult) -> dict[str, statistics_lib.Difference]:
   """Returns how much better methods are than a warm start, seed by seed.
 
   Args:
-    result: Of a task.
+    result: The result of a task.
 
   Returns:
     By method, positive for what is better; none for methods that diverged, and
@@ -203,7 +203,7 @@ def lines(results: Sequence[TaskResult]) -> list[str]:
   """Returns the verdict of each task, and what makes it no such task.
 
   Args:
-    results: Of tasks.
+    results: The results of tasks.
   """
   found = cells_lib.lines([result.cell for result in results])
   for result in results:
@@ -277,7 +277,7 @@ def draw(results: Sequence[TaskResult], folder: os.PathLike) -> None:
   """Draws gains over warm start, a panel for each task.
 
   Args:
-    results: Of tasks; those without a warm start are left out.
+    results: The results of tasks. Tasks without a warm start are left out.
     folder: Where `gains.png` and `gains.svg` are written.
   """
   panels = []
@@ -325,7 +325,7 @@ def search_csv(results: Sequence[TaskResult]) -> str:
   """Returns a row for each try of each method, with its validation metrics.
 
   Args:
-    results: Of tasks.
+    results: The results of tasks.
   """
   table = []
   for result in results:
@@ -352,7 +352,7 @@ def final_csv(results: Sequence[TaskResult]) -> str:
   """Returns a row for each final run, with its test metrics.
 
   Args:
-    results: Of tasks.
+    results: The results of tasks.
   """
   table = []
   for result in results:

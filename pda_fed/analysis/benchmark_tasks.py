@@ -53,13 +53,13 @@ class Task:
     ('learning_rate=0.3,1', 'semi_dp_weight=0.5,0.9')
 
   Attributes:
-    name: Of its file and of its results.
+    name: The name of its file and of its results.
     title: What tables call it, without epsilon.
     epsilon: What its final runs cost at most.
     binary: The training binary.
     data_dir: Relative to that of the benchmark; None for data without files.
-    flags: Of all runs.
-    search_flags: Of the runs of the search alone.
+    flags: The flags of all runs.
+    search_flags: Flags that only the runs of the search have.
     select_by: The metric of validation data that chooses settings.
     metrics: Those of the test that are shown.
     rates: Axes for methods that have no grid here, beside their own axes.
@@ -123,7 +123,7 @@ class Task:
 
     Args:
       methods: Names or modules; none for all that have a grid.
-      axes: Of the method that has no grid; see `with_method`.
+      axes: The axes of the method that has no grid; see `with_method`.
 
     Raises:
       ValueError: If several have no grid, or axes come without such a method.
@@ -180,7 +180,7 @@ def axes_by_task(
 
   Args:
     texts: As FLAG=VALUE,... for all tasks, or TASK:FLAG=VALUE,...
-    names: Of the tasks.
+    names: The names of the tasks.
 
   Raises:
     ValueError: If a task is not known.

@@ -229,7 +229,7 @@ def by_seed(
   """Returns the test values of a metric by method and seed.
 
   Args:
-    comparison: Of runs.
+    comparison: The comparison of runs.
     metric: One that is shown.
   """
   values = _all_values(comparison.runs, [metric])

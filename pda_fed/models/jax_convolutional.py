@@ -65,11 +65,4 @@ class ConvolutionalModel(jax_layers.Model):
       x = activation(record.dense(layer, drop(x, place=place)))
     x = drop(x, place=len(self.layers))
     logits = record.dense(self.layers[-1], x)
-    losses = jax_layers.cross_entropy(logits, targets)
-    return jax_layers.Trace(
-      losses=losses,
-      inputs=tuple(record.inputs),
-      outputs=tuple(record.outputs),
-      hits=jax_layers.is_hit(logits, targets),
-      token_losses=losses,
-    )
+    return record.classified(logits, targets)

@@ -228,6 +228,22 @@ class Recorder:
     self.inputs[place] = jnp.concatenate([x, before], axis=-1)
     return hidden
 
+  def classified(self, logits: jax.Array, targets: jax.Array) -> Trace:
+    """Returns the trace of a batch with one class for each example.
+
+    Args:
+      logits: [batch, classes], of the last layer.
+      targets: The classes, [batch].
+    """
+    losses = cross_entropy(logits, targets)
+    return Trace(
+      losses=losses,
+      inputs=tuple(self.inputs),
+      outputs=tuple(self.outputs),
+      hits=is_hit(logits, targets),
+      token_losses=losses,
+    )
+
 
 def output_size(layer: Convolution, size: int) -> int:
   """Returns the height, or width, of a convolution's output."""

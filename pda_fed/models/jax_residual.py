@@ -84,11 +84,4 @@ class ResidualModel(jax_layers.Model):
     pooled = activated(x).astype(jnp.float32).mean(axis=(1, 2))
     pooled = jax_layers.drop(pooled.astype(x.dtype), dropout, key, place=0)
     logits = record.dense(next(layers), pooled)
-    losses = jax_layers.cross_entropy(logits, targets)
-    return jax_layers.Trace(
-      losses=losses,
-      inputs=tuple(record.inputs),
-      outputs=tuple(record.outputs),
-      hits=jax_layers.is_hit(logits, targets),
-      token_losses=losses,
-    )
+    return record.classified(logits, targets)

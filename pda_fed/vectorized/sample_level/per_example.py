@@ -185,8 +185,8 @@ def example_gradients(
 ) -> tuple[_Arrays, tuple[jax.Array, jax.Array]]:
   """Forms the gradient of each example's loss.
 
-  Of a model with layers from one backward pass of the batch, several times as
-  fast as `vmap(grad)` where there are convolutions.
+  A model with layers needs one backward pass of the batch for it, any other one
+  `vmap(grad)`, which is slow for convolutions.
 
   Args:
     model: See `clipped_sum`.
