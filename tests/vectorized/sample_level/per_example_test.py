@@ -151,10 +151,15 @@ def test_formed_gradients_are_those_of_a_loop(name):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_copy_that_is_not_finite_drops_its_example():
-  model, inputs, targets = small_models.create('stacked')
+@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
+@pytest.mark.parametrize('name', ['stacked', 'wide_deep'])
+def test_a_copy_that_is_not_finite_drops_its_example(
+  name, backend, monkeypatch
+):
+  model, inputs, targets = small_models.create(name)
   params = small_models.params_of(model)
   inputs, targets = _with_copies(inputs, targets, 2)
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
   clip = jax.jit(
     lambda inputs, mask: per_example.clipped_sum(
       model, params, inputs, targets, mask, 1.0, copies=2
