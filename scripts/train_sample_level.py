@@ -447,7 +447,7 @@ def _run_many(path: pathlib.Path) -> None:
     if experiments.RunFolder(folder).is_new()
   ]
   together = side_by_side.open_engines(new, _SIDE_BY_SIDE.value)
-  failed = 0
+  exit_codes = []
   for i, (line, (config, about, output_dir)) in enumerate(
     zip(lines, runs, strict=True)
   ):
@@ -461,10 +461,11 @@ def _run_many(path: pathlib.Path) -> None:
       except errors.StoppedError:
         raise
       except errors.PdaFedError as e:
-        failed += 1
+        exit_codes.append(e.exit_code)
         cli.say_error(f'{output_dir}: {e}')
-  if failed:
-    cli.fail(f'{failed} of {len(runs)} runs failed.', exit_code=1)
+  if exit_codes:
+    code = exit_codes[0] if len(set(exit_codes)) == 1 else 1
+    cli.fail(f'{len(exit_codes)} of {len(runs)} runs failed.', exit_code=code)
 
 
 def main() -> None:

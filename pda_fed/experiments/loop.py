@@ -177,6 +177,7 @@ class Run:
       if self._checkpoints.last_round() != self._done:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
+        self._folder.mark_diverged(self._done)
         raise  # Another try would end as this one.
       if isinstance(e, hosts_lib.HostError):
         # Only hosts have seen the round that failed, and they have the data and
@@ -218,6 +219,7 @@ class Run:
     try:
       self._guard.check(self._record.rows)
     except base_errors.DivergenceError as e:
+      self._folder.mark_diverged(self._done)
       good = self._record.rows[-2]['round']
       path = self._checkpoints.newest_until(good)
       saved = f'The last good checkpoint: {path}.' if path else ''

@@ -43,6 +43,7 @@ _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
 _STOPPED = 'stopped.json'
 _RUNNING = 'running.json'
+_DIVERGED = 'diverged.json'
 _LOCK = '.lock'
 # What may lie in a folder that holds no run yet: our lock, and what is left of
 # writers that were killed.
@@ -326,6 +327,19 @@ class RunFolder:
       self.path / _RUNNING, {'until': max(until, seen), 'seen_before': seen}
     )
     files.remove(self.path / _STOPPED)
+    files.remove(self.path / _DIVERGED)
+
+  def mark_diverged(self, round_num: int) -> None:
+    """Notes that the model left all bounds: the same run would do so again.
+
+    Args:
+      round_num: The number of rounds that were done.
+    """
+    files.write_json(self.path / _DIVERGED, {'round': round_num})
+
+  def has_diverged(self) -> bool:
+    """Whether the run ended because its model left all bounds."""
+    return (self.path / _DIVERGED).exists()
 
   def _running(self) -> Optional[dict[str, int]]:
     """Which rounds were run: by this process, and by those before it."""

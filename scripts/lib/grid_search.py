@@ -6,6 +6,7 @@ import pathlib
 
 from absl import flags
 from pda_fed import errors
+from pda_fed import experiments
 from pda_fed.analysis import jobs
 from pda_fed.analysis import sweeping
 from scripts.lib import cli
@@ -83,6 +84,25 @@ class GridSearch:
       {'binary': job_flags.module(), 'flags': cli.expanded(arguments)},
       'cells/*/config.json',
     )
+    self._leave_out_diverged()
+
+  def _leave_out_diverged(self) -> None:
+    """Leaves out cells whose runs diverged before, in another process."""
+    for cell in list(self._cells):
+      if experiments.RunFolder(self._path(cell)).has_diverged():
+        self._leave_out(cell, has_diverged=True)
+    self._check_not_empty()
+
+  def _leave_out(self, cell: sweeping.Cell, *, has_diverged: bool) -> None:
+    self._num_diverged += has_diverged
+    self._cells.remove(cell)
+    self._refused.append(cell)
+
+  def _check_not_empty(self) -> None:
+    if not self._cells:
+      raise ValueError(
+        f'All runs of {self._folder} diverged. Give smaller rates.'
+      )
 
   def _path(self, cell: sweeping.Cell) -> pathlib.Path:
     return self._folder / 'cells' / cell.name
@@ -147,6 +167,7 @@ class GridSearch:
       if not new:
         return
       self._cells += new
+      self._leave_out_diverged()
 
   def drop(self, failures: Sequence[jobs.Failure]) -> None:
     """Leaves out cells that diverged or, beyond the grid, were refused.
@@ -160,13 +181,8 @@ class GridSearch:
       is_refused = code == _REFUSED and cell not in start
       has_diverged = code == errors.DivergenceError.exit_code
       if is_refused or has_diverged:
-        self._num_diverged += has_diverged
-        self._cells.remove(cell)
-        self._refused.append(cell)
-    if not self._cells:
-      raise ValueError(
-        f'All runs of {self._folder} diverged. Give smaller rates.'
-      )
+        self._leave_out(cell, has_diverged=has_diverged)
+    self._check_not_empty()
 
   def check_metric(self) -> None:
     """Raises a ValueError if finished cells have no such metric."""

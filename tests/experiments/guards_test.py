@@ -113,6 +113,10 @@ def test_a_run_ends_with_its_last_good_checkpoint(tmp_path):
   # What went wrong can be looked at.
   assert runs.rows(tmp_path / 'run')[-1]['loss'] == 1e9
   assert not (tmp_path / 'run/result.json').exists()
+  folder = experiments.RunFolder(tmp_path / 'run')
+  assert folder.has_diverged()
+  folder.mark_running(3, 6)  # As a run does that goes on.
+  assert not folder.has_diverged()
 
 
 def test_without_validation_data_weights_are_watched(tmp_path):

@@ -79,7 +79,7 @@ class TestTasks:
     assert named is None or float(named[1]) == task.epsilon
     plan = _plan(task)
     if task.binary == 'train_sample_level':
-      assert plan.rounds == 500
+      assert plan.rounds == 200
     accountant = privacy.tightest_accountant(plan)
     found = privacy.epsilon(plan, accountant=accountant)
     assert 0.99 * task.epsilon < found <= task.epsilon

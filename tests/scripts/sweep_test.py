@@ -150,6 +150,21 @@ def test_rates_that_diverge_are_left_out(tmp_path):
   assert 'diverged. Give smaller rates' in done.stderr
 
 
+def test_rates_that_diverged_in_another_process_are_not_run_again(tmp_path):
+  arguments = (programs.FAKE, f'--output_dir={tmp_path}', '--grid=rate=0.2,5')
+  mark = tmp_path / 'cells/rate=5/diverged.json'
+  mark.parent.mkdir(parents=True)
+  mark.write_text('{"round": 0}')
+  ours = ('--', '--seed=0', '--best_rate=5')
+  printed = programs.run('sweep', *arguments, '--print_runs', *ours)
+  assert '--rate=0.2 ' in printed.stdout
+  assert '--rate=5 ' not in printed.stdout
+  done = programs.run('sweep', *arguments, *ours)
+  assert done.returncode == 0, done.stderr
+  with open(tmp_path / 'sweep.csv') as f:
+    assert [row['rate'] for row in csv.DictReader(f)] == ['0.2']
+
+
 def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
   done = programs.run(
     'sweep',

@@ -75,12 +75,15 @@ def test_a_run_that_diverges_stops_no_other(tmp_path):
   ]
   (tmp_path / 'runs.txt').write_text('\n'.join(lines))
   done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold', *_SHORT)
-  assert done.returncode == 1
+  assert done.returncode == 4  # All that failed diverged.
   assert 'wild: Round 0: the model is no longer finite' in done.stderr
   assert 'goes on' not in done.stderr  # It would end the same again.
   assert '1 of 3 runs failed' in done.stderr
   finished = [n for n in rates if (tmp_path / n / 'result.json').exists()]
   assert finished == ['first', 'last']
+  # A search that makes its runs by a file knows that this one counts as a try.
+  marked = [n for n in rates if (tmp_path / n / 'diverged.json').exists()]
+  assert marked == ['wild']
 
 
 @pytest.mark.parametrize(
