@@ -12,6 +12,7 @@ TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 MARKDOWN = [
   ROOT / 'README.md',
   ROOT / 'CHANGELOG.md',
+  ROOT / 'CONTRIBUTING.md',
   *sorted((ROOT / 'docs').glob('*.md')),
   ROOT / 'bench/README.md',
 ]
