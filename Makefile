@@ -11,7 +11,7 @@ SAMPLE := data_prep/samples/stackexchange
 SETTINGS := scripts/presets/stackexchange
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format notebooks docs lock clean
+.PHONY: help setup run check test lint format notebooks docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,6 +34,9 @@ lint: setup  ## Check style with ruff.
 
 format: setup  ## Let ruff mend style and order of imports.
 	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format --quiet .
+
+check: lint  ## Run ruff and the tests of what changed. BASE=main: since that commit.
+	@$(PY) tools/check.py $(BASE)
 
 test: lint  ## Run ruff and the whole test suite on both cores. ARGS="-k runtime" selects.
 	@$(PY) -m pytest -n auto $(ARGS)
