@@ -1,6 +1,6 @@
-"""Canaries: what a run leaks, measured, beside what was proven.
+"""Privacy audits: measures with canaries how much a run leaks.
 
-`Canaries` says who they are and what they send, `Auditor` follows a run, and
+`Canaries` defines the canaries and their updates, `Auditor` follows a run, and
 `estimators` turns scores into an epsilon.
 """
 

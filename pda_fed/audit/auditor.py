@@ -1,4 +1,4 @@
-"""What a run leaks by its canaries, beside what was proven."""
+"""Measures a run's leak with canaries and compares it with the proven one."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -12,20 +12,20 @@ from pda_fed.audit import estimators
 from pda_fed.audit import words
 from pda_fed.common import validate
 
-# All bounds of a report hold together with 95 % confidence.
+# All bounds of a report hold jointly with 95 % confidence.
 SIGNIFICANCE = 0.05
 _BOUNDS_OF_A_VIEW = 2
 _VIEWS = ('every noised mean', 'the final model alone')
 _ARRAYS = ('likelihood', 'total', 'changes', 'previous', 'start')
-# A normal distribution's standard deviation over its median deviation.
+# Standard deviation of a normal distribution over its median deviation.
 _MEDIAN_DEVIATION = 1.4826
 _LEAST_SPREAD = 1e-6
-# Fewer scores do not give a spread; their group is merged with others.
+# Fewer scores cannot estimate a spread; small groups are merged.
 _LEAST_GROUP = 50
-# After as many participations of a canary, on average, the sum of its scores is
-# close to normal.
+# After this many participations of a canary, on average, the sum of its scores
+# is close to normal.
 _MANY_PARTICIPATIONS = 3
-# Enough for certainty, and not so much that one canary decides a mean.
+# Large enough for certainty, but too small for one canary to decide a mean.
 _LARGEST_RATIO = 50.0
 
 
@@ -39,10 +39,10 @@ class AuditConfig:
     False
 
   Attributes:
-    canaries: How many canaries there are; half of them take part. None takes
-      1,000, or as many as the model has room for.
-    copy: Whether they take part in a second run with the same settings, which
-      leaves the first one as it is.
+    canaries: Number of canaries; half of them take part. None uses 1,000, or as
+      many as the model has room for.
+    copy: Whether canaries take part only in a second run with the same
+      settings, so that the first run is unchanged.
   """
 
   canaries: Optional[int] = None
@@ -55,24 +55,24 @@ class AuditConfig:
     if self.canaries < canaries_lib.LEAST_CANARIES:
       raise ValueError(
         f'audit_canaries must be at least {canaries_lib.LEAST_CANARIES}: with'
-        ' fewer a lower bound shows next to nothing. Found'
+        ' fewer, a lower bound shows almost nothing. Found'
         f' {self.canaries}.'
       )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-  """What somebody who sees a part of a run can tell.
+  """The leak to an adversary who sees a part of a run.
 
   Example: see `Auditor`.
 
   Attributes:
     estimate: The one-shot estimate of epsilon.
-    interval: Its 95 % interval.
-    one_run_bound: The lower bound that needs no assumption.
-    rates_bound: The lower bound by error rates, which takes canaries for
-      independent and, after many rounds, the run for a Gaussian mechanism. All
-      bounds of a report hold together with 95 % confidence.
+    interval: The 95 % interval of the estimate.
+    one_run_bound: The lower bound without assumptions.
+    rates_bound: The lower bound by error rates. It assumes that canaries are
+      independent and, after many rounds, that the run is a Gaussian mechanism.
+      All bounds of a report hold jointly with 95 % confidence.
   """
 
   estimate: float
@@ -82,7 +82,7 @@ class View:
 
   @property
   def lower_bound(self) -> float:
-    """The larger bound."""
+    """The larger of the two bounds."""
     return max(self.one_run_bound, self.rates_bound)
 
 
@@ -93,13 +93,14 @@ class AuditReport:
   Example: see `Auditor`.
 
   Attributes:
-    canaries: How many there were.
+    canaries: Number of canaries.
     delta: The delta of all epsilons.
-    proven: The epsilon of the accountant; None where it was not computed.
+    proven: The epsilon of the accountant; None if it was not computed.
     added_noise: See `Canaries.added_noise`.
-    most: The lower bound that canaries as many as these could show at best.
-    resolution: Estimates below this are hardly different from 0.
-    views: By what is seen: every noised mean, or the final model alone.
+    most: The largest lower bound that this many canaries can show.
+    resolution: Estimates below this are not significantly different from 0.
+    views: Results by what an adversary sees: every noised mean, or only the
+      final model.
   """
 
   canaries: int
@@ -112,7 +113,7 @@ class AuditReport:
 
   @property
   def lower_bound(self) -> float:
-    """The largest lower bound of a view."""
+    """The largest lower bound of all views."""
     return max(view.lower_bound for view in self.views.values())
 
   @property
@@ -121,7 +122,7 @@ class AuditReport:
     return words.is_violated(self.as_dict())
 
   def as_dict(self) -> dict[str, Any]:
-    """Returns JSON values."""
+    """Returns the report as JSON values."""
     return {**dataclasses.asdict(self), 'lower_bound': self.lower_bound}
 
 
@@ -143,10 +144,10 @@ class Auditor:
   """
 
   def __init__(self, canaries: canaries_lib.Canaries):
-    """Starts with nothing seen.
+    """Initializes the auditor before the first round.
 
     Args:
-      canaries: Those of the run.
+      canaries: The canaries of the run.
     """
     self.canaries = canaries
     zeros = np.zeros(len(canaries))
@@ -154,28 +155,30 @@ class Auditor:
     self._rounds = 0
 
   def start(self, weights: Sequence[np.ndarray]) -> None:
-    """Notes the weights before the first round; whoever audits knows them."""
+    """Records the weights before the first round; the adversary knows them."""
     self._state['start'] = np.float64(self.canaries.scores(weights))
 
   def add_round(self, scores: np.ndarray) -> None:
-    """Takes the scores of a round.
+    """Adds the scores of a round.
 
     Args:
       scores: The inner product of each direction with the noised sum, in units
-        of the clip: a canary of the round adds 1, the noise adds sigma.
+        of the clipping norm. A canary of the round adds 1; the noise has
+        standard deviation sigma.
     """
     state, scores = self._state, np.float64(scores)
     q = self.canaries.plan.sampling_rate
     spread = self._per_group(_spread, scores)
     ratio = (scores - 0.5) / np.square(spread)
     ratio = np.clip(ratio, -_LARGEST_RATIO, _LARGEST_RATIO)
-    # The likelihood ratio of "in the round with probability q" to "not in it".
+    # The likelihood ratio of "in the round with probability q" to "not in the
+    # round".
     with np.errstate(divide='ignore'):
       state['likelihood'] += np.logaddexp(
         np.log1p(-q) if q < 1 else -math.inf, math.log(q) + ratio
       )
     state['total'] += scores
-    # Noise that repeats itself is gone from differences.
+    # Noise that repeats between rounds cancels in differences.
     if self._rounds:
       state['changes'] += np.square(scores - state['previous'])
     state['previous'] = scores
@@ -190,7 +193,7 @@ class Auditor:
 
   @functools.cached_property
   def _groups(self) -> list[np.ndarray]:
-    """Numbers of canaries, by group; small groups are one."""
+    """Indices of canaries by group; small groups are merged."""
     counts = [group.count for group in self.canaries.directions.groups]
     every = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
     large = [group for group in every if len(group) >= _LEAST_GROUP]
@@ -203,14 +206,14 @@ class Auditor:
     return [*large, merged]
 
   def to_arrays(self) -> dict[str, np.ndarray]:
-    """Returns what a checkpoint keeps."""
+    """Returns the arrays that a checkpoint saves."""
     return {**self._state, 'rounds': np.int64(self._rounds)}
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-    """Goes on from what `to_arrays` returned.
+    """Restores the state that `to_arrays` returned.
 
     Args:
-      arrays: By name.
+      arrays: Arrays by name.
     """
     self._state = {name: np.array(arrays[name]) for name in _ARRAYS}
     self._rounds = int(arrays['rounds'])
@@ -218,23 +221,24 @@ class Auditor:
   def report(
     self, weights: Sequence[np.ndarray], proven: Optional[float]
   ) -> AuditReport:
-    """Returns what the run has leaked.
+    """Returns the report of the run.
 
     Args:
-      weights: The final model.
-      proven: The epsilon of the accountant, if it is known.
+      weights: The weights of the final model.
+      proven: The epsilon of the accountant, or None if it was not computed.
     """
     state = self._state
     final = self.canaries.scores(weights) - state['start']
-    # Arrays of a model move by different lengths. Likelihoods know the noise.
+    # Arrays of a model move by different amounts, so standardize. Likelihoods
+    # already account for the noise.
     total, changes, final = (
       self._per_group(_standardized, score)
       for score in (state['total'], state['changes'], final)
     )
     views = {
-      # The first score of a view is the one that the estimate is of.
+      # The estimate uses the first score of a view.
       _VIEWS[0]: [state['likelihood'], total, changes],
-      _VIEWS[1]: [-final],  # The model descends along updates.
+      _VIEWS[1]: [-final],  # The model moves against the updates.
     }
     delta = self.canaries.plan.delta
     count = len(self.canaries)
@@ -276,7 +280,7 @@ class Auditor:
 
 
 def _spread(scores: np.ndarray) -> np.ndarray:
-  """A standard deviation that a few canaries of the round do not change."""
+  """Returns a standard deviation that is robust to a few canaries."""
   deviations = np.abs(scores - np.median(scores))
   return np.maximum(_MEDIAN_DEVIATION * np.median(deviations), _LEAST_SPREAD)
 

@@ -1,9 +1,9 @@
-"""Canaries: made-up clients, or examples, whose updates are random directions.
+"""Canaries: artificial clients, or examples, that send random directions.
 
-A canary sends one direction of its own in every round that samples it. In many
-dimensions random directions are nearly orthogonal to each other and to
-everything else, so that canaries hardly move the model, and their inner product
-with a noised mean tells whether they took part.
+A canary sends its own fixed direction in every round that samples it. In many
+dimensions, random directions are nearly orthogonal to each other and to
+everything else. So canaries hardly change the model, and their inner product
+with a noised mean reveals whether they took part.
 
 Directions are rows of a Hadamard matrix with random signs: coordinate k of
 canary i is
@@ -12,8 +12,8 @@ canary i is
 
 so that thousands of inner products are one sum over blocks and one fast
 Hadamard transform of M numbers. Half of the canaries point anywhere in the
-model; the others lie within one array of it each, where they see noise that a
-layer lacks.
+model. Each of the others lies within one array, where it can detect that the
+array has no noise.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.privacy import seeds as seeds_lib
 
-# Dimensions for each canary: with fewer, directions would overlap.
+# Dimensions per canary: with fewer, directions would overlap.
 _DIMENSIONS_EACH = 8
-# What a canary sends, relative to the clip: enough for the clip to act.
+# Norm of a canary's update over the clipping norm: large enough to be clipped.
 _NORM = 10.0
-# Rows of a Hadamard matrix have numbers of 16 bits.
+# Row indices of a Hadamard matrix have 16 bits.
 _MOST = 2**16
-# With fewer, even nine right guesses out of ten show an epsilon below 1.
+# With fewer, even nine correct guesses out of ten show an epsilon below 1.
 LEAST_CANARIES = 100
 
 
@@ -41,7 +41,7 @@ _USUAL = 1000
 
 
 def usual_count(shapes: Sequence[tuple[int, ...]]) -> int:
-  """Returns how many canaries a model gets if nobody says.
+  """Returns the default number of canaries for a model.
 
   Example:
 
@@ -52,14 +52,14 @@ def usual_count(shapes: Sequence[tuple[int, ...]]) -> int:
     shapes: The shapes of the model's arrays.
 
   Raises:
-    ValueError: If it has no room for as many as an audit needs.
+    ValueError: If the model is too small for an audit.
   """
   weights = sum(math.prod(shape) for shape in shapes)
   room = weights // _DIMENSIONS_EACH
   if room < LEAST_CANARIES:
     raise ValueError(
-      f'audit must be off for a model of {weights:,} weights: it has room for'
-      f' {room} canaries, and an audit needs {LEAST_CANARIES}.'
+      f'audit must be off for a model with {weights:,} weights: it has room for'
+      f' {room} canaries, but an audit needs {LEAST_CANARIES}.'
     )
   return min(_USUAL, room)
 
@@ -69,8 +69,8 @@ class Group(NamedTuple):
 
   Attributes:
     start: The first coordinate.
-    stop: One past the last.
-    count: How many canaries there are.
+    stop: One past the last coordinate.
+    count: Number of canaries.
   """
 
   start: int
@@ -84,7 +84,7 @@ class Group(NamedTuple):
 
 
 def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
-  """Half of the canaries anywhere, the others within one array each."""
+  """Puts half of the canaries anywhere and the rest in one array each."""
   ends = np.cumsum([0, *sizes]).tolist()
   share = count // 2 // len(sizes)
   within = []
@@ -96,8 +96,8 @@ def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
   if rest * _DIMENSIONS_EACH > ends[-1]:
     most = ends[-1] // _DIMENSIONS_EACH
     raise ValueError(
-      f'audit_canaries must be at most {most} for a model of {ends[-1]:,}'
-      f' weights: the directions of more would overlap. Found {count}.'
+      f'audit_canaries must be at most {most} for a model with {ends[-1]:,}'
+      f' weights: more directions would overlap. Found {count}.'
     )
   return (Group(0, ends[-1], rest), *within)
 
@@ -106,13 +106,13 @@ def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
 class Directions:
   """The directions of canaries, as functions of random signs.
 
-  Hashable, so that a compiled program may depend on it. Functions take the
-  array library `xp`, numpy or jax.numpy.
+  It is hashable, so that a compiled program may depend on it. Functions take
+  the array library `xp`, numpy or jax.numpy.
 
   Example: see `Canaries`, which has one.
 
   Attributes:
-    groups: Ranges of coordinates, and how many canaries each has.
+    groups: Ranges of coordinates, each with its number of canaries.
   """
 
   groups: tuple[Group, ...]
@@ -138,9 +138,9 @@ class Directions:
 
     Args:
       xp: numpy or jax.numpy.
-      signs: [2, coordinates], 1 or -1: of canaries that point anywhere, and of
-        those within an array.
-      canaries: [n], numbers of canaries.
+      signs: [2, coordinates], 1 or -1: for canaries that point anywhere, and
+        for those within an array.
+      canaries: [n], indices of canaries.
 
     Returns:
       [n, coordinates] in float32.
@@ -159,7 +159,7 @@ class Directions:
 
     Args:
       xp: numpy or jax.numpy.
-      signs: As for `take`.
+      signs: See `take`.
       vector: [coordinates].
 
     Returns:
@@ -168,7 +168,7 @@ class Directions:
     signed = signs.astype(xp.float32) * vector
     found = []
     for number, group in enumerate(self.groups):
-      # Signs of their own: rows of two Hadamard matrices may be alike.
+      # Separate signs, because rows of two Hadamard matrices may be equal.
       own = signed[min(number, 1)][group.start : group.stop]
       own = xp.pad(own, (0, -len(own) % group.period))
       folded = own.reshape(-1, group.period).sum(axis=0)
@@ -178,15 +178,15 @@ class Directions:
 
 
 def _parity(bits: Any) -> Any:
-  """Whether a number below 2^16 has an odd number of ones, as 0 or 1."""
-  # CPUs do this many numbers at a time, unlike counting bits.
+  """Returns 1 if a number below 2^16 has an odd number of ones, else 0."""
+  # CPUs vectorize this, unlike counting bits.
   for shift in (8, 4, 2, 1):
     bits = bits ^ (bits >> shift)
   return bits & 1
 
 
 def _hadamard(xp: Any, values: Any) -> Any:
-  """The Walsh-Hadamard transform of a vector whose size is a power of two."""
+  """Returns the Walsh-Hadamard transform of a vector of size 2^n."""
   size, half = len(values), 1
   while half < size:
     pairs = values.reshape(-1, 2, half)
@@ -198,10 +198,11 @@ def _hadamard(xp: Any, values: Any) -> Any:
 
 
 class Canaries:
-  """The canaries of a run: who they are, what they send and when.
+  """The canaries of a run: their directions, updates and cohorts.
 
-  Each takes part by a fair coin. Those that do are sampled as users are: canary
-  i is in a round if user i is in a second draw of the plan's own cohorts.
+  A fair coin decides whether each canary takes part. Those that do are sampled
+  like users: canary i is in a round if user i is in a second draw of the plan's
+  cohorts.
 
   Example:
 
@@ -211,9 +212,9 @@ class Canaries:
   ```
 
   Attributes:
-    directions: Their directions.
-    signs: int8 [2, coordinates].
-    took_part: The coins.
+    directions: Directions of the canaries.
+    signs: int8 [2, coordinates]; see `Directions.take`.
+    took_part: Whether each canary takes part.
     plan: The plan of the run.
   """
 
@@ -225,16 +226,16 @@ class Canaries:
     seed: int,
     count: int,
   ):
-    """Makes canaries.
+    """Initializes the canaries.
 
     Args:
       shapes: The shapes of the model's arrays.
       plan: The plan of the run.
       seed: The seed of coins, signs and cohorts.
-      count: How many.
+      count: Number of canaries.
 
     Raises:
-      ValueError: If they are too many for the model.
+      ValueError: If there are too many canaries for the model.
     """
     validate.integers(1, audit_canaries=count)
     validate.in_range(1, _MOST, audit_canaries=count)
@@ -253,7 +254,7 @@ class Canaries:
 
   @property
   def norm(self) -> float:
-    """The norm of what a canary sends; the clip brings it down to S."""
+    """The norm of a canary's update; clipping reduces it to S."""
     return _NORM * self.plan.clip_norm
 
   def cohort(self, round_num: int) -> np.ndarray:
@@ -267,10 +268,10 @@ class Canaries:
     return drawn[self.took_part[drawn]]
 
   def updates(self, canaries: np.ndarray) -> np.ndarray:
-    """Returns what canaries send, [canaries, coordinates]."""
+    """Returns the canaries' updates, [canaries, coordinates]."""
     found = np.zeros((len(canaries), self.directions.num_coordinates), 'f4')
     for update, canary in zip(found, canaries, strict=True):
-      # As `Directions.take`, but numpy is faster at repeating a row.
+      # Like `Directions.take`, but numpy is faster at repeating a row.
       start, stop, bits, row, family = self.directions.table[canary]
       signs = self.signs[family, start:stop]
       pattern = 1 - 2 * _parity(row & np.arange(bits + 1))
@@ -286,10 +287,10 @@ class Canaries:
 
   @property
   def added_noise(self) -> float:
-    """How much canaries add to the noise of a round, as a share of its norm.
+    """How much canaries increase the noise of a round, as a fraction.
 
-    Canaries of a round are nearly orthogonal: together they have the norm
-    S sqrt(q m), and the noise has sigma S sqrt(d).
+    Canaries of a round are nearly orthogonal: together their norm is
+    S sqrt(q m). The norm of the noise is sigma S sqrt(d).
     """
     plan = self.plan
     mean_count = plan.sampling_rate * self.took_part.sum()

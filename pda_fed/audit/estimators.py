@@ -1,19 +1,20 @@
-"""From scores of canaries to an epsilon.
+"""Estimates epsilon from the scores of canaries.
 
-A canary that took part should have a higher score. From the scores:
+A canary that took part should have a higher score. There are three estimators:
 
 *   The one-shot estimate: "One-shot Empirical Privacy Estimation for Federated
     Learning" (Andrew et al., ICLR 2024, arXiv:2302.03098). Normal distributions
     are fitted to the scores of canaries that took part and of those that did
-    not; epsilon is that of telling the two apart. It is an estimate, and may
-    lie on either side of the truth.
+    not; epsilon is that of distinguishing the two. It is an estimate, which may
+    be too small or too large.
 *   The bound by error rates: "Tight Auditing of Differentially Private Machine
-    Learning" (Nasr et al., USENIX Security 2023, arXiv:2302.07956). Error rates
-    of thresholds, with confidence limits. It takes canaries for independent.
+    Learning" (Nasr et al., USENIX Security 2023, arXiv:2302.07956). It uses the
+    error rates of thresholds, with confidence limits. It assumes that canaries
+    are independent.
 *   The one-run bound: "Privacy Auditing with One (1) Training Run" (Steinke et
-    al., NeurIPS 2023, arXiv:2305.08846), Theorem 5.2. Each canary took part by
-    a fair coin; who guesses many coins right disproves a small epsilon. It
-    holds with its confidence whatever the scores are.
+    al., NeurIPS 2023, arXiv:2305.08846), Theorem 5.2. A fair coin decided
+    whether each canary took part; many correct guesses disprove a small
+    epsilon. It holds with its confidence whatever the scores are.
 """
 
 from collections.abc import Sequence
@@ -24,25 +25,25 @@ import numpy as np
 from pda_fed.common import validate
 from scipy import stats
 
-# Where a search for an epsilon ends.
+# Upper end of the search for an epsilon.
 _LARGEST = 200.0
 _BISECTIONS = 60
 _RESAMPLES = 400
 
 
 class Guesses(NamedTuple):
-  """How many guesses are made, as shares of all canaries.
+  """The number of guesses, as fractions of all canaries.
 
   Attributes:
-    took_part: The share with the highest scores, guessed to have taken part.
-    stayed_out: The share with the lowest scores, guessed not to have.
+    took_part: Fraction with the highest scores, guessed to have taken part.
+    stayed_out: Fraction with the lowest scores, guessed not to have taken part.
   """
 
   took_part: float
   stayed_out: float
 
 
-# Shares of canaries above a threshold. They must not depend on the scores.
+# Fractions of canaries above a threshold. They must not depend on the scores.
 _SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256)
 # They must not depend on the scores. If few rounds sample a canary, only the
 # highest scores are informative; if every round does, both ends are.
@@ -66,10 +67,10 @@ def one_run_bound(
   delta: float,
   significance: float = 0.05,
 ) -> float:
-  """Returns the largest epsilon that so many right guesses disprove.
+  """Returns the largest epsilon disproved by a number of correct guesses.
 
-  Theorem 5.2 of Steinke et al.: with q = e^eps / (1 + e^eps), a run that is
-  (eps, delta)-DP gives v or more right guesses with probability at most
+  Theorem 5.2 of Steinke et al.: with q = e^eps / (1 + e^eps), an (eps,
+  delta)-DP run gives v or more correct guesses with probability at most
 
       P[Bin(r, q) >= v] + 2 m delta max_{1<=i<=v} P[v - i <= Bin(r, q) < v] / i.
 
@@ -79,11 +80,11 @@ def one_run_bound(
     2.165
 
   Args:
-    num_canaries: m, canaries whose coins were thrown.
-    num_guesses: r, guesses that were made.
-    num_right: v, guesses that were right.
+    num_canaries: m, the number of canaries.
+    num_guesses: r, the number of guesses.
+    num_right: v, the number of correct guesses.
     delta: The delta of (epsilon, delta).
-    significance: The probability with which the bound may be wrong.
+    significance: The probability that the bound is wrong.
 
   Returns:
     The bound, at least 0.
@@ -125,15 +126,16 @@ def best_one_run_bound(
   delta: float,
   significance: float = 0.05,
 ) -> float:
-  """Returns the best bound of several scores and numbers of guesses.
+  """Returns the best bound over several scores and numbers of guesses.
 
-  The significance is shared out among all that is tried.
+  The significance is divided among all bounds tried.
 
   Args:
-    scores: Each a score of every canary; higher means it took part.
-    took_part: The coins.
+    scores: Several scores, [canaries] each. A higher score suggests that the
+      canary took part.
+    took_part: Whether each canary took part.
     delta: The delta of (epsilon, delta).
-    significance: The probability with which the result may be wrong.
+    significance: The probability that the result is wrong.
 
   Returns:
     The bound, at least 0.
@@ -166,14 +168,14 @@ def rates_bound(
   *,
   is_gaussian: bool,
 ) -> float:
-  """Returns the epsilon that error rates of thresholds disprove.
+  """Returns the largest epsilon disproved by error rates of thresholds.
 
-  A threshold on the score has a true and a false positive rate, which enter by
-  Clopper-Pearson limits. Every run that is (eps, delta)-DP has
-  TPR <= e^eps FPR + delta. If noise and trade-off are Gaussian, the rates say
-  more: the Gaussian mechanism that has them has the shift Phi^-1(TPR) -
-  Phi^-1(FPR), and an epsilon. Both take canaries for independent trials, which
-  nearly orthogonal directions are.
+  A threshold on the score has a true and a false positive rate, for which
+  Clopper-Pearson limits are used. Every (eps, delta)-DP run has
+  TPR <= e^eps FPR + delta. If noise and trade-off are Gaussian, the rates imply
+  more: they determine a Gaussian mechanism with shift
+  Phi^-1(TPR) - Phi^-1(FPR), and its epsilon. Both assume that canaries are
+  independent trials, which holds for nearly orthogonal directions.
 
   Example:
 
@@ -184,11 +186,12 @@ def rates_bound(
     True
 
   Args:
-    scores: Each a score of every canary; higher means it took part.
-    took_part: The coins.
+    scores: Several scores, [canaries] each. A higher score suggests that the
+      canary took part.
+    took_part: Whether each canary took part.
     delta: The delta of (epsilon, delta).
-    significance: The probability with which the result may be wrong; it is
-      shared out among all that is tried.
+    significance: The probability that the result is wrong. It is divided among
+      all bounds tried.
     is_gaussian: Whether the run is close to a Gaussian mechanism: everybody is
       in every round, or there are many rounds.
 
@@ -196,7 +199,7 @@ def rates_bound(
     The bound, at least 0.
   """
   took_part = np.asarray(took_part, bool)
-  # Of each threshold two sides, and of each side two limits.
+  # Each threshold has two sides, and each side two limits.
   share = significance / (len(scores) * len(_SHARES) * 4)
   bound = 0.0
   for score in scores:
@@ -214,7 +217,7 @@ def rates_bound(
 def _epsilon_of(
   right: float, wrong: float, delta: float, is_gaussian: bool
 ) -> float:
-  """The least epsilon that a true and a false positive rate allow."""
+  """Returns the smallest epsilon that allows these positive rates."""
   if right <= max(wrong, delta):
     return 0.0
   if not is_gaussian:
@@ -224,14 +227,14 @@ def _epsilon_of(
 
 
 def _lower_limit(successes: int, trials: int, significance: float) -> float:
-  """Clopper and Pearson's lower limit of a probability."""
+  """Returns the Clopper-Pearson lower limit of a probability."""
   if not successes:
     return 0.0
   return float(stats.beta.ppf(significance, successes, trials - successes + 1))
 
 
 def gaussian_epsilon(shift: np.ndarray, delta: float) -> np.ndarray:
-  """Returns the epsilon of telling N(0, 1) from N(shift, 1).
+  """Returns the epsilon of distinguishing N(0, 1) from N(shift, 1).
 
   "Improving the Gaussian Mechanism for Differential Privacy" (Balle and Wang,
   ICML 2018, arXiv:1805.06530), Theorem 8; a Gaussian mechanism with noise
@@ -243,7 +246,7 @@ def gaussian_epsilon(shift: np.ndarray, delta: float) -> np.ndarray:
     3.008
 
   Args:
-    shift: The distance, or an array of them.
+    shift: The distance between the means, or an array of distances.
     delta: The delta of (epsilon, delta).
   """
   shift = np.maximum(np.abs(np.asarray(shift, np.float64)), 1e-9)
@@ -259,12 +262,12 @@ def gaussian_epsilon(shift: np.ndarray, delta: float) -> np.ndarray:
 
 
 class Estimate(NamedTuple):
-  """What `one_shot_estimate` returns.
+  """The result of `one_shot_estimate`.
 
   Attributes:
     epsilon: The estimate.
-    low: The lower end of its 95 % interval.
-    high: The upper end.
+    low: The lower end of the 95 % interval.
+    high: The upper end of the 95 % interval.
   """
 
   epsilon: float
@@ -290,16 +293,16 @@ def one_shot_estimate(
     np.True_
 
   Args:
-    scores: A score of every canary.
-    took_part: Whether each took part.
+    scores: The score of each canary.
+    took_part: Whether each canary took part.
     delta: The delta of (epsilon, delta).
-    rng: The generator of the bootstrap that gives the interval.
+    rng: The random generator of the bootstrap for the interval.
 
   Returns:
     The estimate and its interval.
 
   Raises:
-    ValueError: If fewer than two canaries took part, or stayed out.
+    ValueError: If fewer than two canaries took part, or fewer than two did not.
   """
   took_part = np.asarray(took_part, bool)
   inside, outside = scores[took_part], scores[~took_part]
@@ -312,11 +315,11 @@ def one_shot_estimate(
 
   def resampled(values: np.ndarray) -> np.ndarray:
     drawn = rng.choice(values, (_RESAMPLES, len(values)))
-    return np.concatenate([[values], drawn])  # First, the sample itself.
+    return np.concatenate([[values], drawn])  # The sample itself comes first.
 
   inside, outside = resampled(inside), resampled(outside)
-  # One standard deviation for both: two that differ by chance would tell the
-  # distributions apart in their tails.
+  # Use one standard deviation for both: a chance difference would distinguish
+  # the tails.
   variance = (inside.var(axis=1) + outside.var(axis=1)) / 2
   spread = np.sqrt(np.maximum(variance, 1e-12))
   shift = (inside.mean(axis=1) - outside.mean(axis=1)) / spread

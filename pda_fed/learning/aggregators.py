@@ -1,10 +1,10 @@
-"""DP aggregation for TFF, from a privacy plan.
+"""DP aggregators for TFF, built from a privacy plan.
 
-Clip each client's update, sum, add Gaussian noise, round to a grid that hides
-the low bits of float32 (see `privacy.rounding`), divide by the expected cohort.
-tensorflow_privacy's queries for this draw noise that no seed controls
-(or, for trees, noise seeded by the clock), so a run could not be repeated or
-resumed; ours keep the seed and the round in their state and draw from
+They clip each client's update, sum the updates, add Gaussian noise, round to a
+grid that hides the low bits of float32 (see `privacy.rounding`), and divide by
+the expected cohort. The queries of tensorflow_privacy draw noise without a seed
+(or, for trees, seeded by the clock), so a run could not be repeated or resumed.
+The queries here keep the seed and the round in their state and draw from
 stateless generators.
 """
 
@@ -23,27 +23,27 @@ import tensorflow_privacy as tfp
 def clip_update(update, clip_norm: tf.Tensor):
   """Scales a structure of tensors to a global L2 norm of at most `clip_norm`.
 
-  A structure that holds a NaN or an infinity becomes zero: no factor could
+  A structure with a NaN or an infinity is replaced by zeros: no factor could
   bound it.
 
   Args:
     update: A structure of float tensors.
-    clip_norm: The bound.
+    clip_norm: The bound on the norm.
 
   Returns:
     The clipped structure.
   """
   norm = _norm(update)
   clip_norm = tf.cast(clip_norm, tf.float64)
-  # A norm of 0 divides to 0, and 0 times zero is the right answer.
+  # For a norm of 0, divide_no_nan returns 0, which leaves the zeros unchanged.
   factor = tf.where(
     tf.math.is_finite(norm),
     tf.minimum(tf.ones_like(norm), tf.math.divide_no_nan(clip_norm, norm)),
     0.0,
   )
   return tf.nest.map_structure(
-    # Not leaf * factor: nan * 0 is nan. In float64: a factor for an update of
-    # norm 1e38 may be less than any float32.
+    # Not leaf * factor: nan * 0 is nan. In float64, because the factor for an
+    # update of norm 1e38 may underflow float32.
     lambda leaf: tf.cast(
       tf.math.multiply_no_nan(tf.cast(leaf, tf.float64), factor), leaf.dtype
     ),
@@ -52,7 +52,7 @@ def clip_update(update, clip_norm: tf.Tensor):
 
 
 def _norm(update) -> tf.Tensor:
-  """The global norm in float64, where no square of a float32 overflows."""
+  """Returns the global norm in float64, where squares do not overflow."""
   return tf.sqrt(
     tf.add_n(
       [
@@ -64,11 +64,11 @@ def _norm(update) -> tf.Tensor:
 
 
 def _seed_words(seed: Optional[int], dtype: tf.DType) -> tf.Tensor:
-  """A seed in the form of TensorFlow's stateless generators.
+  """Returns a seed for TensorFlow's stateless generators.
 
   Args:
-    seed: 64 bits, or None for entropy of the machine that runs `initialize`:
-      then every call of it has noise of its own.
+    seed: 64 bits, or None for system entropy of the machine that runs
+      `initialize`. Then each call of `initialize` has its own noise.
     dtype: An integer type.
   """
   if seed is None:
@@ -80,18 +80,19 @@ def _seed_words(seed: Optional[int], dtype: tf.DType) -> tf.Tensor:
 def draw_normal(
   shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-  """Draws normal numbers whose tails are long enough for privacy.
+  """Draws normal samples whose tails are long enough for privacy.
 
-  One draw ends below 5.7 standard deviations. Why that is too short, and why
-  half the sum of four is not: see `vectorized.aggregation.draw_normal`.
+  One draw never exceeds 5.7 standard deviations.
+  `vectorized.aggregation.draw_normal` explains why that is too short, and why
+  half the sum of four draws is not.
 
   Args:
-    shape: Of the result.
-    seed: Two integers, of these numbers alone.
-    dtype: Of the result.
+    shape: Shape of the result.
+    seed: Two integers, used only for these samples.
+    dtype: Dtype of the result.
 
   Returns:
-    Independent numbers with mean 0 and variance 1.
+    Independent samples with mean 0 and variance 1.
   """
   four = tf.concat([[4], shape], axis=0)
   draws = tf.random.stateless_normal(four, seed, dtype=dtype)
@@ -101,27 +102,27 @@ def draw_normal(
 def round_noised(values: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
   """Rounds noised values to the grid of their noise.
 
-  See `privacy.rounding`: the low bits of float32 noise tell where a sum is
-  exactly zero.
+  The low bits of float32 noise reveal where a sum is exactly zero; see
+  `privacy.rounding`.
 
   Args:
     values: Values with noise.
-    stddev: The standard deviation of the noise; 0 changes nothing.
+    stddev: Standard deviation of the noise. If 0, values are not rounded.
 
   Returns:
     Multiples of a power of two, at most 2^-12 of `stddev`.
   """
-  # The power of two below, by its bits: logarithms are not exact.
+  # Take the power of two below from the bits: logarithms are not exact.
   bits = tf.bitcast(tf.cast(stddev, tf.float32), tf.int32)
   power = tf.bitcast(tf.bitwise.bitwise_and(bits, 0x7F800000), tf.float32)
   step = tf.cast(power * rounding.GRID_STEP, values.dtype)
   safe = tf.where(step > 0, step, tf.ones_like(step))
-  # A power of two: division and product are exact.
+  # The step is a power of two, so division and product are exact.
   return tf.where(step > 0, tf.round(values / safe) * step, values)
 
 
 class _TreeNoise(tfp.tree_aggregation.GaussianNoiseGenerator):
-  """Noise of tree nodes: no seed from the clock, and tails that are not cut."""
+  """Noise of tree nodes, without clock seeds and without truncated tails."""
 
   def initialize(self):
     """See the base class."""
@@ -143,8 +144,9 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
 
   With adaptive clipping ("Differentially Private Learning with Adaptive
   Clipping", Andrew et al., NeurIPS 2021, arXiv:1905.03871, Algorithm 1) a
-  record carries a second number, whether its norm was below the clip, less a
-  half. The noised sum of these moves the clip for the next round.
+  record has a second value: +1/2 if its norm was at most the clipping norm,
+  else -1/2. The noised sum of these values sets the clipping norm of the next
+  round.
   """
 
   _GlobalState = collections.namedtuple(
@@ -155,7 +157,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     """Initializes the query.
 
     Args:
-      plan: With the 'gaussian' mechanism.
+      plan: A plan with the 'gaussian' mechanism.
       seed: 64 bits, or None for fresh noise at each initialization.
     """
     self._plan = plan
@@ -185,7 +187,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     if not self._adaptive:
       return clipped
     norm = _norm(record)
-    # What is not finite becomes zeros, which are below the clip.
+    # Non-finite updates become zeros, which are below the clipping norm.
     is_below = norm <= tf.cast(params, tf.float64)
     is_below |= ~tf.math.is_finite(norm)
     below = tf.where(is_below, 0.5, -0.5)
@@ -224,7 +226,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     return result, state, event
 
   def derive_metrics(self, global_state):
-    """See the base class; the clip is what DP lets be shown."""
+    """See the base class; DP covers releasing the clipping norm."""
     return collections.OrderedDict(clip_norm=global_state.clip_norm)
 
 
@@ -240,7 +242,7 @@ class _TreeQuery(tfp.TreeResidualSumQuery):
     self._node_stddev = plan.clip_norm * plan.noise_multiplier
 
   def get_noised_result(self, sample_state, global_state):
-    """See the base class; every release has a node of its own, or more."""
+    """See the base class; each release has the noise of at least one node."""
     result, *others = super().get_noised_result(sample_state, global_state)
     rounded = tf.nest.map_structure(
       lambda leaf: round_noised(leaf, self._node_stddev), result
@@ -249,7 +251,7 @@ class _TreeQuery(tfp.TreeResidualSumQuery):
 
 
 class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
-  """Tree aggregation, with a new tree each epoch."""
+  """Tree aggregation with a new tree each epoch."""
 
   def __init__(
     self,
@@ -276,14 +278,14 @@ class _TreeFactory(tff.aggregators.UnweightedAggregationFactory):
 
 
 class _MeanQuery(tfp.NormalizedQuery):
-  """A noised sum over a constant, clipped once more if so wished."""
+  """A noised sum divided by a constant, optionally clipped again."""
 
   def __init__(self, query, denominator, mean_clip_norm: Optional[float]):
     super().__init__(query, denominator)
     self._mean_clip_norm = mean_clip_norm
 
   def get_noised_result(self, sample_state, global_state):
-    """See the base class; the clip is post-processing."""
+    """See the base class; clipping here is post-processing."""
     mean, state, event = super().get_noised_result(sample_state, global_state)
     if self._mean_clip_norm is not None:
       mean = clip_update(mean, tf.constant(self._mean_clip_norm))
@@ -306,7 +308,7 @@ def build_dp_aggregator(
   *,
   mean_clip_norm: Optional[float] = None,
 ) -> tff.aggregators.UnweightedAggregationFactory:
-  """Builds the aggregator that does what the plan says.
+  """Builds the aggregator of a privacy plan.
 
   Example:
 
@@ -318,19 +320,19 @@ def build_dp_aggregator(
   ```
 
   Args:
-    plan: Gives the clip, the noise and the expected cohort.
-    noise_seed: 64 bits from which all noise follows. Whoever knows it can take
-      the noise off again. By default every call of the process's `initialize`
-      draws one from the system's entropy and keeps it in the state alone. The
-      noise is a function of the state, so calling `next` twice on one state
-      repeats it: that is what makes a run resumable, and what must not be done
-      with other clients.
-    mean_clip_norm: Clips the noised mean once more, as the paper does in its
-      image tasks. It is post-processing.
+    plan: Sets the clipping norm, the noise and the expected cohort.
+    noise_seed: 64-bit seed of all noise. Keep it secret: anyone who knows it
+      can remove the noise. By default each call of the process's `initialize`
+      draws a seed from system entropy and keeps it only in the state. The noise
+      is a function of the state, so calling `next` twice on one state repeats
+      it. This makes a run resumable, but it must not be done with different
+      clients.
+    mean_clip_norm: Clips the noised mean again, as the paper does in its image
+      tasks. This is post-processing.
 
   Returns:
-    A factory of unweighted aggregation processes: under DP every client counts
-    the same.
+    A factory of unweighted aggregation processes: under DP all clients have the
+    same weight.
 
   Raises:
     ValueError: If `noise_seed` does not fit into 64 bits, or `mean_clip_norm`
@@ -349,11 +351,11 @@ def build_dp_aggregator(
 def clip_norm_of(
   plan: privacy.PrivacyPlan, state_type: tff.Type
 ) -> tff.Computation:
-  """Returns a computation from the aggregator's state to the round's clip.
+  """Returns a computation that reads the clipping norm from the state.
 
   Args:
     plan: The plan of the aggregator.
-    state_type: The type of its state.
+    state_type: The type of the aggregator's state.
   """
 
   @tff.tensorflow.computation(state_type)
@@ -370,16 +372,16 @@ def with_audit(
   plan: privacy.PrivacyPlan,
   mean_clip_norm: Optional[float] = None,
 ) -> tff.templates.AggregationProcess:
-  """Returns an aggregator that also measures what an audit reads.
+  """Returns an aggregator that also measures the inputs of an audit.
 
-  Differential privacy holds against those who know everybody else, so the sum
-  of all but the canaries is measured, too. It is not private.
+  Differential privacy holds against an adversary who knows all other data. So
+  the sum without canaries is measured, too. It is not private.
 
   Args:
-    aggregator: Takes values, and weights that are 1 for a client and 0 for a
-      canary; it ignores weights.
+    aggregator: An aggregator of values and weights. Weights are 1 for a client
+      and 0 for a canary; the aggregator ignores them.
     plan: The plan of the aggregator.
-    mean_clip_norm: Clips the result, after it was measured.
+    mean_clip_norm: Clips the result after it was measured.
 
   Returns:
     An aggregator whose measurements are `inner`, `noised_mean` and `known_sum`.

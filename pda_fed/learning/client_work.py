@@ -1,4 +1,4 @@
-"""What a private client does in a round, as a TFF client work process."""
+"""The work of a private client in a round, as a TFF client work process."""
 
 import collections
 from collections.abc import Sequence
@@ -21,24 +21,25 @@ def build_client_work(
 ) -> tff.learning.templates.ClientWorkProcess:
   """Builds the process that trains locally and reports metrics.
 
-  Every client has weight 1: under DP a weight that depends on a user's data
-  would leak it. (A canary has weight 0, a mark for the audit that no sum uses.)
-  Clients whose update is not finite send zeros; their number is
-  `num_non_finite` in the measurements, and `num_diverged` counts those whose
-  training diverged. Like all training metrics, both are for the simulation and
-  not covered by DP.
+  Every client has weight 1: under DP, a weight that depends on a user's data
+  would leak it. (A canary has weight 0, which marks it for the audit; no sum
+  uses it.) Clients whose update is not finite send zeros; `num_non_finite` in
+  the measurements counts them. `num_diverged` counts clients whose training
+  diverged. Like all training metrics, both are for simulations only: DP does
+  not cover them.
 
   Args:
     model_fn: Returns a new model.
     optimizer: The optimizer of the local training.
-    zero_non_finite: Whether a client sends zeros for an update that is not
-      finite. A method that changes updates before the clip leaves that to the
-      clip, or it would see zeros as an update.
+    zero_non_finite: Whether a client sends zeros instead of a non-finite
+      update. If False, clipping replaces non-finite updates. A method that
+      changes updates before clipping needs False: it would take the zeros for
+      an update.
     gradient_clip: See `local_training.build_local_training`.
     clip_norm: See `local_training.build_local_training`.
-    canary_size: For an audit, the number of weights. A client's data are then
-      a dictionary: `data`, its dataset, and `canary`, a dataset of one vector:
-      an empty one for a client, and what it sends for a canary.
+    canary_size: For an audit, the number of weights. A client's data is then a
+      dictionary of `data`, its dataset, and `canary`, a dataset of one vector:
+      the update of a canary, or an empty vector for a client.
 
   Returns:
     A client work process without state.
@@ -111,9 +112,9 @@ def build_client_work(
 def _with_canary(
   update: Sequence[tf.Tensor], canary: tf.data.Dataset, size: int
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-  """Returns what a canary sends and 0, or a client's own update and 1."""
+  """Returns a canary's update and 0, or a client's own update and 1."""
   vector = canary.get_single_element()
-  # A canary has no data, and an update of zeros.
+  # A canary has no data, so its own update is zeros.
   flat = tf.pad(vector, [[0, size - tf.size(vector)]])
   parts = tf.split(
     tf.ensure_shape(flat, [size]),

@@ -1,4 +1,4 @@
-"""A learning process with a public-data method, composed of TFF's parts.
+"""A learning process with a public-data method, composed of TFF components.
 
     public users -> public update -> [prepare_public] --+------+
                                                         v      v
@@ -7,8 +7,8 @@
                                                    noise, / qN        v
                                                                   optimizer
 
-The brackets are the method's; see `pda_fed.methods`. The public update depends
-on nothing of the private clients: TFF computes it while they train.
+The method supplies the steps in brackets; see `pda_fed.methods`. The public
+update does not depend on private clients, so TFF computes it while they train.
 """
 
 import collections
@@ -27,7 +27,7 @@ _templates = tff.learning.templates
 
 
 class _Steps:
-  """What the method does, as TFF computations."""
+  """The method's steps as TFF computations."""
 
   def __init__(
     self,
@@ -85,7 +85,7 @@ class _Steps:
     self.after_noise = after_noise
 
   def _at(self, round_num: tf.Tensor) -> Mapping[str, tf.Tensor]:
-    """Values of schedules; the last one holds from then on."""
+    """Returns the values of schedules; the last value is kept afterwards."""
     return {
       name: tf.constant(table)[tf.minimum(round_num, len(table) - 1)]
       for name, table in self._tables.items()
@@ -107,22 +107,22 @@ def compose(
   method: methods.Method,
   public_update: Optional[public_update_lib.PublicUpdate],
 ) -> tff.learning.templates.LearningProcess:
-  """Composes a learning process; without public data, TFF's own.
+  """Composes a learning process; without public data, a standard TFF one.
 
   Args:
     initial_weights: Returns the model's initial weights.
-    client_work: What clients do.
+    client_work: The clients' work.
     aggregator: Clips, sums and adds noise.
     finalizer: Applies the server optimizer.
     plan: The privacy plan.
     method: The public-data method.
-    public_update: How the public update is computed; None for a method that
-      uses none.
+    public_update: How the public update is computed; None if the method uses
+      none.
 
   Returns:
-    A learning process. With public data the state of its finalizer has the
-    fields `inner`, `memory` and `round_num`, and the metrics of its finalizer
-    the fields `method` and `inner`.
+    A learning process. With public data, its finalizer's state has the fields
+    `inner`, `memory` and `round_num`, and its finalizer's metrics have the
+    fields `method` and `inner`.
   """
   weights_type = initial_weights.type_signature.result
   distributor = _templates.build_broadcast_process(weights_type)

@@ -1,4 +1,4 @@
-"""Federated evaluation of users in a stream."""
+"""Federated evaluation over a stream of users."""
 
 from collections.abc import Iterable
 import itertools
@@ -10,10 +10,10 @@ import tensorflow_federated as tff
 
 
 class FederatedEvaluator:
-  """Evaluates a model on any number of users, some at a time.
+  """Evaluates a model on any number of users, a few at a time.
 
-  Metrics are sums over clients, so they are those of all users together,
-  however the users are split.
+  Metrics are sums over clients, so the result does not depend on how users are
+  split.
 
   Example:
 
@@ -31,7 +31,7 @@ class FederatedEvaluator:
 
     Args:
       model_fn: Returns a new model.
-      clients_per_call: How many users a TFF call gets.
+      clients_per_call: Number of users in one TFF call.
 
     Raises:
       ValueError: If `clients_per_call` is less than 1.
@@ -52,11 +52,12 @@ class FederatedEvaluator:
     """Returns the model's metrics on all users together.
 
     Args:
-      weights: Of the model, as `process.get_model_weights` gives them.
-      datasets: One for each user; read once, and never all at the same time.
+      weights: The model's weights, from `process.get_model_weights`.
+      datasets: One dataset per user. They are read once, never all at the same
+        time.
 
     Raises:
-      ValueError: If there is no user.
+      ValueError: If there are no users.
     """
     if self._initial_state is None:
       self._initial_state = self._process.initialize()

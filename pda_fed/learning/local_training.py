@@ -1,7 +1,7 @@
-"""One user's local training: the update of private and of public users alike.
+"""Local training of one user, private or public.
 
-The private update of federated PDA-DPMD is a user's model delta, and the public
-update has the same unit; both come out of this one loop.
+The private update of federated PDA-DPMD is a user's model delta. The public
+update has the same unit; both come from this loop.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ LocalTraining = Callable[
 
 
 class LocalResult(NamedTuple):
-  """What a user's training gives.
+  """Result of a user's training.
 
   Attributes:
-    update: The weights before less the weights after: the direction that a
-      server optimizer descends. Zero if its norm is not finite, unless that was
-      left to the clip.
-    metrics: Unfinalized sums of the model's metrics over the user's data, at
-      the weights that each batch met.
+    update: Weights before training minus weights after: the direction that a
+      server optimizer descends. Zero if its norm is not finite and
+      `zero_non_finite` is set.
+    metrics: Unfinalized sums of the model's metrics over the user's data, each
+      batch at the weights before its step.
     is_finite: 1 if the norm of the update was finite, else 0.
     has_diverged: 1 if the training diverged, else 0; see `common.divergence`.
   """
@@ -37,10 +37,10 @@ class LocalResult(NamedTuple):
 
 
 def _dense(gradient: Union[tf.Tensor, tf.IndexedSlices, None], weight):
-  """Gradients of embeddings are slices; those of unused weights are None."""
+  """Makes a gradient dense; it may be slices (embeddings) or None (unused)."""
   if gradient is None:
     return tf.zeros_like(weight)
-  # The shape of slices is lost, and TFF's optimizers compare shapes.
+  # Slices lose their shape, and TFF's optimizers compare shapes.
   return tf.ensure_shape(tf.convert_to_tensor(gradient), weight.shape)
 
 
@@ -53,18 +53,18 @@ def step(
   *,
   gradient_clip: Optional[float] = None,
 ) -> tuple[Any, tff.learning.models.BatchOutput]:
-  """Takes an optimizer's step on a batch.
+  """Takes an optimizer step on a batch.
 
   Args:
     model: The model.
-    variables: Its variables, which are assigned.
-    optimizer: One of TFF's.
-    state: The optimizer's.
-    batch: What the model takes.
+    variables: The model's variables, which are updated in place.
+    optimizer: A TFF optimizer.
+    state: The optimizer's state.
+    batch: A batch in the model's input format.
     gradient_clip: An optional bound on the norm of the gradient.
 
   Returns:
-    The optimizer's new state, and what the model returned before the step.
+    The optimizer's new state, and the model's output before the step.
   """
   trainable = tuple(variables.trainable)
   with tf.GradientTape() as tape:
@@ -81,7 +81,7 @@ def step(
 
 
 def call_model_fn(model_fn: ModelFn) -> tff.learning.models.VariableModel:
-  """Makes a model, and raises unless it is one that TFF can train.
+  """Calls `model_fn` and checks that TFF can train the model.
 
   Args:
     model_fn: Returns a new model.
@@ -90,39 +90,39 @@ def call_model_fn(model_fn: ModelFn) -> tff.learning.models.VariableModel:
     The model.
 
   Raises:
-    TypeError: If `model_fn` is a model itself, or returns anything else, a bare
-      Keras model for example.
+    TypeError: If `model_fn` is itself a model, or does not return a TFF model
+      (but a Keras model, for example).
   """
   models = (tf.keras.Model, tff.learning.models.VariableModel)
   if isinstance(model_fn, models) or not callable(model_fn):
     raise TypeError(
       'model_fn must be a function without arguments that returns a new model'
-      ' (tff.learning.models.model_from_functional makes one of a functional'
+      ' (tff.learning.models.model_from_functional converts a functional'
       f' model). Found {type(model_fn).__name__}.'
     )
   model = model_fn()
   if not isinstance(model, tff.learning.models.VariableModel):
     raise TypeError(
-      'model_fn must return a tff.learning.models.VariableModel, such as'
-      ' tff.learning.models.from_keras_model makes of a Keras model. Found'
+      'model_fn must return a tff.learning.models.VariableModel'
+      ' (tff.learning.models.from_keras_model converts a Keras model). Found'
       f' {type(model).__name__}.'
     )
   return model
 
 
 def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
-  """Makes a model whose weights are zero until they are assigned.
+  """Creates a model whose weights are zero until they are assigned.
 
-  TFF's runtime initializes a computation's variables in every call, that is for
-  every client: orthogonal or random initial weights, which nobody would see,
-  then cost more than a batch.
+  TFF's runtime initializes a computation's variables in every call, that is,
+  for every client. Orthogonal or random initial weights, which are never used,
+  would cost more than a batch.
 
   Args:
     model_fn: Returns a new model.
 
   Returns:
-    A new model, to be trained from weights that are assigned. One that has
-    trainable variables besides its weights comes as it is.
+    A new model, whose weights must be assigned before training. A model with
+    trainable variables besides its weights keeps its own initial values.
   """
   zeroed = []
 
@@ -141,7 +141,7 @@ def create_model(model_fn: ModelFn) -> tff.learning.models.VariableModel:
   weights = tf.nest.flatten(tff.learning.models.ModelWeights.from_model(model))
   if {id(v) for v in zeroed} <= {id(v) for v in weights}:
     return model
-  return model_fn()  # It has others, whose initial values count.
+  return model_fn()  # Other variables need their initial values.
 
 
 def build_local_training(
@@ -152,15 +152,15 @@ def build_local_training(
   gradient_clip: Optional[float] = None,
   clip_norm: float = 0.0,
 ) -> LocalTraining:
-  """Builds the loop over a user's batches. Call it while tracing a computation.
+  """Builds the loop over a user's batches; call it while tracing a computation.
 
   Args:
     model_fn: Returns a new model.
     optimizer: Takes a step for each batch.
-    zero_non_finite: Whether an update that is not finite becomes zeros.
+    zero_non_finite: Whether a non-finite update is replaced by zeros.
     gradient_clip: An optional bound on the norm of each batch's gradient.
-    clip_norm: The clip of private updates. Here it only helps to judge whether
-      training diverged.
+    clip_norm: The clipping norm of private updates. Here it is used only to
+      detect divergence.
 
   Returns:
     A function of initial weights and a dataset.
@@ -180,7 +180,7 @@ def build_local_training(
       )
     )
     first_loss = total = count = tf.constant(0.0)
-    # Iterators are several times as fast as Dataset.reduce.
+    # Iterators are several times faster than Dataset.reduce.
     for batch in iter(dataset):
       state, output = step(
         model,
@@ -224,10 +224,10 @@ def build_local_training(
 
 
 def num_weights(weights_type: tff.Type) -> int:
-  """Returns the number of a model's trainable weights.
+  """Returns the number of trainable parameters of a model.
 
   Args:
-    weights_type: The type of its `ModelWeights`.
+    weights_type: The type of the model's `ModelWeights`.
   """
   specs = tff.types.type_to_tf_tensor_specs(weights_type.trainable)
   return sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs))

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 def build_model_fn(
   spec: models.ModelSpec, seed: int = 0
 ) -> Callable[[], tff.learning.models.VariableModel]:
-  """Returns a function that makes the model, as TFF's algorithms want it.
+  """Returns a function that creates the model, for TFF's algorithms.
 
   Example:
 
@@ -37,7 +37,7 @@ def build_model_fn(
 
 
 def make_dataset(sentences: np.ndarray, batch_size: int) -> tf.data.Dataset:
-  """Makes one user's dataset of (tokens, next tokens) batches.
+  """Creates one user's dataset of (tokens, next tokens) batches.
 
   Example:
 
@@ -47,10 +47,10 @@ def make_dataset(sentences: np.ndarray, batch_size: int) -> tf.data.Dataset:
 
   Args:
     sentences: Token ids, [sentences, length + 1], beginning with bos.
-    batch_size: Sentences in a batch; the last one may be smaller.
+    batch_size: Number of sentences in a batch; the last batch may be smaller.
 
   Returns:
-    A dataset of the element type that `build_model_fn`'s models take.
+    A dataset for the models of `build_model_fn`.
   """
   sentences = np.asarray(sentences, np.int64)
   return tf.data.Dataset.from_tensor_slices(

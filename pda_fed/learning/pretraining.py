@@ -1,4 +1,4 @@
-"""Warm start of TFF models; `pda_fed.models.convergence` says when it ends."""
+"""Warm start of TFF models; `models.convergence` decides when to stop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
@@ -87,7 +87,7 @@ def pretrain(
   Args:
     model_fn: Returns a new model.
     public_data: Public users, as for `build_pda_dpmd`.
-    optimizer: Of this training; Adam is a good choice.
+    optimizer: Optimizer of the warm start; Adam is a good choice.
     config: See `PretrainingConfig`.
     on_epoch: Called with the number of epochs and the held-out loss.
 
@@ -96,8 +96,8 @@ def pretrain(
 
   Raises:
     TypeError: If `model_fn` does not return a `tff.learning` model.
-    ValueError: If the data are too few to hold some out, or the loss is not
-      finite.
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
   """
   config = config or PretrainingConfig()
   if not isinstance(public_data, public_update.PublicData):

@@ -4,7 +4,7 @@ DP-FedAvg is "Learning Differentially Private Recurrent Language Models"
 (McMahan et al., ICLR 2018, arXiv:1710.06963). PDA-DPMD, "Public Data-Assisted
 Mirror Descent for Private Model Training" (Amid et al., ICML 2022,
 arXiv:2112.00193), is the same process with a mirror step at the server. Other
-methods are values of `pda_fed.methods`; `composition` puts them into a process.
+methods are in `pda_fed.methods`; `composition` builds a process from them.
 """
 
 from collections.abc import Sequence
@@ -41,19 +41,19 @@ def _check_clients(
   clients_per_round: Optional[float],
   client_weighting: tff.learning.ClientWeighting,
 ) -> None:
-  """Raises if the caller means to run other rounds than the plan accounts."""
+  """Raises if the arguments do not match what the plan accounts for."""
   if clients_per_round is not None and clients_per_round != (
     plan.expected_cohort
   ):
     raise ValueError(
       "clients_per_round must be the plan's expected_cohort,"
-      f' {plan.expected_cohort}: the sum is divided by it, and epsilon counts'
-      f' with it. Found {clients_per_round}.'
+      f' {plan.expected_cohort}: the sum is divided by it, and epsilon depends'
+      f' on it. Found {clients_per_round}.'
     )
   if client_weighting is not _UNIFORM:
     raise ValueError(
-      'client_weighting must be ClientWeighting.UNIFORM: with other weights a'
-      ' user could move the sum by more than the clip. Found'
+      'client_weighting must be ClientWeighting.UNIFORM: with other weights, a'
+      ' user could change the sum by more than the clipping norm. Found'
       f' {client_weighting}.'
     )
 
@@ -80,7 +80,7 @@ def build_learning_process(
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedAvg with a public-data method.
 
-  Start a method that starts warm with
+  For a method with a warm start, first call
   `process.set_model_weights(state, pretrained)`.
 
   Example:
@@ -93,40 +93,39 @@ def build_learning_process(
 
   Args:
     model_fn: Returns a new model.
-    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    plan: The privacy plan. The caller samples cohorts with `plan.cohort`.
     client_optimizer: Trains a user's model, private or public.
-    server_optimizer: Applies what the method makes of the noised mean.
-    method: A method of `pda_fed.methods`, or one of your own.
-    public_data: Public users: for each a structure of arrays, one row an
-      example, that in batches is what the model takes. A method without public
-      updates needs none.
+    server_optimizer: Applies the noised mean, as changed by the method.
+    method: A method of `pda_fed.methods`, or your own.
+    public_data: For each public user, a structure of arrays with one row per
+      example, in the model's input format. Not needed for a method without
+      public updates.
     public_update: 'local_training' or 'gradient'; see `PublicUpdate`.
-    public_users_per_round: How many public users a round samples.
-    public_batch_size: Examples in a batch of the public users' local training.
+    public_users_per_round: Number of public users sampled in a round.
+    public_batch_size: Batch size of the public users' local training.
     public_clip_norm: The bound on the norm of the public update: a number,
-      'private' for the clip of private updates, or None for no bound, as in the
-      paper.
-    public_seed: The seed of the sampling of public users.
+      'private' for the clipping norm of private updates, or None for no bound,
+      as in the paper.
+    public_seed: Seed for sampling public users.
     noise_seed: See `build_dp_aggregator`.
     mean_clip_norm: See `build_dp_aggregator`.
     client_gradient_clip: An optional bound on the norm of each gradient of
-      local training, of private and public users. It keeps clients from
-      diverging; epsilon rests on the plan's clip alone.
+      local training, for private and public users. It keeps clients from
+      diverging; epsilon depends only on the plan's clipping norm.
     clients_per_round: If given, checked against the plan's expected cohort.
-    client_weighting: For callers that pass what stock TFF takes: anything but
-      UNIFORM is refused.
-    audit: Whether canaries may take part; see `pda_fed.audit`. The data of a
-      client are then a dictionary, `data` and `canary` (see
-      `client_work.build_client_work`), and the metrics of the aggregator are
-      those of `aggregators.with_audit`.
+    client_weighting: Accepted for compatibility with TFF; must be UNIFORM.
+    audit: Whether canaries may take part; see `pda_fed.audit`. A client's data
+      is then a dictionary of `data` and `canary` (see
+      `client_work.build_client_work`), and the aggregator's metrics are those
+      of `aggregators.with_audit`.
 
   Returns:
     A learning process to run with `initialize` and `next`.
 
   Raises:
-    TypeError: If an optimizer is not one of TFF's.
-    ValueError: If an argument is out of range, or the public data do not fit
-      the model; the message names the argument.
+    TypeError: If an optimizer is not a TFF optimizer.
+    ValueError: If an argument is out of range, or the public data does not fit
+      the model. The message names the argument.
   """
   validate.instances(methods.Method, method=method)
   validate.positive_or((None,), client_gradient_clip=client_gradient_clip)
@@ -163,7 +162,7 @@ def build_learning_process(
   weights_type = initial_weights.type_signature.result
   aggregator = tff.aggregators.as_weighted_aggregator(
     aggregators.build_dp_aggregator(
-      # An audit sees the mean before this clip.
+      # An audit reads the mean before it is clipped again.
       plan,
       noise_seed,
       mean_clip_norm=None if audit else mean_clip_norm,
@@ -218,9 +217,10 @@ def build_dp_fedavg(
 
   Args:
     model_fn: Returns a new model.
-    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    plan: The privacy plan. The caller samples cohorts with `plan.cohort`.
     client_optimizer: Trains a user's model.
-    server_optimizer: Applies the noised mean; SGD with rate 1 is averaging.
+    server_optimizer: Applies the noised mean; SGD with learning rate 1 is plain
+      averaging.
     **options: See `build_learning_process`: `noise_seed`, `mean_clip_norm`,
       `client_gradient_clip`, `clients_per_round` and `client_weighting`.
 
@@ -228,9 +228,9 @@ def build_dp_fedavg(
     A learning process to run with `initialize` and `next`.
 
   Raises:
-    TypeError: If an optimizer is not one of TFF's.
-    ValueError: If `noise_seed` is out of range, or the rounds would not be
-      those that the plan accounts for.
+    TypeError: If an optimizer is not a TFF optimizer.
+    ValueError: If `noise_seed` is out of range, or the arguments do not match
+      the plan.
   """
   return build_learning_process(
     model_fn,
@@ -254,7 +254,8 @@ def build_pda_dpmd(
 ) -> tff.learning.templates.LearningProcess:
   """Builds PDA-DPMD: DP-FedAvg with a public update mixed in at the server.
 
-  Start it warm: `process.set_model_weights(state, pretrained)`.
+  Start from a pre-trained model:
+  `process.set_model_weights(state, pretrained)`.
 
   Example:
 
@@ -267,20 +268,20 @@ def build_pda_dpmd(
 
   Args:
     model_fn: Returns a new model.
-    plan: The privacy plan. The caller samples cohorts by `plan.cohort`.
+    plan: The privacy plan. The caller samples cohorts with `plan.cohort`.
     client_optimizer: Trains a user's model, private or public.
     server_optimizer: Applies the mixed update.
     public_data: Public users, as for `build_learning_process`.
-    alpha: A schedule, or alpha_0, alpha_1, ... themselves.
+    alpha: A schedule, or the values alpha_0, alpha_1, ...
     **options: See `build_learning_process`.
 
   Returns:
     A learning process to run with `initialize` and `next`.
 
   Raises:
-    TypeError: If an optimizer is not one of TFF's.
-    ValueError: If an argument is out of range, or the public data do not fit
-      the model; the message names the argument.
+    TypeError: If an optimizer is not a TFF optimizer.
+    ValueError: If an argument is out of range, or the public data does not fit
+      the model. The message names the argument.
   """
   if not isinstance(alpha, schedules.Schedule):
     alpha = schedules.listed(alpha)

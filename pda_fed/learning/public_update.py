@@ -1,9 +1,9 @@
-"""The public update of PDA-DPMD: grad Psi(theta_t), in the private unit.
+"""The public update of PDA-DPMD: grad Psi(theta_t), scaled like private ones.
 
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
-ICML 2022, arXiv:2112.00193), equation (3) and section 5.1: public users,
-sampled each round, are trained on as private ones are, and the mean of their
-model deltas stands for the gradient of the public loss.
+ICML 2022, arXiv:2112.00193), equation (3) and section 5.1: each round samples
+public users and trains on them like on private ones. The mean of their model
+deltas serves as the gradient of the public loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ Mode = Literal['local_training', 'gradient']
 
 
 class PublicResult(NamedTuple):
-  """A public update and what it cost.
+  """A public update and its loss.
 
   Attributes:
-    update: Of the structure of the trainable weights.
+    update: The update, with the structure of the trainable weights.
     loss: The mean training loss of the public batches.
   """
 
@@ -34,7 +34,7 @@ class PublicResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PublicData:
-  """The examples of public users, in one piece.
+  """The examples of all public users.
 
   Example:
 
@@ -44,8 +44,8 @@ class PublicData:
     (2, 4)
 
   Attributes:
-    examples: A structure of arrays with one row an example, user after user.
-    offsets: Where each user begins, and where the last one ends.
+    examples: A structure of arrays with one row per example, user after user.
+    offsets: Index of the first row of each user, and the total number of rows.
   """
 
   examples: Any
@@ -53,17 +53,17 @@ class PublicData:
 
   @classmethod
   def from_users(cls, users: Sequence[Any]) -> 'PublicData':
-    """Joins users.
+    """Joins the examples of users.
 
     Args:
-      users: For each a structure of arrays with one row an example, such as
-        `(tokens, next_tokens)`.
+      users: For each user, a structure of arrays with one row per example, such
+        as `(tokens, next_tokens)`.
 
     Raises:
-      TypeError: If a user is not a structure of arrays, but a dataset for
-        example.
-      ValueError: If there is no user, one has no example or arrays of
-        different lengths, or users differ in structure.
+      TypeError: If a user is not a structure of arrays (but a dataset, for
+        example).
+      ValueError: If there are no users, if a user has no examples or arrays of
+        different lengths, or if users differ in structure.
     """
     if not len(users):
       raise ValueError('public_data must have at least one user. Found none.')
@@ -88,18 +88,18 @@ class PublicData:
 
 
 def _check_user(index: int, user: Any, first: Any) -> None:
-  """Raises unless a public user's arrays can be joined with the first one's."""
+  """Raises if a public user's arrays cannot be joined with the first user's."""
   for array in tf.nest.flatten(user):
     if isinstance(array, tf.data.Dataset) or not np.ndim(array):
       raise TypeError(
         'public_data must be a list with a structure of arrays for each user,'
-        ' such as (features, labels), one row an example. Found'
+        ' such as (features, labels), with one row per example. Found'
         f' {type(array).__name__} in user {index}.'
       )
   sizes = [len(array) for array in tf.nest.flatten(user)]
   if len(set(sizes)) > 1:
     raise ValueError(
-      "public_data must have as many rows in each of a user's arrays. Found"
+      "public_data must have equal row counts in a user's arrays. Found"
       f' {sizes} in user {index}.'
     )
   layouts = []
@@ -130,18 +130,18 @@ class PublicUpdate:
     data: The public users.
     model_fn: Returns a new model.
     optimizer: The clients' optimizer.
-    batch_size: Of local training.
-    users_per_round: How many public users a round samples.
-    mode: 'local_training', the mean delta of the sampled users after their
-      local training; 'gradient', one step of the optimizer on one batch of
-      `users_per_round * batch_size` examples from all users, which with SGD is
+    batch_size: Batch size of local training.
+    users_per_round: Number of public users sampled in a round.
+    mode: 'local_training' is the mean delta of the sampled users after their
+      local training. 'gradient' is one optimizer step on one batch of
+      `users_per_round * batch_size` examples from all users; with SGD, this is
       the learning rate times a stochastic gradient.
     clip_norm: The bound on the norm of the public update: a number, 'private'
-      for the clip of private updates, or None for no bound. It is not needed
-      for privacy, but keeps public users whose training diverges from taking
-      the model along.
+      for the clipping norm of private updates, or None for no bound. Privacy
+      does not need it, but it limits the effect of public users whose training
+      diverges.
     gradient_clip: See `local_training.build_local_training`.
-    seed: Of the sampling; the round is the other half of it.
+    seed: Sampling seed, combined with the round.
   """
 
   data: PublicData
@@ -171,14 +171,14 @@ class PublicUpdate:
     _check_examples(self.data.examples, spec)
 
   def build(self, *, clips_users: bool = False) -> Callable[..., PublicResult]:
-    """Builds the public update; call it while tracing.
+    """Builds the public update; call it while tracing a computation.
 
     Args:
-      clips_users: Whether the update of each public user is clipped as those of
-        private users are.
+      clips_users: Whether each public user's update is clipped like those of
+        private users.
 
     Returns:
-      A function of weights, round and the clip of private updates.
+      A function of weights, round and the clipping norm of private updates.
     """
     train = local_training.build_local_training(
       self.model_fn, self.optimizer, gradient_clip=self.gradient_clip
@@ -232,13 +232,13 @@ class PublicUpdate:
 
 
 def _mean_loss(metrics) -> tf.Tensor:
-  """The model's own loss; TFF keeps it as a sum and a weight."""
+  """Returns the model's loss, which TFF keeps as a sum and a weight."""
   total, weight = metrics['loss']
   return tf.math.divide_no_nan(total, weight)
 
 
 def _check_examples(examples, spec) -> None:
-  """Raises unless batches of `examples` are what a model takes."""
+  """Raises if batches of `examples` do not fit the model's input."""
   try:
     tf.nest.assert_same_structure(examples, spec)
   except (TypeError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""Keras models as files that `tff.learning.models` loads."""
+"""Saves Keras models as files that `tff.learning.models` can load."""
 
 import os
 from typing import Any
@@ -15,14 +15,15 @@ def save_functional_model(
 ) -> None:
   """Writes a model for `tff.learning.models.load_functional_model`.
 
-  A functional model, since TFF cannot load a variable model in a graph, where a
-  learning process builds it. TFF does not save metrics.
+  The model is saved as a functional model: learning processes build models in a
+  graph, where TFF cannot load a variable model. TFF does not save metrics.
 
   Args:
-    keras_model: Uncompiled, with the weights. Do not use it afterwards: TFF
-      copies it in a graph, which invalidates Keras models built before.
-    loss: The loss of training.
-    input_spec: What a batch is.
+    keras_model: An uncompiled model with the weights to save. Do not use it
+      afterwards: TFF copies it in a graph, which invalidates Keras models built
+      before.
+    loss: The training loss.
+    input_spec: The type of a batch.
     path: A new folder.
   """
   model = tff.learning.models.functional_model_from_keras(

@@ -1,8 +1,7 @@
-"""TFF's own synthetic StackOverflow sentences, dealt to any number of users.
+"""TFF's synthetic StackOverflow sentences, for any number of users.
 
 TFF ships eight sentences in the format of its StackOverflow data. They are
-enough to see a whole run work, offline, in seconds; they are not enough to
-learn anything about a method.
+enough to try a whole run offline in seconds, but too few to compare methods.
 """
 
 import collections
@@ -13,7 +12,7 @@ from pda_fed import models
 from pda_fed.common import validate
 import tensorflow_federated as tff
 
-_LENGTH = 20  # Tokens of a sentence after bos, as in the paper.
+_LENGTH = 20  # Tokens in a sentence after bos, as in the paper.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +23,7 @@ class SyntheticUsers:
 
   Attributes:
     vocabulary: The words, most frequent first; word i has token id i + 1.
-    sentences: For each user an array [sentences, 21] of token ids.
+    sentences: For each user, an array [sentences, 21] of token ids.
   """
 
   vocabulary: tuple[str, ...]
@@ -52,7 +51,7 @@ def _to_ids(
 def load_synthetic_stackoverflow(
   num_users: int, sentences_per_user: int = 16, seed: int = 0
 ) -> SyntheticUsers:
-  """Deals TFF's synthetic sentences to users.
+  """Distributes TFF's synthetic sentences to users.
 
   Example:
 
@@ -61,15 +60,15 @@ def load_synthetic_stackoverflow(
     (3, (4, 21))
 
   Args:
-    num_users: How many users.
-    sentences_per_user: How many sentences each draws, with replacement.
-    seed: Of the draw.
+    num_users: Number of users.
+    sentences_per_user: Number of sentences each user draws, with replacement.
+    seed: Seed of the draws.
 
   Returns:
     The users.
 
   Raises:
-    ValueError: If a number is less than 1, or the seed negative.
+    ValueError: If a number is less than 1, or the seed is negative.
   """
   validate.integers(
     1, num_users=num_users, sentences_per_user=sentences_per_user

@@ -7,11 +7,10 @@ ICML 2022, arXiv:2112.00193), Algorithm 1, as written:
   theta_{t+1} = argmin eta_t <g_t + b_t, theta> + B_Psi(theta, theta_t)
 
 over C for t = 0, ..., T-1, where g_t is the clipped mean gradient and b_t ~
-N(0, sigma^2 I); the result is the mean of theta_1, ..., theta_T. What is known
-from public data enters by Psi and C alone: after b_t everything is
-post-processing.
+N(0, sigma^2 I); the result is the mean of theta_1, ..., theta_T. Public data
+enters only through Psi and C; after b_t everything is post-processing.
 
-With `EuclideanMirrorMap` this is DP-SGD, from wherever the map's minimizer is.
+With `EuclideanMirrorMap` this is DP-SGD that starts at the map's minimizer.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,16 +29,17 @@ LearningRate = Union[float, Callable[[int], float]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-  """The numbers of one run of Algorithm 1.
+  """The parameters of one run of Algorithm 1.
 
   Example: see `mirror_descent`.
 
   Attributes:
     learning_rate: eta, or a function of t.
-    clip_norm: L.
-    num_steps: T.
-    noise_stddev: sigma, of the noise on each coordinate of the mean gradient;
-      from `privacy.algorithm_1_noise_stddev` or `privacy.tight_noise_stddev`.
+    clip_norm: L, the clipping norm of a gradient.
+    num_steps: T, the number of steps.
+    noise_stddev: sigma, the standard deviation of the noise on each coordinate
+      of the mean gradient; from `privacy.algorithm_1_noise_stddev` or
+      `privacy.tight_noise_stddev`.
   """
 
   learning_rate: LearningRate
@@ -57,13 +57,13 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-  """What `mirror_descent` returns, a column for each setting.
+  """The result of `mirror_descent`, with a column for each setting.
 
   Example: see `mirror_descent`.
 
   Attributes:
-    average: The mean of theta_1, ..., theta_T: what Algorithm 1 returns.
-    last: theta_T.
+    average: The mean of theta_1, ..., theta_T, the result of Algorithm 1.
+    last: The last iterate, theta_T.
   """
 
   average: np.ndarray
@@ -80,9 +80,9 @@ def mirror_descent(
 ) -> Result:
   """Runs Algorithm 1 for all settings side by side.
 
-  The settings share the draws of the noise, each with its own sigma. So each of
-  them alone is private as its sigma says, and they compare with less noise; the
-  release of more than one is not what a setting's epsilon is about.
+  The settings share the noise samples, each scaled by its own sigma. This makes
+  comparisons less noisy. Each run alone has the privacy of its sigma, but its
+  epsilon does not cover releasing more than one of them.
 
   Example:
 
@@ -100,10 +100,11 @@ def mirror_descent(
 
   Args:
     mirror_map: Psi.
-    gradient_fn: Of thetas (p, columns), the step t and clip norms (columns,);
-      returns the clipped mean gradients, without noise.
-    settings: The runs.
-    rng: Of the noise. A run that is to be private needs a fresh secret one.
+    gradient_fn: A function of thetas (p, columns), the step t and clipping
+      norms (columns,). It returns the clipped mean gradients, without noise.
+    settings: The settings, one for each run.
+    rng: The random generator of the noise. A private run needs a fresh, secret
+      one.
     constraint: C; by default there is none.
 
   Returns:
@@ -127,22 +128,22 @@ def mirror_descent_side_by_side(
 ) -> list[Result]:
   """Runs `mirror_descent` for several mirror maps in one loop.
 
-  Gradients of all runs are computed together, which takes one pass over the
+  The gradients of all runs are computed together, with one pass over the
   samples instead of one for each map.
 
   Example: see `mirror_descent`.
 
   Args:
-    groups: Mirror maps and the settings to run with each.
-    gradient_fn: As for `mirror_descent`.
-    rng: As for `mirror_descent`; all runs share its draws.
-    constraint: As for `mirror_descent`.
+    groups: Mirror maps, and the settings to run with each.
+    gradient_fn: See `mirror_descent`.
+    rng: See `mirror_descent`. All runs share its samples.
+    constraint: See `mirror_descent`.
 
   Returns:
     A `Result` for each mirror map.
 
   Raises:
-    ValueError: As `mirror_descent` does.
+    ValueError: See `mirror_descent`.
   """
   if not groups or not all(settings for _, settings in groups):
     raise ValueError('settings must not be empty. Found [].')

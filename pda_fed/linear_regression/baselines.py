@@ -1,4 +1,4 @@
-"""What users compare mirror descent with: no private data, or no iterations."""
+"""Baselines for mirror descent, and the noise of a target epsilon."""
 
 from typing import Literal, Optional, Union
 
@@ -14,20 +14,20 @@ Noise = Literal['algorithm_1', 'tight']
 
 
 def check_target(noise: Noise, epsilon: float, delta: float) -> None:
-  """Raises unless `noise_stddev` has noise for the target.
+  """Raises if `noise_stddev` cannot meet the target.
 
   Args:
-    noise: As for `noise_stddev`.
-    epsilon: The target.
-    delta: The target.
+    noise: See `noise_stddev`.
+    epsilon: The target epsilon.
+    delta: The target delta.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   validate.one_of(('algorithm_1', 'tight'), noise=noise)
   validate.positive(epsilon=epsilon)
   validate.between(0, 1, delta=delta)
-  if noise == 'algorithm_1':  # The accountant has noise for any epsilon.
+  if noise == 'algorithm_1':  # The accountant supports any epsilon.
     privacy.algorithm_1_noise_stddev(
       lipschitz=1.0, rounds=1, epsilon=epsilon, delta=delta, population=1
     )
@@ -42,7 +42,7 @@ def noise_stddev(
   delta: float,
   population: int,
 ) -> float:
-  """The noise on a mean of clipped gradients, by formula or by accountant.
+  """Returns the noise on a mean of clipped gradients.
 
   Example:
 
@@ -54,19 +54,19 @@ def noise_stddev(
     0.00303
 
   Args:
-    noise: 'algorithm_1', the formula of Algorithm 1, or 'tight', the least that
-      PLD allows (needs dp_accounting).
-    clip_norm: L.
-    rounds: T, full-batch steps.
-    epsilon: The target.
-    delta: The target.
-    population: n.
+    noise: 'algorithm_1' for the formula of Algorithm 1, or 'tight' for the
+      smallest noise by PLD (needs dp_accounting).
+    clip_norm: L, the clipping norm of a gradient.
+    rounds: T, the number of full-batch steps.
+    epsilon: The target epsilon.
+    delta: The target delta.
+    population: n, the number of private examples.
 
   Returns:
     The standard deviation of the noise on each coordinate of the mean.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   validate.one_of(('algorithm_1', 'tight'), noise=noise)
   function = (
@@ -95,13 +95,13 @@ def dp_sufficient_statistics(
   noise: Noise = 'algorithm_1',
   center: Optional[np.ndarray] = None,
 ) -> np.ndarray:
-  """Least squares from a noised X^T X and a noised X^T y.
+  """Solves least squares from a noised X^T X and a noised X^T y.
 
   Rows are scaled to a norm of at most `feature_norm`, responses clipped to
-  `response_bound`. A sample then changes the upper triangle of X^T X and X^T y,
-  together, by at most B sqrt(B^2 + R^2) in norm, and one Gaussian release of
-  both is private. The noised X^T X is seldom positive definite; a ridge of
-  twice the spectral norm of the noise, which is near 2 s sqrt(p), mends that.
+  `response_bound`. A sample then changes the upper triangle of X^T X and X^T y
+  together by at most B sqrt(B^2 + R^2) in norm, and one Gaussian release covers
+  both. The noised X^T X is rarely positive definite. A ridge of twice the
+  spectral norm of the noise, which is near 2 s sqrt(p), fixes that.
 
   Example:
 
@@ -117,21 +117,21 @@ def dp_sufficient_statistics(
   Args:
     features: X, an (n, p) array or SciPy sparse matrix.
     responses: The n responses.
-    rng: Of the noise.
-    epsilon: Of the release.
-    delta: Of the release.
-    feature_norm: B.
-    response_bound: R.
-    noise: As for `noise_stddev`.
-    center: Where the ridge pulls to, public coefficients for example; by
-      default 0.
+    rng: The random generator of the noise.
+    epsilon: Epsilon of the release.
+    delta: Delta of the release.
+    feature_norm: B, the bound on the norm of a row.
+    response_bound: R, the bound on a response.
+    noise: See `noise_stddev`.
+    center: The coefficients towards which the ridge shrinks, for example those
+      of public data; by default 0.
 
   Returns:
     The coefficients.
 
   Raises:
-    ValueError: If a number is out of its range or not finite, or if shapes do
-      not match.
+    ValueError: If a number is out of range or not finite, or if shapes do not
+      match.
   """
   validate.positive(feature_norm=feature_norm, response_bound=response_bound)
   features, responses = least_squares.check_samples(features, responses)

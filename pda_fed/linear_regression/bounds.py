@@ -12,8 +12,8 @@ and the excess population risk is at most, without constants and logarithms,
   PDA-DPMD: chi log(1/delta) / (epsilon n)^2 + 1 / (lambda_min n),
   DP-SGD:   p / lambda_min log(1/delta) / (epsilon n)^2 + 1 / (lambda_min n).
 
-What the O() of the theorem hides is taken as 1: numbers compare with each
-other, they are no error of any model.
+Constants in the theorem's O() are set to 1: values can be compared with each
+other, but are not the error of a model.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Bound:
   """A bound on the excess population risk.
 
   Attributes:
-    privacy: The term that privacy costs.
-    sampling: The term of a finite number of private samples.
+    privacy: The cost of privacy.
+    sampling: The cost of a finite number of private samples.
   """
 
   privacy: float
@@ -39,7 +39,7 @@ class Bound:
 
   @property
   def total(self) -> float:
-    """Both terms."""
+    """The sum of both terms."""
     return self.privacy + self.sampling
 
 
@@ -48,11 +48,11 @@ def chi(eigenvalues: npt.ArrayLike, num_public: float, delta: float) -> float:
 
   Args:
     eigenvalues: lambda_i, in (0, 1].
-    num_public: n_pub; a power of p need not be an integer.
-    delta: As in (epsilon, delta).
+    num_public: n_pub; need not be an integer.
+    delta: The delta of (epsilon, delta).
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   eigenvalues = _check_eigenvalues(eigenvalues)
   validate.positive(num_public=num_public)
@@ -76,11 +76,11 @@ def pda_dpmd_bound(
     eigenvalues: lambda_i, in (0, 1].
     num_public: n_pub, at most n_priv.
     num_private: n_priv.
-    epsilon: Of the run.
-    delta: Of the run.
+    epsilon: Epsilon of the run.
+    delta: Delta of the run.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   if num_public > num_private:
     raise ValueError(
@@ -98,16 +98,16 @@ def dp_sgd_bound(
   epsilon: float,
   delta: float,
 ) -> Bound:
-  """Returns the bound of DP-SGD, for losses that are lambda_min-convex.
+  """Returns the bound of DP-SGD for lambda_min-strongly convex losses.
 
   Args:
     eigenvalues: lambda_i, in (0, 1].
     num_private: n_priv.
-    epsilon: Of the run.
-    delta: Of the run.
+    epsilon: Epsilon of the run.
+    delta: Delta of the run.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   eigenvalues = _check_eigenvalues(eigenvalues)
   size = eigenvalues.size / eigenvalues.min()
@@ -115,13 +115,13 @@ def dp_sgd_bound(
 
 
 def isotropic(p: int) -> np.ndarray:
-  """The text's first example: all eigenvalues are 1/p."""
+  """Returns the paper's first example: all eigenvalues are 1/p."""
   validate.integers(1, p=p)
   return np.full(p, 1 / p)
 
 
 def one_flat_direction(p: int) -> np.ndarray:
-  """The text's second example: one eigenvalue is p^-1.5, the others are 1/p."""
+  """Returns the paper's second example: one eigenvalue p^-1.5, the rest 1/p."""
   eigenvalues = isotropic(p)
   eigenvalues[0] = p**-1.5
   return eigenvalues
@@ -130,7 +130,7 @@ def one_flat_direction(p: int) -> np.ndarray:
 def growth_exponent(
   function: Callable[[int], float], low: int = 10_000, high: int = 1_000_000
 ) -> float:
-  """Returns e where a function of p grows like p^e between two values of p.
+  """Returns e if a function of p grows like p^e between two values of p.
 
   Example:
 
@@ -159,12 +159,12 @@ def _check_eigenvalues(eigenvalues: npt.ArrayLike) -> np.ndarray:
   eigenvalues = np.asarray(eigenvalues, np.float64)
   if eigenvalues.ndim != 1 or not eigenvalues.size:
     raise ValueError(
-      f'eigenvalues must be a vector. Found the shape {eigenvalues.shape}.'
+      f'eigenvalues must be a vector. Found shape {eigenvalues.shape}.'
     )
   low, high = float(eigenvalues.min()), float(eigenvalues.max())
   if not 0 < low <= high <= 1:
     raise ValueError(
-      'eigenvalues must be in (0, 1], as those of features of norm at most 1'
-      f' are. Found values from {low!r} to {high!r}.'
+      'eigenvalues must be in (0, 1], because features have norm at most 1.'
+      f' Found values from {low!r} to {high!r}.'
     )
   return eigenvalues

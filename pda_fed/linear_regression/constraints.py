@@ -5,14 +5,14 @@ Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193) takes
 
   C = {theta : |theta| <= r, |grad Psi(theta)| <= c sqrt(log(1/delta) / n_pub)}.
 
-Where Psi is a quadratic with Hessian H and minimizer m, the Bregman projection
-of z minimizes 1/2 (theta - z)^T H (theta - z) over C, and the multipliers mu of
-the ball and nu of the gradient's bound give
+If Psi is quadratic with Hessian H and minimizer m, the Bregman projection of z
+minimizes 1/2 (theta - z)^T H (theta - z) over C, and the multipliers mu of the
+ball and nu of the gradient's bound give
 
   (H + mu I + nu H^2) theta = H z + nu H^2 m,
 
-which is diagonal in the basis of H's eigenvectors. Each bound is met with
-equality or its multiplier is 0; the norms fall as their multipliers rise.
+which is diagonal in the basis of H's eigenvectors. Each bound holds with
+equality or its multiplier is 0. The norms fall as their multipliers rise.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ import numpy as np
 from pda_fed.common import validate
 from scipy import optimize
 
-# Bounds hold to this relative error.
+# Bounds hold up to this relative error.
 _TOLERANCE = 1e-12
 
 
@@ -73,13 +73,13 @@ def theorem_constraint(
 
   Args:
     radius: r of the initial set C_0.
-    constant: What the theorem's O() hides: the bound on the public gradient is
-      `constant` sqrt(log(1/delta) / n_pub).
-    delta: As in (epsilon, delta).
-    num_public: n_pub.
+    constant: The constant in the theorem's O(): the bound on the public
+      gradient is `constant` sqrt(log(1/delta) / n_pub).
+    delta: The delta of (epsilon, delta).
+    num_public: n_pub, the number of public samples.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   validate.positive(radius=radius, constant=constant)
   validate.between(0, 1, delta=delta)
@@ -89,7 +89,7 @@ def theorem_constraint(
 
 
 def project_onto_ball(theta: np.ndarray, radius: float) -> np.ndarray:
-  """Returns the nearest point, in the Euclidean norm, of norm at most r."""
+  """Returns the nearest point with norm at most r, in the Euclidean norm."""
   norms = np.linalg.norm(theta, axis=0)
   return theta * np.minimum(1.0, radius / np.maximum(norms, radius))
 
@@ -100,13 +100,13 @@ def project_quadratic(
   eigenvalues: np.ndarray,
   constraint: ConstraintSet,
 ) -> np.ndarray:
-  """Returns the Bregman projection of a quadratic, in its eigenbasis.
+  """Returns the Bregman projection for a quadratic, in its eigenbasis.
 
   Args:
     point: z in the basis of the eigenvectors of H.
     minimizer: m in that basis.
-    eigenvalues: Those of H, positive; H is that of the public loss, regularised
-      but not scaled, since a factor does not move the projection.
+    eigenvalues: Eigenvalues of H, positive. H belongs to the public loss,
+      regularised but not scaled: a factor does not change the projection.
     constraint: C.
 
   Returns:
@@ -121,7 +121,7 @@ def project_quadratic(
   bound = math.inf if bound is None else bound
 
   def solve(mu: float, nu: float) -> np.ndarray:
-    # Divided by 1 + mu + nu: multipliers may be large.
+    # Divide by 1 + mu + nu, because multipliers may be large.
     size = 1.0 + mu + nu
     weights = eigenvalues / size, mu / size, nu / size * eigenvalues**2
     return (weights[0] * point + weights[2] * minimizer) / sum(weights)
@@ -145,13 +145,13 @@ def project_quadratic(
 
 
 def _multiplier(norm: Callable[[float], float], bound: float) -> float:
-  """The smallest multiplier with which a falling norm meets its bound."""
+  """Returns the smallest multiplier at which a falling norm meets its bound."""
   if norm(0.0) <= bound:
     return 0.0
   high = 1.0
   while norm(high) > bound:
     high *= 16.0
-    if high > 1e60:  # The bound is met in the limit only.
+    if high > 1e60:  # The bound is met only in the limit.
       return high
   low = high
   while norm(low) <= bound:
@@ -164,7 +164,7 @@ def _multiplier(norm: Callable[[float], float], bound: float) -> float:
 def _check_not_empty(
   minimizer: np.ndarray, eigenvalues: np.ndarray, radius: float, bound: float
 ) -> None:
-  """Raises if no point of the ball has so small a public gradient."""
+  """Raises if no point of the ball has a small enough public gradient."""
   if np.linalg.norm(minimizer) <= radius:
     return
 
@@ -177,7 +177,7 @@ def _check_not_empty(
   least = float(np.linalg.norm(eigenvalues * (solve(mu) - minimizer)))
   if least > bound:
     raise ValueError(
-      'The constraint set is empty: within the radius the public gradient has '
-      f'at least the norm {least:.4g}. public_gradient_norm must be at least '
-      f'that, or radius larger. Found {bound!r} and {radius!r}.'
+      'The constraint set is empty: within the radius, the norm of the public '
+      f'gradient is at least {least:.4g}. public_gradient_norm must be at '
+      f'least that, or radius larger. Found {bound!r} and {radius!r}.'
     )

@@ -1,16 +1,16 @@
-"""Exact against first-order mirror steps on handwritten digits.
+"""Compares exact and first-order mirror steps on handwritten digits.
 
-Beyond the paper (arXiv:2112.00193): its exact step is for linear regression,
-its first-order step, equation (3), for everything else. Logistic regression on
-scikit-learn's 1,797 digits is small enough for both. The exact step is solved
-by inner iterations, each of which costs a public gradient; at *equal cost*, the
-same number of gradients of single samples, the first-order method and DP-SGD
-take more steps, with the noise that so many steps need.
+This goes beyond the paper (arXiv:2112.00193), which uses the exact step for
+linear regression and the first-order step, equation (3), for everything else.
+Logistic regression on scikit-learn's 1,797 digits is small enough for both. The
+exact step is solved by inner iterations, each of which costs a public gradient.
+Methods are compared at *equal cost*, the same number of per-sample gradients:
+the first-order method and DP-SGD take more steps, with more noise accordingly.
 
 The exact step's Psi has a larger ridge than the warm start: 100 public samples
-leave most of 650 directions flat, and along these only the ridge holds the
-noise back. Learning rates are multiplied by that ridge: the largest eigenvalue
-of H^{-1} is then 1, as the paper scales it.
+leave most of the 650 directions flat, and along these only the ridge limits the
+noise. Learning rates are multiplied by that ridge, so that the largest
+eigenvalue of H^{-1} is 1, as in the paper.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class MissingDataError(errors.PdaFedError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigitsConfig:
-  """What is compared.
+  """Settings of the comparison.
 
   Example:
 
@@ -51,20 +51,20 @@ class DigitsConfig:
     1
 
   Attributes:
-    num_trials: Splits of the digits.
-    num_public: Public digits of each split.
-    num_test: Held-out digits of each split; the others are private.
-    epsilon: Of each run.
-    delta: Of each run.
-    noise: 'algorithm_1' or 'tight', as for `baselines.noise_stddev`.
-    exact_steps: T of the exact method; what it costs is everybody's budget.
-    learning_rates: Of all methods.
-    clip_norms: L.
-    start_ridge: Of the public loss whose minimizer is the warm start.
-    mirror_ridges: Of the public losses that are tried as Psi of exact steps.
+    num_trials: Number of random splits of the digits.
+    num_public: Number of public digits in each split.
+    num_test: Number of held-out digits in each split; the rest are private.
+    epsilon: Epsilon of each run.
+    delta: Delta of each run.
+    noise: 'algorithm_1' or 'tight'; see `baselines.noise_stddev`.
+    exact_steps: T of the exact method; its cost is the budget of all methods.
+    learning_rates: Learning rates to try, for all methods.
+    clip_norms: L, the clipping norms to try.
+    start_ridge: Ridge of the public loss whose minimizer is the warm start.
+    mirror_ridges: Ridges to try for Psi of the exact steps.
     schedule_factors: K / T of the first-order step's cosine schedules.
-    inner_tolerance: Of the exact steps' inner iterations.
-    seed: Of everything.
+    inner_tolerance: Tolerance of the exact steps' inner iterations.
+    seed: Seed of all random numbers.
   """
 
   num_trials: int = 10
@@ -102,7 +102,8 @@ class DigitsConfig:
       value = getattr(self, field.name)
       if isinstance(value, tuple) and not 0 < len(set(value)) == len(value):
         raise ValueError(
-          f'{field.name} must have values, none of them twice. Found {value!r}.'
+          f'{field.name} must be non-empty and have no duplicates. Found'
+          f' {value!r}.'
         )
     validate.integers(0, seed=self.seed)
     for steps in self.exact_steps:
@@ -119,22 +120,22 @@ class DigitsConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigitsOutcome:
-  """What one setting of one method gave in one trial.
+  """The result of one setting of one method in one trial.
 
   Example: see `run_digits_trial`.
 
   Attributes:
-    trial: From 0.
+    trial: Index of the trial, from 0.
     method: 'public', 'warm', 'first-order' or 'exact'.
-    budget: T of the exact method whose cost this run was allowed.
+    budget: T of the exact method whose cost is the budget of this run.
     steps: T of this run.
-    cost: Gradients of single samples that the run took.
+    cost: Number of per-sample gradients of this run.
     learning_rate: eta, before it is multiplied by a ridge.
     clip_norm: L.
-    variant: K / T of 'first-order', the ridge of 'exact'; else 0.
-    private_loss: Cross-entropy on the private digits, of the averaged iterate.
-    test_loss: The same on held-out digits.
-    test_accuracy: On held-out digits.
+    variant: K / T of 'first-order', the ridge of 'exact'; otherwise 0.
+    private_loss: Cross-entropy of the averaged iterate on the private digits.
+    test_loss: Cross-entropy on held-out digits.
+    test_accuracy: Accuracy on held-out digits.
   """
 
   trial: int
@@ -151,26 +152,26 @@ class DigitsOutcome:
 
   @property
   def setting(self) -> tuple[float, ...]:
-    """What the grid varies."""
+    """The values that the grid varies."""
     return self.learning_rate, self.clip_norm, self.variant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigitsSummary:
-  """The best setting of a method for one budget, over trials.
+  """The best setting of a method for one budget, averaged over trials.
 
   Example: see `run_digits_trial`.
 
   Attributes:
-    method: As in `DigitsOutcome`.
-    budget: As in `DigitsOutcome`.
-    steps: The mean of T.
-    cost: The mean number of gradients.
-    private_loss: The mean; the setting has the least.
-    test_loss: The mean.
-    test_accuracy: The mean.
-    half_width: Half of the 95 % interval of `test_accuracy`.
-    setting: Learning rate, clip norm and variant.
+    method: See `DigitsOutcome`.
+    budget: See `DigitsOutcome`.
+    steps: Mean of T.
+    cost: Mean number of per-sample gradients.
+    private_loss: Mean private loss, the lowest of all settings.
+    test_loss: Mean test loss.
+    test_accuracy: Mean test accuracy.
+    half_width: Half-width of the 95 % interval of `test_accuracy`.
+    setting: Learning rate, clipping norm and variant.
   """
 
   method: str
@@ -185,7 +186,7 @@ class DigitsSummary:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-  """Returns features with a constant, of norm at most 1, and labels.
+  """Returns features of norm at most 1, with a constant, and labels.
 
   Raises:
     MissingDataError: If scikit-learn is not installed.
@@ -194,14 +195,14 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     from sklearn import datasets
   except ImportError as e:
     raise MissingDataError(
-      'The digits come with scikit-learn, which is not installed: pip install'
+      'The digits are part of scikit-learn, which is not installed: pip install'
       ' scikit-learn.'
     ) from e
   data = datasets.load_digits()
   features = np.concatenate(
     [data.data / 16.0, np.ones((data.data.shape[0], 1))], axis=1
   )
-  # 65 numbers in [0, 1]: a bound that no digit, private or not, decides on.
+  # 65 numbers in [0, 1], so the bound does not depend on the data.
   return features / math.sqrt(features.shape[1]), data.target
 
 
@@ -235,7 +236,7 @@ class _Split:
     variant: float = 0.0,
     rate_factor: float = 1.0,
   ) -> list[DigitsOutcome]:
-    """Runs the grid; outcomes have the mean cost of its runs."""
+    """Runs the grid; outcomes report the mean cost of its runs."""
     config = self._config
     unit_noise = baselines.noise_stddev(
       config.noise,
@@ -281,7 +282,7 @@ class _Split:
     ]
 
   def outcome(self, method: str, theta: np.ndarray, **fields) -> DigitsOutcome:
-    """What the coefficients are worth."""
+    """Returns the outcome of a run's coefficients."""
     return DigitsOutcome(
       trial=self._trial,
       method=method,
@@ -293,7 +294,7 @@ class _Split:
 
 
 class _StartAt:
-  """A mirror map whose runs start somewhere else than at its minimizer."""
+  """A mirror map whose runs do not start at its minimizer."""
 
   def __init__(
     self, mirror_map: mirror_maps.SmoothMirrorMap, start: np.ndarray
@@ -324,8 +325,8 @@ def run_digits_trial(config: DigitsConfig, trial: int) -> list[DigitsOutcome]:
   ```
 
   Args:
-    config: What is compared.
-    trial: From 0.
+    config: The settings.
+    trial: Index of the trial, from 0.
 
   Returns:
     The outcomes.
@@ -353,7 +354,7 @@ def run_digits_trial(config: DigitsConfig, trial: int) -> list[DigitsOutcome]:
         'exact', _StartAt(psi, split.start), budget, budget, ridge, ridge
       )
     outcomes += exact
-    # The dearest of the exact runs: nobody else gets less.
+    # The budget is the cost of the most expensive exact run.
     allowed = max(outcome.cost for outcome in exact)
     steps = math.ceil(allowed / split.private.num_samples)
     warm = mirror_maps.EuclideanMirrorMap(split.start)
@@ -369,15 +370,15 @@ def run_digits_trial(config: DigitsConfig, trial: int) -> list[DigitsOutcome]:
 
 
 def summarize_digits(outcomes: list[DigitsOutcome]) -> list[DigitsSummary]:
-  """Picks the setting with the least mean private loss.
+  """Selects the setting with the lowest mean private loss.
 
-  As in the paper's simulation this looks at private data without noise: methods
-  are compared at their best.
+  As in the paper's simulation, the selection uses private data without noise:
+  it compares methods at their best.
 
   Example: see `run_digits_trial`.
 
   Args:
-    outcomes: Of all trials.
+    outcomes: The outcomes of all trials.
 
   Returns:
     A summary for each budget and method.

@@ -15,7 +15,7 @@ from pda_fed.linear_regression import noise_stability
 from pda_fed.linear_regression import quadratic
 from pda_fed.linear_regression import summary as summary_lib
 
-# Colours that people who do not see red or green tell apart.
+# Colours that are safe for colour-blind readers.
 _STYLES = {
   'cold': ('DP-SGD, cold start', '#d55e00', 'o'),
   'warm': ('DP-SGD, warm start', '#0072b2', 's'),
@@ -31,7 +31,7 @@ def new_figure(num_panels: int):
   import matplotlib
 
   matplotlib.use('Agg')
-  # The same figure gives the same SVG.
+  # Make the SVG reproducible.
   matplotlib.rcParams['svg.hashsalt'] = 'pda_fed'
   from matplotlib import pyplot as plt
 
@@ -46,7 +46,7 @@ def new_figure(num_panels: int):
 
 
 def save_figure(figure, path: os.PathLike) -> list[pathlib.Path]:
-  """Writes a figure as PNG and as SVG beside it, and closes it."""
+  """Writes a figure as PNG and SVG, and closes it."""
   from matplotlib import pyplot as plt
 
   path = pathlib.Path(path)
@@ -62,7 +62,7 @@ def plot_simulation(
   condition_numbers: dict[int, float],
   path: os.PathLike,
 ) -> list[pathlib.Path]:
-  """Draws figure 1 of the paper, and the condition number against p.
+  """Draws figure 1 of the paper, and the condition number over p.
 
   Example:
 
@@ -72,12 +72,12 @@ def plot_simulation(
   ```
 
   Args:
-    summaries: Of `summary.summarize`.
-    condition_numbers: Of the public Hessian, by p.
-    path: Its suffix is replaced by .png and .svg.
+    summaries: The result of `summary.summarize`.
+    condition_numbers: Condition numbers of the public Hessian, by p.
+    path: The output path; its suffix is replaced by .png and .svg.
 
   Returns:
-    The files.
+    The paths of the files.
   """
   figure, panels = new_figure(3)
   methods = {s.method for s in summaries}
@@ -103,7 +103,7 @@ def plot_simulation(
 
 
 def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
-  """Draws the examples of the text: chi, Gaussian widths, noise stability.
+  """Draws examples of the theory: chi, Gaussian widths, noise stability.
 
   Example:
 
@@ -112,11 +112,11 @@ def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
   ```
 
   Args:
-    path: Its suffix is replaced by .png and .svg.
-    seed: Of the Monte Carlo points.
+    path: The output path; its suffix is replaced by .png and .svg.
+    seed: Seed of the Monte Carlo points.
 
   Returns:
-    The files.
+    The paths of the files.
   """
   figure, panels = new_figure(3)
   _plot_chi(panels[0])
@@ -127,10 +127,10 @@ def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
 
 def _plot_chi(panel) -> None:
   dimensions = [int(p) for p in np.geomspace(1e2, 1e5, 13)]
-  delta = math.exp(-1)  # Its logarithm is 1: powers of p alone.
+  delta = math.exp(-1)  # log(1/delta) is 1, so only powers of p remain.
 
   def plot(values, *args, **kwargs) -> None:
-    # Over p^2, which is the isotropic case.
+    # Divide by p^2, the isotropic case.
     scaled = [v / p**2 for v, p in zip(values, dimensions, strict=True)]
     panel.loglog(dimensions, scaled, *args, **kwargs)
 

@@ -1,10 +1,10 @@
 """Gaussian width, by formula and by Monte Carlo.
 
-G_Q = E max over x in Q of <g, x>, g ~ N(0, I): how isotropic a set is, in
-section "Background" of "Public Data-Assisted Mirror Descent for Private Model
-Training" (Amid et al., ICML 2022, arXiv:2112.00193). The paper gives orders of
-magnitude; these are the values. Its "roughly log p" for the l1 ball is an upper
-bound: the width is near sqrt(2 log p).
+G_Q = E max over x in Q of <g, x>, g ~ N(0, I): a measure of how isotropic a set
+is; see section "Background" of "Public Data-Assisted Mirror Descent for Private
+Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). The paper gives
+orders of magnitude; these functions return the values. Its "roughly log p" for
+the l1 ball is an upper bound: the width is near sqrt(2 log p).
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from pda_fed.common import validate
 from scipy import integrate
 from scipy import special
 
-# Of samples of g (samples, p): max over Q of <g, x>.
+# A function of samples g (samples, p) that returns max over Q of <g, x>.
 SupportFn = Callable[[np.ndarray], np.ndarray]
 
 
 def ellipsoid(radii: npt.ArrayLike) -> float:
-  """The width of an ellipsoid, E sqrt(sum_i r_i^2 g_i^2).
+  """Returns the width of an ellipsoid, E sqrt(sum_i r_i^2 g_i^2).
 
-  The square root is an integral over the Laplace transform of the sum, which is
-  known: sqrt(q) = 1/(2 sqrt(pi)) times the integral of (1 - exp(-s q)) s^-1.5.
+  It uses the known Laplace transform of the sum: sqrt(q) is 1/(2 sqrt(pi))
+  times the integral of (1 - exp(-s q)) s^-1.5 over s.
 
   Args:
-    radii: r_i, the half-axes; at least 0.
+    radii: r_i, the half-axes, non-negative.
 
   Returns:
-    The width, to a relative error of about 1e-8; it lies between sqrt(2/pi) and
-    1 times sqrt(sum_i r_i^2), the paper's formula.
+    The width, with a relative error of about 1e-8. It lies between sqrt(2/pi)
+    and 1 times sqrt(sum_i r_i^2), the paper's formula.
 
   Raises:
     ValueError: If a radius is negative or not finite, or if all are 0.
@@ -45,7 +45,7 @@ def ellipsoid(radii: npt.ArrayLike) -> float:
     log_laplace = -0.5 * np.log1p(2 * s * squares).sum()
     return -math.expm1(log_laplace) * math.exp(-u / 2)
 
-  # It falls like exp(-|u| / 2) on either side.
+  # The integrand falls like exp(-|u| / 2) on either side.
   value, _ = integrate.quad(
     integrand, -45, 45, points=[-2, 0, 2], limit=500, epsrel=1e-10
   )
@@ -53,21 +53,21 @@ def ellipsoid(radii: npt.ArrayLike) -> float:
 
 
 def l2_ball(p: int, radius: float = 1.0) -> float:
-  """The width of the Euclidean ball, near sqrt(p) times the radius."""
+  """Returns the width of the Euclidean ball, near sqrt(p) times the radius."""
   _check_ball(p, radius)
   ratio = special.gammaln((p + 1) / 2) - special.gammaln(p / 2)
   return radius * math.sqrt(2) * math.exp(ratio)
 
 
 def l1_ball(p: int, radius: float = 1.0) -> float:
-  """The width of the l1 ball, E max_i |g_i| times the radius."""
+  """Returns the width of the l1 ball, E max_i |g_i| times the radius."""
   _check_ball(p, radius)
 
   def exceeds(t: float) -> float:
     inside = math.log1p(-special.erfc(t / math.sqrt(2))) if t > 0 else -math.inf
     return -math.expm1(p * inside)
 
-  # Beyond the last point the chance to exceed t is less than 1e-16 p.
+  # Beyond the last point, the probability to exceed t is below 1e-16 p.
   edge = math.sqrt(2 * math.log(2 * p))
   value, _ = integrate.quad(
     exceeds, 0, edge + 9, points=[edge], limit=200, epsrel=1e-10
@@ -76,13 +76,13 @@ def l1_ball(p: int, radius: float = 1.0) -> float:
 
 
 def linf_ball(p: int, radius: float = 1.0) -> float:
-  """The width of the l-infinity ball, p sqrt(2/pi) times the radius."""
+  """Returns the width of the l-infinity ball, p sqrt(2/pi) times the radius."""
   _check_ball(p, radius)
   return radius * p * math.sqrt(2 / math.pi)
 
 
 def ellipsoid_support(radii: npt.ArrayLike) -> SupportFn:
-  """The support function of an ellipsoid, for `monte_carlo`."""
+  """Returns the support function of an ellipsoid, for `monte_carlo`."""
   radii = _check_radii(radii)
   return lambda g: np.linalg.norm(g * radii, axis=-1)
 
@@ -107,10 +107,11 @@ def monte_carlo(
   """Estimates the width of any set from its support function.
 
   Args:
-    support_fn: Of samples (samples, p); max over Q of <g, x> for each.
+    support_fn: A function of samples (samples, p) that returns max over Q of
+      <g, x> for each.
     p: The dimension.
-    num_samples: At least 2.
-    rng: Where the samples come from.
+    num_samples: Number of samples, at least 2.
+    rng: The random generator.
 
   Returns:
     The estimate and its standard error.

@@ -1,10 +1,10 @@
 """Clipped mean gradients of least squares, for many runs at once.
 
 The gradient of the loss 1/2 (<x, theta> - y)^2 of one sample is r x with the
-residual r = <x, theta> - y. Its norm is |r| |x|, so that clipping it to L
-(Algorithm 1 of the paper, arXiv:2112.00193) is clipping r to L / |x|: gradients
-of single samples are never formed, and the mean of the clipped ones is two
-products with the sparse feature matrix, for a whole block of runs.
+residual r = <x, theta> - y. Its norm is |r| |x|, so clipping it to L (Algorithm
+1 of the paper, arXiv:2112.00193) means clipping r to L / |x|. Per-sample
+gradients are never formed: the mean of the clipped ones needs two products with
+the sparse feature matrix, for a whole block of runs.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from numpy import typing as npt
 from pda_fed import privacy
 from scipy import sparse
 
-# With more non-zeros than this share, products with a dense matrix are quicker.
+# With a larger fraction of non-zeros, dense products are faster.
 _DENSE_FROM = 0.08
 
-# Of thetas (p, columns), the step and clip norms (columns,).
+# A function of thetas (p, columns), the step and clipping norms (columns,).
 GradientFn = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 
 
@@ -27,15 +27,15 @@ def check_samples(
   responses: npt.ArrayLike,
   dtype: npt.DTypeLike = np.float64,
 ) -> tuple[sparse.csr_matrix, np.ndarray]:
-  """Returns samples as a CSR matrix and a vector.
+  """Checks samples and returns them as a CSR matrix and a vector.
 
-  A response of another shape, or a NaN, would spread from one sample to all of
-  a noised sum: no clip bounds it.
+  A response of a wrong shape, or a NaN, would affect the whole noised sum:
+  clipping does not bound it.
 
   Args:
     features: X, an (n, p) array or SciPy sparse matrix.
     responses: The n responses y.
-    dtype: Of what is returned.
+    dtype: Dtype of the result.
 
   Raises:
     ValueError: If there are no samples, if the shapes do not match or if a
@@ -46,7 +46,7 @@ def check_samples(
   if features.ndim != 2 or 0 in features.shape:
     raise ValueError(
       'features must be a matrix with at least one row and one column. Found'
-      f' the shape {features.shape}.'
+      f' shape {features.shape}.'
     )
   features = sparse.csr_matrix(features, dtype=dtype)
   responses = np.asarray(responses, dtype)
@@ -62,7 +62,7 @@ def check_samples(
 
 
 class LeastSquares:
-  """Private samples: their clipped gradients and their loss.
+  """Private samples, with their clipped gradients and their loss.
 
   Example:
 
@@ -71,8 +71,8 @@ class LeastSquares:
     array([5.])
 
   Attributes:
-    num_samples: n.
-    num_coefficients: p.
+    num_samples: n, the number of samples.
+    num_coefficients: p, the number of coefficients.
   """
 
   def __init__(
@@ -82,13 +82,13 @@ class LeastSquares:
     *,
     dtype: npt.DTypeLike = np.float64,
   ):
-    """Takes the samples.
+    """Initializes the samples.
 
     Args:
       features: X, an (n, p) array or SciPy sparse matrix.
       responses: The n responses y.
-      dtype: Of products with the features. In float32 they take half the time;
-        what they are off by is far below any noise that makes them private.
+      dtype: Dtype of products with the features. float32 takes half the time;
+        its rounding error is far below any noise that gives privacy.
 
     Raises:
       ValueError: If there are no samples, if the shapes do not match or if a
@@ -97,13 +97,13 @@ class LeastSquares:
     features, self._responses = check_samples(features, responses, dtype)
     self._features = features
     self.num_samples, self.num_coefficients = features.shape
-    # In float64 whatever products are in: squares of small float32 numbers lose
-    # their digits, and a norm that is too small is a clip that is too wide.
+    # Always in float64: squares of small float32 values lose digits, and a norm
+    # that is too small would clip too little.
     doubled = features.astype(np.float64)
     squares = np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
-    # A row of zeros has no gradient, whatever its residual. One that is nearly
-    # zero counts as such: its norm is not known to any precision, or its bound
-    # would be infinite.
+    # A row of zeros has no gradient, whatever its residual. A row that is
+    # nearly zero counts as zero: its norm is imprecise, or its bound would be
+    # infinite.
     least = float(np.finfo(dtype).tiny)
     known = squares >= max(np.finfo(np.float64).tiny, least**2)
     norms = np.sqrt(np.where(known, squares, 1.0))
@@ -121,12 +121,12 @@ class LeastSquares:
 
     Args:
       thetas: A block of shape (p, columns).
-      clip_norms: L, one for all columns or one for each; positive.
-      rows: The samples to sum over; by default all.
+      clip_norms: L, positive: one for all columns, or one for each.
+      rows: Indices of the samples to sum over; by default all.
 
     Returns:
-      A block of the shape of `thetas`. One sample more or less changes a column
-      by at most its L.
+      A block of the shape of `thetas`. Adding or removing one sample changes a
+      column by at most its L.
     """
     features, responses, bounds = self._features, self._responses, self._bounds
     if rows is not None:
@@ -136,8 +136,8 @@ class LeastSquares:
       residuals = features @ thetas.astype(features.dtype, copy=False)
       residuals -= responses[:, None]
     bounds = bounds[:, None] * np.asarray(clip_norms, features.dtype)
-    # Products of numbers near the largest may be infinite, and differences of
-    # such ones nothing that a clip bounds.
+    # Products of very large numbers may be infinite, and their differences NaN,
+    # which clipping does not bound.
     residuals[np.isnan(residuals)] = 0
     np.clip(residuals, -bounds, bounds, out=residuals)
     return (features.T @ residuals).astype(np.float64, copy=False)
@@ -148,30 +148,30 @@ class LeastSquares:
     def gradient(
       thetas: np.ndarray, step: int, clip_norms: np.ndarray
     ) -> np.ndarray:
-      del step  # All samples, always.
+      del step  # Always all samples.
       return self.clipped_gradient(thetas, clip_norms) / self.num_samples
 
     return gradient
 
   def stochastic(self, plan: privacy.PrivacyPlan, seed: int) -> GradientFn:
-    """Returns gradients on the plan's cohorts, over the expected cohort.
+    """Returns gradients on the plan's cohorts, divided by the expected cohort.
 
     Args:
-      plan: Its population must be the number of samples. Its noise is for the
-        caller to add: `plan.noise_multiplier` times the clip norm over
-        `plan.expected_cohort`.
-      seed: Of the cohorts.
+      plan: The privacy plan; its population must be the number of samples. The
+        caller adds the noise: `plan.noise_multiplier` times the clipping norm,
+        divided by `plan.expected_cohort`.
+      seed: The sampling seed of the cohorts.
 
     Returns:
-      A function that refuses steps beyond those that the plan pays for.
+      A function that raises for steps beyond the plan's rounds.
 
     Raises:
-      ValueError: If the plan is for another number of samples.
+      ValueError: If the plan has another population.
     """
     if plan.population != self.num_samples:
       raise ValueError(
         f'population must be the number of samples, {self.num_samples}, for the'
-        f' accounting to hold. Found {plan.population!r}.'
+        f' accounting to be valid. Found {plan.population!r}.'
       )
 
     def gradient(
@@ -179,18 +179,18 @@ class LeastSquares:
     ) -> np.ndarray:
       if step >= plan.rounds:
         raise ValueError(
-          f'step must be less than {plan.rounds}, the rounds that the plan pays'
-          f' for. Found {step!r}.'
+          f'step must be less than {plan.rounds}, the number of rounds in the'
+          f' plan. Found {step!r}.'
         )
       rows = plan.cohort(step, seed)
       total = self.clipped_gradient(thetas, clip_norms, rows)
-      # How many there are is private: only their expectation may divide.
+      # The actual cohort size is private, so divide by the expected one.
       return total / plan.expected_cohort
 
     return gradient
 
   def mean_squared_error(self, thetas: np.ndarray) -> np.ndarray:
-    """Returns the mean squared error of each column; not private."""
+    """Returns the mean squared error of each column; it is not private."""
     residuals = self._features @ thetas.astype(self._features.dtype, copy=False)
     residuals -= self._responses[:, None]
     return np.mean(np.square(residuals, dtype=np.float64), axis=0)

@@ -1,12 +1,12 @@
 """Multinomial logistic regression: a mirror map without a closed form.
 
-Beyond the paper (arXiv:2112.00193), whose exact mirror step is for quadratic
-public losses only. Coefficients are a vector of d k numbers, those of a (d, k)
-matrix for d features and k classes.
+This goes beyond the paper (arXiv:2112.00193), whose exact mirror step is only
+for quadratic public losses. Coefficients are a vector of d k numbers, a
+flattened (d, k) matrix for d features and k classes.
 
-The gradient of a sample is the outer product of its features x and its error e
-= softmax(x theta) - onehot(y), of norm |x| |e|: as in `least_squares`, clipping
-needs no gradients of single samples.
+The gradient of a sample is the outer product of its features x and its error
+e = softmax(x theta) - onehot(y). Its norm is |x| |e|: as in `least_squares`,
+clipping does not need per-sample gradients.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import special
 
 
 class LogisticRegression:
-  """Samples with labels: loss, gradients, clipped gradients.
+  """Samples with labels, their loss, gradients and clipped gradients.
 
   Example:
 
@@ -27,14 +27,14 @@ class LogisticRegression:
     0.693
 
   Attributes:
-    num_samples: n.
-    num_coefficients: d k.
+    num_samples: n, the number of samples.
+    num_coefficients: d k, the number of coefficients.
   """
 
   def __init__(
     self, features: npt.ArrayLike, labels: npt.ArrayLike, num_classes: int
   ):
-    """Takes the samples.
+    """Initializes the samples.
 
     Args:
       features: An (n, d) array.
@@ -50,7 +50,7 @@ class LogisticRegression:
     shape = self._features.shape
     if len(shape) != 2 or self._labels.shape != shape[:1]:
       raise ValueError(
-        'features must be a matrix with a row for each label. Found the shapes'
+        'features must be a matrix with a row for each label. Found shapes'
         f' {shape} and {self._labels.shape}.'
       )
     if not np.isfinite(self._features).all():
@@ -78,7 +78,7 @@ class LogisticRegression:
     return (self._features.T @ self._errors(theta)).ravel() / self.num_samples
 
   def accuracy(self, theta: np.ndarray) -> float:
-    """Returns the share of samples whose label is the likeliest class."""
+    """Returns the fraction of samples that are classified correctly."""
     logits = self._features @ theta.reshape(self._shape)
     return float(np.mean(logits.argmax(axis=1) == self._labels))
 
@@ -89,11 +89,11 @@ class LogisticRegression:
 
     Args:
       thetas: A block of shape (d k, columns).
-      clip_norms: L, one for all columns or one for each; positive.
+      clip_norms: L, positive: one for all columns, or one for each.
 
     Returns:
-      A block of the shape of `thetas`. One sample more or less changes a column
-      by at most its L.
+      A block of the shape of `thetas`. Adding or removing one sample changes a
+      column by at most its L.
     """
     clip_norms = np.broadcast_to(clip_norms, thetas.shape[1])
     return np.stack(
@@ -110,7 +110,7 @@ class LogisticRegression:
     def gradient(
       thetas: np.ndarray, step: int, clip_norms: np.ndarray
     ) -> np.ndarray:
-      del step  # All samples, always.
+      del step  # Always all samples.
       return self.clipped_gradient(thetas, clip_norms) / self.num_samples
 
     return gradient
@@ -121,8 +121,9 @@ class LogisticRegression:
     """Returns the loss plus r/2 |theta|^2 as Psi.
 
     Args:
-      regularization: r, positive: the loss alone is not strictly convex.
-      **settings: Of `SmoothMirrorMap`.
+      regularization: r, positive, because the loss alone is not strictly
+        convex.
+      **settings: Options of `SmoothMirrorMap`.
 
     Raises:
       ValueError: If `regularization` is not positive.

@@ -1,4 +1,4 @@
-"""Mirror maps: what Algorithm 1 asks of Psi.
+"""Mirror maps Psi for Algorithm 1.
 
 A mirror map of "Public Data-Assisted Mirror Descent for Private Model Training"
 (Amid et al., ICML 2022, arXiv:2112.00193) is smooth and strictly convex.
@@ -6,9 +6,10 @@ Algorithm 1 needs its minimizer over C and the step
 
   argmin over C of eta <g, theta> + B_Psi(theta, theta_t).
 
-`QuadraticMirrorMap` has it in closed form; `EuclideanMirrorMap` makes Algorithm
-1 DP-SGD; `SmoothMirrorMap` takes any Psi and its gradient, and solves for the
-step; `FirstOrderMirrorMap` is the paper's approximation of it, equation (3).
+`QuadraticMirrorMap` has a closed form of the step. With `EuclideanMirrorMap`,
+Algorithm 1 is DP-SGD. `SmoothMirrorMap` takes any Psi and its gradient, and
+solves for the step. `FirstOrderMirrorMap` is the paper's approximation,
+equation (3).
 """
 
 from collections.abc import Callable
@@ -21,12 +22,12 @@ from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
 from scipy import optimize
 
-# Of the multiplier of a ball that a strictly convex Psi never needs.
+# A strictly convex Psi never needs a ball multiplier this large.
 _MAX_MULTIPLIER = 1e30
 
 
 class MirrorMap(Protocol):
-  """What `mirror_descent` uses of a mirror map.
+  """The interface of mirror maps for `mirror_descent`.
 
   Thetas and gradients are vectors of p numbers, or blocks of shape (p, columns)
   whose columns are runs side by side.
@@ -34,7 +35,7 @@ class MirrorMap(Protocol):
   Example:
 
     >>> from pda_fed import linear_regression
-    >>> class Halved:  # Any class with these two methods is one.
+    >>> class Halved:  # Any class with these two methods works.
     ...   def minimizer(self, constraint=None):
     ...     return np.zeros(2)
     ...   def step(self, theta, gradient, rate, constraint=None, t=0):
@@ -52,7 +53,7 @@ class MirrorMap(Protocol):
   def minimizer(
     self, constraint: Optional[constraints.ConstraintSet] = None
   ) -> np.ndarray:
-    """Returns argmin Psi over C: where Algorithm 1 starts."""
+    """Returns argmin Psi over C, the start of Algorithm 1."""
 
   def step(
     self,
@@ -67,17 +68,17 @@ class MirrorMap(Protocol):
     Args:
       theta: theta_t.
       noisy_gradient: g_t + b_t.
-      learning_rate: eta_t, for a block also one for each column.
+      learning_rate: eta_t; for a block, optionally one for each column.
       constraint: C; by default there is none.
-      t: Counts steps from 0, for maps that change with it.
+      t: Index of the step, from 0, for maps that depend on it.
     """
 
 
 class EuclideanMirrorMap:
   """Psi(theta) = |theta - start|^2 / 2, with which Algorithm 1 is DP-SGD.
 
-  A random start makes it DP-SGD from a cold start, the public minimizer from a
-  warm one.
+  A random start gives DP-SGD with a cold start, the public minimizer DP-SGD
+  with a warm start.
 
   Example:
 
@@ -87,10 +88,10 @@ class EuclideanMirrorMap:
   """
 
   def __init__(self, start: npt.ArrayLike):
-    """Takes the minimizer of Psi.
+    """Initializes the map with the minimizer of Psi.
 
     Args:
-      start: A vector; where runs start.
+      start: The vector at which runs start.
 
     Raises:
       ValueError: If `start` is not a vector of finite numbers.
@@ -128,7 +129,7 @@ class EuclideanMirrorMap:
 
 
 class SmoothMirrorMap:
-  """A mirror map from callables; its step is solved by inner iterations.
+  """A mirror map from callables, whose step is solved by inner iterations.
 
   Example:
 
@@ -142,7 +143,7 @@ class SmoothMirrorMap:
     array([0.4055])
 
   Attributes:
-    num_evaluations: How often Psi and its gradient were evaluated by steps.
+    num_evaluations: Number of evaluations of Psi and its gradient in steps.
   """
 
   def __init__(
@@ -158,19 +159,22 @@ class SmoothMirrorMap:
     max_iterations: int = 1000,
     debug: bool = False,
   ):
-    """Takes the callables.
+    """Initializes the map.
 
     Args:
-      value: Psi, of a vector.
-      gradient: Its gradient, of a vector.
-      num_coefficients: p.
-      bregman_step: Of theta_t, g and eta; theta_{t+1} without constraints,
-        where it has a closed form. By default L-BFGS finds it.
-      tolerance: Of the largest component of the gradient of the step's
-        objective.
-      max_iterations: Of L-BFGS at a step; it warns of nothing when they end, so
-        that a few of them make an inexact step of known cost.
-      debug: Check the gradient against finite differences at each step.
+      value: Psi, a function of a vector.
+      gradient: The gradient of Psi, a function of a vector.
+      num_coefficients: p, the number of coefficients.
+      bregman_step: A closed form of the step without constraints, if there is
+        one: a function of theta_t, g and eta that returns theta_{t+1}. By
+        default L-BFGS finds it.
+      tolerance: Tolerance of the largest component of the gradient of the
+        step's objective.
+      max_iterations: Maximum number of L-BFGS iterations in a step. There is no
+        warning when they are used up, so that a small number gives an inexact
+        step of known cost.
+      debug: Whether to check the gradient against finite differences at each
+        step.
 
     Raises:
       ValueError: If a number is out of range.
@@ -255,8 +259,8 @@ class SmoothMirrorMap:
       high *= 4.0
       if high > _MAX_MULTIPLIER:
         raise ValueError(
-          'value must be strictly convex and gradient its gradient: no step'
-          f' within the radius was found. Found {radius!r} for radius.'
+          'value must be strictly convex and gradient must be its gradient: no'
+          f' step within the radius was found. Found {radius!r} for radius.'
         )
     multiplier = optimize.brentq(excess, 0.0, high, xtol=1e-14)
     theta = self._minimize(theta, target, multiplier, max_iterations)
@@ -296,10 +300,10 @@ class SmoothMirrorMap:
 
 
 class FirstOrderMirrorMap:
-  """Equation (3) of the paper instead of the exact step.
+  """The first-order step, equation (3) of the paper.
 
   theta_{t+1} = theta_t - eta (alpha_t (g_t + b_t) + (1 - alpha_t) grad Psi):
-  one public gradient a step, where the exact one takes many.
+  one public gradient per step, where the exact step needs many.
 
   Example:
 
@@ -313,7 +317,7 @@ class FirstOrderMirrorMap:
     array([0.5, 0.5])
 
   Attributes:
-    num_evaluations: How often the gradient of Psi was evaluated by steps.
+    num_evaluations: Number of evaluations of the gradient of Psi in steps.
   """
 
   def __init__(
@@ -322,12 +326,12 @@ class FirstOrderMirrorMap:
     start: npt.ArrayLike,
     alpha: schedules.Schedule,
   ):
-    """Takes Psi.
+    """Initializes the map.
 
     Args:
-      mirror_map: Whose gradient is mixed in.
-      start: Where runs start; `mirror_map.minimizer()`, computed once.
-      alpha: How much the private gradient counts at step t.
+      mirror_map: Psi, whose gradient is mixed in.
+      start: The start of runs, such as `mirror_map.minimizer()`.
+      alpha: The weight of the private gradient at step t.
     """
     self._mirror_map = mirror_map
     self._start = np.asarray(start, np.float64)
@@ -364,21 +368,21 @@ def check_gradient(
   *,
   tolerance: float = 1e-4,
 ) -> None:
-  """Raises unless `gradient` is the gradient of `value` at theta.
+  """Raises if `gradient` is not the gradient of `value` at theta.
 
-  Compares with central differences along up to 20 coordinates and 5 random
+  It compares with central differences along up to 20 coordinates and 5 random
   directions.
 
   Example:
 
-    >>> check_gradient(lambda t: t @ t / 2, lambda t: t, np.ones(3))  # Is fine.
+    >>> check_gradient(lambda t: t @ t / 2, lambda t: t, np.ones(3))  # Correct.
 
   Args:
     value: Psi.
-    gradient: What is said to be its gradient.
-    theta: Where to check.
-    tolerance: Of the difference, relative to the gradient's norm (or to 1,
-      where that is less).
+    gradient: The supposed gradient of Psi.
+    theta: The point to check.
+    tolerance: Largest difference, relative to the gradient's norm (or to 1 if
+      the norm is less than 1).
 
   Raises:
     ValueError: If they differ.
@@ -401,7 +405,7 @@ def check_gradient(
     error = abs(found - claimed @ direction)
     if not error <= tolerance * max(1.0, float(np.linalg.norm(claimed))):
       raise ValueError(
-        'gradient must be the gradient of value: along a direction finite '
+        'gradient must be the gradient of value: along one direction, finite '
         f'differences give {found:.6g}. Found {claimed @ direction:.6g}.'
       )
 
@@ -409,8 +413,8 @@ def check_gradient(
 def _check_ball(constraint: constraints.ConstraintSet) -> None:
   if constraint.public_gradient_norm is not None:
     raise ValueError(
-      'public_gradient_norm must be None for a mirror map that is no quadratic'
-      ' of public data: the set need not be convex. Found'
+      'public_gradient_norm must be None unless the mirror map is a public'
+      ' quadratic: otherwise the set may not be convex. Found'
       f' {constraint.public_gradient_norm!r}.'
     )
 

@@ -1,13 +1,13 @@
-"""How far the noise of a step moves the iterate: the local stability theorem.
+"""The local stability theorem: how far a step's noise moves the iterate.
 
 Section "Case Study: Linear Regression" of "Public Data-Assisted Mirror Descent
 for Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193): with the
-eigenvectors v_i and eigenvalues lambda_i of the Hessian of Psi, a unit vector v
-= sum_i a_i v_i, and the iterates after a step with and without noise,
+eigenvectors v_i and eigenvalues lambda_i of the Hessian of Psi, a unit vector
+v = sum_i a_i v_i, and the iterates after a step with and without noise,
 
   E |<noisy - clean, v>| = eta sigma sqrt(2/pi sum_i (a_i / lambda_i)^2),
 
-where DP-SGD moves by eta sigma sqrt(2/pi) in every direction.
+whereas DP-SGD moves by eta sigma sqrt(2/pi) in every direction.
 """
 
 import math
@@ -29,7 +29,7 @@ def expected_displacement(
 
   Args:
     eigenvalues: lambda_i, positive.
-    coordinates: a_i, those of the direction in the basis of eigenvectors.
+    coordinates: a_i, the direction in the basis of eigenvectors.
     learning_rate: eta.
     noise_stddev: sigma.
 
@@ -58,17 +58,17 @@ def simulated_displacement(
   num_samples: int,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Estimates the left-hand side by steps with and without noise.
+  """Estimates the left-hand side from steps with and without noise.
 
   Args:
-    mirror_map: Psi, of any kind.
+    mirror_map: Psi, any mirror map.
     theta: theta_t.
     gradient: g_t.
     directions: Unit vectors v, as columns.
     learning_rate: eta.
     noise_stddev: sigma.
-    num_samples: Steps with noise.
-    rng: Of the noise.
+    num_samples: Number of steps with noise.
+    rng: The random generator of the noise.
 
   Returns:
     The mean of |<noisy - clean, v>| for each direction.

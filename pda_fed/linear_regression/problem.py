@@ -7,13 +7,13 @@ Data-Assisted Mirror Descent for Private Model Training" (Amid et al., ICML
 *   theta* ~ N(0, I) has p coordinates.
 *   A feature vector x has 40 of its first p/5 and 80 of its last 4p/5
     coordinates, chosen uniformly at random, set to 0.05; the others are 0.
-*   y ~ N(<theta*, x>, 0.01), so that the least possible mean squared error is
-    0.01 for every p.
+*   y ~ N(<theta*, x>, 0.01), so that the smallest possible mean squared error
+    is 0.01 for every p.
 
 Every x has the same sum over its first p/5 coordinates (2) and the same over
 its last 4p/5 (4). So (2, ..., 2, -1, ..., -1) is orthogonal to every x, and
-X^T X is singular however many samples there are: the "small constant times the
-identity matrix" of the paper is needed, not only prudent.
+X^T X is singular however many samples there are: the paper's "small constant
+times the identity matrix" is necessary.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _FEATURE_VALUE = 0.05
 _RESPONSE_VARIANCE = 0.01
 
 
-# Compared by identity: the == of dataclasses is undefined for arrays.
+# Compared by identity, as == of dataclasses does not work for arrays.
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RegressionProblem:
   """A least-squares problem with private and public samples.
@@ -36,7 +36,7 @@ class RegressionProblem:
   Example: see `simulate`.
 
   Attributes:
-    theta_star: The coefficients that the responses were drawn with.
+    theta_star: The true coefficients of the responses.
     private_features: One row per private sample.
     private_responses: One number per private sample.
     public_features: One row per public sample.
@@ -55,7 +55,7 @@ def simulate(
 ) -> RegressionProblem:
   """Draws the simulated problem of the paper.
 
-  theta*, the private and the public samples come from streams of their own: the
+  theta*, the private and the public samples have separate random streams: the
   private samples of a seed are the same for any `num_public`, and vice versa.
 
   Example:
@@ -72,13 +72,14 @@ def simulate(
     seed: A non-negative integer.
 
   Returns:
-    The `RegressionProblem`, which depends on nothing but the arguments.
+    The `RegressionProblem`, which depends only on the arguments.
 
   Raises:
     TypeError: If an argument is not an integer.
     ValueError: If an argument is out of range.
   """
-  # The first fifth is the tighter of the two: 40 of p/5 against 80 of 4p/5.
+  # The first fifth is the tighter constraint: 40 of p/5, compared to 80 of
+  # 4p/5.
   validate.integers(5 * _NUM_IN_FIRST_FIFTH, p=p)
   validate.integers(1, num_private=num_private, num_public=num_public)
   validate.integers(0, seed=seed)
@@ -104,11 +105,11 @@ def simulate(
 
 
 def population_mse(thetas: np.ndarray, theta_star: np.ndarray) -> np.ndarray:
-  """Returns the mean squared error on samples that were never seen.
+  """Returns the expected mean squared error on new samples.
 
-  The expectation over the paper's distribution, in closed form: the sum of k
-  coordinates of d = theta - theta*, drawn from m without replacement, has the
-  mean k mean(d) and the variance k (1 - k/m) var(d).
+  It is the closed form for the paper's distribution: the sum of k coordinates
+  of d = theta - theta*, drawn from m without replacement, has mean k mean(d)
+  and variance k (1 - k/m) var(d).
 
   Example:
 
@@ -121,7 +122,7 @@ def population_mse(thetas: np.ndarray, theta_star: np.ndarray) -> np.ndarray:
     theta_star: The coefficients of the problem.
 
   Returns:
-    One number for each column, at least 0.01.
+    One value for each column, at least 0.01.
   """
   errors = thetas - theta_star[:, None]
   fifth = theta_star.size // 5
@@ -168,11 +169,11 @@ def _draw_subsets(
 ) -> np.ndarray:
   """Draws a uniformly random subset of range(population) for each row.
 
-  Floyd's algorithm, on all rows at once: `size` draws a row, where sorting
-  random keys would take `population` of them.
+  It uses Floyd's algorithm on all rows at once, with `size` draws per row.
+  Sorting random keys would need `population` draws.
 
   Args:
-    rng: Where the randomness comes from.
+    rng: The random generator.
     num_rows: The number of subsets.
     population: The number of elements to choose from.
     size: The number of elements in a subset, at most `population`.
@@ -184,7 +185,7 @@ def _draw_subsets(
   for i in range(size):
     last = population - size + i
     drawn = rng.integers(0, last, size=num_rows, endpoint=True)
-    # `last` cannot be in the subset yet; it stands for what already is.
+    # `last` cannot be in the subset yet; use it if `drawn` already is.
     taken = (subsets[:, :i] == drawn[:, np.newaxis]).any(axis=1)
     subsets[:, i] = np.where(taken, last, drawn)
   return subsets

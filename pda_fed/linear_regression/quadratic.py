@@ -1,4 +1,4 @@
-"""The exact mirror step where the public loss is a least-squares loss.
+"""The exact mirror step for a public least-squares loss.
 
 Algorithm 1 of "Public Data-Assisted Mirror Descent for Private Model Training"
 (Amid et al., ICML 2022, arXiv:2112.00193) takes the public loss Psi as its
@@ -9,12 +9,12 @@ mirror map:
 
 where B_Psi(theta, theta_t) = Psi(theta) - Psi(theta_t) -
 <grad Psi(theta_t), theta - theta_t>. For linear regression (section "Case
-Study: Linear Regression") the Hessian H of Psi is the same everywhere. Without
-constraints both lines then have closed forms; the second one is
+Study: Linear Regression") the Hessian H of Psi is constant. Without
+constraints, both lines then have closed forms; the second is
 
   theta_{t+1} = theta_t - eta H^{-1} (g_t + b_t).
 
-With a constraint set C, what is above is projected onto C by `constraints`.
+With a constraint set C, `constraints` projects the result onto C.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from scipy import linalg
 from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
-# Below it a dense eigensolver takes no time and has no special cases.
+# Below this size a dense eigensolver is fast and has no special cases.
 _MIN_SIZE_FOR_LANCZOS = 64
 
 
@@ -41,13 +41,13 @@ class QuadraticMirrorMap:
     Psi(theta) = c (1/(2n) sum_i (<x_i, theta> - y_i)^2 + r/2 |theta|^2),
     H = c (X^T X / n + r I),
 
-  where c > 0 is such that the largest eigenvalue of H^{-1} is 1. The paper
-  scales it so in order that plain gradient descent and mirror descent coincide,
-  for the same learning rate, where X^T X is a multiple of the identity.
+  where c > 0 is such that the largest eigenvalue of H^{-1} is 1. This is the
+  paper's scaling: if X^T X is a multiple of the identity, gradient descent and
+  mirror descent coincide for the same learning rate.
 
-  The constructor takes O(n p^2 + p^3) time for dense features, a step O(p^2).
-  A step with a constraint needs all eigenvectors, which are computed when the
-  first one is asked for. Everything is computed in float64.
+  The constructor takes O(n p^2 + p^3) time for dense features, a step O(p^2). A
+  step with a constraint needs all eigenvectors, which are computed on first
+  use. Everything is computed in float64.
 
   Example:
 
@@ -73,9 +73,9 @@ class QuadraticMirrorMap:
     Args:
       features: The public features X, an (n, p) array or SciPy sparse matrix.
       responses: The n public responses y.
-      regularization: r, what is added to the diagonal of X^T X / n; at least 0.
-        The paper calls it "a small constant", without a value.
-      gram: X^T X / n, where the caller has it; `gram_matrix` computes it.
+      regularization: r, which is added to the diagonal of X^T X / n; at least
+        0. The paper calls it "a small constant", without a value.
+      gram: X^T X / n, if the caller has it; by default it is computed.
 
     Raises:
       TypeError: If the features or the responses are not real numbers.
@@ -89,14 +89,14 @@ class QuadraticMirrorMap:
     self._regularization = float(regularization)
 
     hessian = self._unscaled_hessian(gram)
-    # Its largest eigenvalue is at most this, and nearly this where no entry is
-    # negative, as in the paper's simulation.
+    # An upper bound on the largest eigenvalue. It is nearly tight if no entry
+    # is negative, as in the paper's simulation.
     largest = np.abs(hessian).sum(axis=0).max()
     self._factor = None
     smallest = 0.0
     try:
-      # Symmetric, so its transpose is the same in the order that LAPACK wants:
-      # nothing is copied.
+      # The matrix is symmetric, so its transpose is the same matrix in LAPACK's
+      # memory order, and nothing is copied.
       self._factor = linalg.cho_factor(
         hessian.T, lower=True, overwrite_a=True, check_finite=False
       )
@@ -104,13 +104,13 @@ class QuadraticMirrorMap:
       pass
     if self._factor is not None:
       smallest = self._smallest_eigenvalue()
-    # Rounding may let the factorisation of a singular matrix pass.
+    # Due to rounding, factorising a singular matrix may succeed.
     threshold = self.num_coefficients * np.finfo(np.float64).eps * largest
     if not smallest > threshold:
       raise ValueError(
         'The Hessian of the public loss is singular: its smallest eigenvalue '
-        f'is at most {threshold:.3g}, where its largest is about '
-        f'{largest:.3g}. Regularise it: regularization must be larger. Found '
+        f'is at most {threshold:.3g}, and its largest is about '
+        f'{largest:.3g}. regularization must be larger. Found '
         f'{regularization!r}.'
       )
     self.scale = 1.0 / smallest
@@ -145,7 +145,7 @@ class QuadraticMirrorMap:
     return self.scale * (loss_gradient + self._regularization * theta)
 
   def hessian(self) -> np.ndarray:
-    """Returns H, computed anew: steps need only its factors."""
+    """Returns H, computed again: only its factors are stored."""
     return self.scale * self._unscaled_hessian()
 
   def minimizer(
@@ -159,11 +159,11 @@ class QuadraticMirrorMap:
     Raises:
       ValueError: If C is empty.
     """
-    # Psi(theta) is B_Psi(theta, m) up to a constant, m its minimizer.
+    # Up to a constant, Psi(theta) is B_Psi(theta, m) with its minimizer m.
     return self._project(self._minimizer, constraint)
 
   def precondition(self, vector: npt.ArrayLike) -> np.ndarray:
-    """Returns H^{-1} times the vector, which is never longer than the vector.
+    """Returns H^{-1} times the vector, whose norm is at most the vector's.
 
     Args:
       vector: A vector of p numbers, or a block of shape (p, columns).
@@ -186,9 +186,9 @@ class QuadraticMirrorMap:
     Args:
       theta: The coefficients theta_t, or a block of shape (p, columns).
       noisy_gradient: g_t + b_t, the private gradient, clipped and noised.
-      learning_rate: eta, positive; for a block also one for each column.
+      learning_rate: eta, positive; for a block, optionally one for each column.
       constraint: C; by default there is none.
-      t: Not used: the map is the same at every step.
+      t: Not used, as the map is the same at every step.
 
     Returns:
       theta_{t+1}.
@@ -211,10 +211,11 @@ class QuadraticMirrorMap:
     return self._project(moved, constraint)
 
   def condition_number(self) -> float:
-    """Returns the ratio of the extreme eigenvalues of X^T X that are not 0.
+    """Returns the ratio of the largest to the smallest non-zero eigenvalue.
 
-    In the paper's simulation one eigenvalue is 0 for every p (see `problem`);
-    no sample depends on its direction, so that it says nothing about the loss.
+    The eigenvalues are those of X^T X. In the paper's simulation one of them is
+    0 for every p (see `problem`). No sample depends on its direction, so it
+    does not affect the loss.
     """
     hessian = sparse_linalg.LinearOperator(
       (self.num_coefficients, self.num_coefficients),
@@ -230,7 +231,7 @@ class QuadraticMirrorMap:
     )
     largest /= self._responses.size
     threshold = 1e-9 * largest
-    # A few at the lower end are enough, unless most of them are 0.
+    # The few smallest are enough, unless most of them are 0.
     for k in (2, 8, 32):
       if k >= self.num_coefficients:
         break
@@ -284,11 +285,11 @@ class QuadraticMirrorMap:
     return basis @ projected
 
   def _solve(self, vector: np.ndarray) -> np.ndarray:
-    # The check would read the whole factor at every step.
+    # A finiteness check would read the whole factor at every step.
     return linalg.cho_solve(self._factor, vector, check_finite=False)
 
   def _lanczos(self, k: int, tol: float) -> np.ndarray:
-    """The k largest eigenvalues of the inverse of the unscaled Hessian."""
+    """Returns the k largest eigenvalues of the inverse unscaled Hessian."""
     size = self.num_coefficients
     return sparse_linalg.eigsh(
       sparse_linalg.LinearOperator(
@@ -303,12 +304,11 @@ class QuadraticMirrorMap:
     )
 
   def _smallest_eigenvalue(self) -> float:
-    """The smallest eigenvalue of the unscaled Hessian, once factorised."""
+    """Returns the smallest eigenvalue of the factorised unscaled Hessian."""
     if self.num_coefficients >= _MIN_SIZE_FOR_LANCZOS:
       # Lanczos on the inverse takes a second for p = 6000, a dense solver
-      # twenty. `tol` bounds the relative error; with 0, an eigenvalue of
-      # multiplicity 2 or more, as duplicated features make them, never
-      # converges.
+      # twenty. `tol` bounds the relative error. With 0, an eigenvalue of
+      # multiplicity 2 or more, as with duplicated features, never converges.
       try:
         return float(1.0 / self._lanczos(1, tol=1e-10)[0])
       except sparse_linalg.ArpackError:
@@ -347,15 +347,15 @@ def quadratic_mirror_maps(
     [[0.5, 1.0], [0.33, 0.67]]
 
   Args:
-    features: As for `QuadraticMirrorMap`.
-    responses: As for `QuadraticMirrorMap`.
-    regularizations: One for each map.
+    features: See `QuadraticMirrorMap`.
+    responses: See `QuadraticMirrorMap`.
+    regularizations: The regularisation of each map.
 
   Yields:
-    The maps, each when it is asked for: a factor takes 8 p^2 bytes.
+    The maps, each created on demand, because a factor takes 8 p^2 bytes.
 
   Raises:
-    ValueError: As `QuadraticMirrorMap` does.
+    ValueError: See `QuadraticMirrorMap`.
   """
   features = _check_features(features)
   gram = gram_matrix(features)
@@ -376,12 +376,12 @@ def _check_features(
     checked = values = np.asarray(features)
   if values.dtype.kind not in 'iuf':
     raise TypeError(
-      f'features must be real numbers. Found the dtype {values.dtype}.'
+      f'features must be real numbers. Found dtype {values.dtype}.'
     )
   if checked.ndim != 2 or 0 in checked.shape:
     raise ValueError(
       'features must be a matrix with at least one row and one column. Found '
-      f'the shape {checked.shape}.'
+      f'shape {checked.shape}.'
     )
   if not np.isfinite(values).all():
     raise ValueError('features must be finite. Found NaN or infinity.')
@@ -391,12 +391,10 @@ def _check_features(
 def _check_vector(
   name: str, vector: npt.ArrayLike, size: int, blocks: bool = False
 ) -> np.ndarray:
-  """Returns the vector, or the block if they may be, as float64, or raises."""
+  """Returns the vector (or block, if allowed) as float64, or raises."""
   vector = np.asarray(vector)
   if vector.dtype.kind not in 'iuf':
-    raise TypeError(
-      f'{name} must be real numbers. Found the dtype {vector.dtype}.'
-    )
+    raise TypeError(f'{name} must be real numbers. Found dtype {vector.dtype}.')
   if vector.shape != (size,) and not (
     blocks and vector.ndim == 2 and vector.shape[0] == size
   ):

@@ -1,4 +1,4 @@
-"""The simulation of the paper's figure 1, by trial.
+"""The simulation of the paper's figure 1, one trial at a time.
 
 "Simulation Results" in section "Case Study: Linear Regression" of "Public
 Data-Assisted Mirror Descent for Private Model Training" (Amid et al., ICML
@@ -6,9 +6,9 @@ Data-Assisted Mirror Descent for Private Model Training" (Amid et al., ICML
 PDA-DPMD, each with a grid over the learning rate, the clip norm and the number
 of epochs (full-batch steps), for problems of p coefficients.
 
-The paper reports the best empirical loss of the grid, which looks at the
-private data without noise: the figure compares methods at their best, it is not
-what a private search would find.
+The paper reports the best empirical loss of the grid, which is selected on
+private data without noise. So the figure compares methods at their best; a
+private search would not find these losses.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ METHODS = ('cold', 'warm', 'pda', 'public', 'statistics')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulationConfig:
-  """What is simulated.
+  """Settings of the simulation.
 
   Example:
 
@@ -42,26 +42,27 @@ class SimulationConfig:
     450
 
   Attributes:
-    dimensions: p, each at least 200.
-    num_trials: Problems for each p.
-    num_private: n_priv.
+    dimensions: Values of p, each at least 200.
+    num_trials: Number of problems for each p.
+    num_private: n_priv, the number of private samples.
     public_factor: n_pub / p.
-    epsilon: Of each run.
-    delta: Of each run.
-    noise: 'algorithm_1' or 'tight', as for `baselines.noise_stddev`.
-    learning_rates: Of DP-SGD, cold and warm.
-    mirror_learning_rates: Of PDA-DPMD. Its H^{-1} has no eigenvalue above 1 and
-      most of them far below, so its rates are larger.
-    clip_norms: L.
-    epochs: T, the numbers of full-batch steps.
-    regularizations: The small constants that are added to the diagonal of X^T
-      X, not divided by n_pub: eigenvalues of X^T X hardly depend on p.
-    cold_stddev: Of the coordinates of the random start; 0 starts at 0.
+    epsilon: Epsilon of each run.
+    delta: Delta of each run.
+    noise: 'algorithm_1' or 'tight'; see `baselines.noise_stddev`.
+    learning_rates: Learning rates of DP-SGD, cold and warm.
+    mirror_learning_rates: Learning rates of PDA-DPMD. They are larger, because
+      no eigenvalue of H^{-1} is above 1 and most are far below.
+    clip_norms: L, the clipping norms to try.
+    epochs: T, the numbers of full-batch steps to try.
+    regularizations: Small constants to add to the diagonal of X^T X. They are
+      not divided by n_pub, as eigenvalues of X^T X hardly depend on p.
+    cold_stddev: Standard deviation of the random start's coordinates; 0 starts
+      at 0.
     methods: A subset of `METHODS`. 'public' is ridge regression on the public
-      data, 'statistics' are DP sufficient statistics with a ridge towards it.
-    num_condition_numbers: Trials for which the condition number of the public
-      Hessian is computed, too.
-    seed: Of everything.
+      data; 'statistics' is DP sufficient statistics with a ridge towards it.
+    num_condition_numbers: Number of trials for which the condition number of
+      the public Hessian is computed.
+    seed: Seed of all random numbers.
   """
 
   dimensions: tuple[int, ...] = (500, 1000, 2000, 3000, 4000, 5000, 6000)
@@ -88,7 +89,7 @@ class SimulationConfig:
         validate.instances(tuple, **{field.name: value})
       if isinstance(value, tuple) and not value:
         raise ValueError(f'{field.name} must not be empty. Found ().')
-      # The same setting or trial twice would count as two.
+      # A repeated setting or trial would be counted twice.
       if isinstance(value, tuple) and len(set(value)) < len(value):
         raise ValueError(
           f'{field.name} must not repeat a value. Found {value!r}.'
@@ -117,28 +118,28 @@ class SimulationConfig:
     )
 
   def num_public(self, p: int) -> int:
-    """n_pub for p coefficients."""
+    """Returns n_pub for p coefficients."""
     return max(1, round(self.public_factor * p))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-  """What one setting of one method gave in one trial, or on average.
+  """The result of one setting of one method in one trial, or on average.
 
   Example: see `run_trial`.
 
   Attributes:
     p: The number of coefficients.
-    trial: From 0.
+    trial: Index of the trial, from 0.
     method: One of `METHODS`.
-    regularization: What was added to the diagonal of X^T X; NaN for 'cold'.
-    learning_rate: eta; NaN where there are no steps, as for the next two.
-    clip_norm: L.
-    epochs: T; 0 where there are no steps.
-    loss: The mean squared error on the private samples of the averaged iterate.
-    population_loss: The same on samples that were never seen, exact.
-    last_loss: The mean squared error on the private samples of the last
-      iterate.
+    regularization: The value added to the diagonal of X^T X; NaN for 'cold'.
+    learning_rate: eta; NaN for a method without steps.
+    clip_norm: L; NaN for a method without steps.
+    epochs: T; 0 for a method without steps.
+    loss: Mean squared error of the averaged iterate on the private samples.
+    population_loss: Expected mean squared error of the averaged iterate on new
+      samples, exact.
+    last_loss: Mean squared error of the last iterate on the private samples.
   """
 
   p: int
@@ -154,24 +155,24 @@ class Outcome:
 
   @property
   def setting(self) -> tuple[float, ...]:
-    """What the grid varies; NaN, which differs from itself, is -1."""
+    """The values that the grid varies, with -1 for NaN."""
     values = self.regularization, self.learning_rate, self.clip_norm
     return (*(-1.0 if math.isnan(v) else v for v in values), self.epochs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-  """What one trial left.
+  """The results of one trial.
 
   Example: see `run_trial`.
 
   Attributes:
     p: The number of coefficients.
-    trial: From 0.
-    condition_number: Of the public Hessian, without its null space; NaN where
-      it was not asked for.
-    seconds: The trial took.
-    outcomes: One for each method and setting.
+    trial: Index of the trial, from 0.
+    condition_number: Condition number of the public Hessian, without its null
+      space; NaN if not computed.
+    seconds: Duration of the trial.
+    outcomes: One outcome for each method and setting.
   """
 
   p: int
@@ -196,20 +197,22 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     ['cold', 'pda', 'public', 'warm']
 
   Args:
-    config: What is simulated.
+    config: The settings.
     p: The number of coefficients.
-    trial: From 0; with `config.seed` it decides on all random numbers.
+    trial: Index of the trial, from 0. With `config.seed`, it determines all
+      random numbers.
 
   Returns:
     The `Trial`.
 
   Raises:
-    ValueError: If `p` is less than 200, or `trial` negative.
+    ValueError: If `p` is less than 200, or `trial` is negative.
   """
   started = time.monotonic()
   validate.integers(0, trial=trial)
   runner = _Runner(config, p, trial)
-  # Those of a regularisation run side by side, the cold start with the first.
+  # Methods of one regularisation run side by side, the cold start with the
+  # first.
   groups = [runner.cold()] if 'cold' in config.methods else []
   condition_number = math.nan
   outcomes = []
@@ -224,7 +227,7 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
     ):
       if method in config.methods:
         groups.append((method, mirror_map, regularization, rates))
-    # Now, since a factor takes 8 p^2 bytes: no two of them at a time.
+    # Run now: a factor takes 8 p^2 bytes, so keep only one at a time.
     outcomes += runner.run(groups)
     groups = []
   outcomes += runner.run(groups)
@@ -258,7 +261,7 @@ class _Runner:
     )
 
   def cold(self) -> _Group:
-    """DP-SGD from a random start."""
+    """Returns DP-SGD from a random start."""
     rng = np.random.default_rng(self._seeds[0])
     start = self._config.cold_stddev * rng.standard_normal(self._p)
     mirror_map = mirror_maps.EuclideanMirrorMap(start)
@@ -267,7 +270,7 @@ class _Runner:
   def public_maps(
     self,
   ) -> Iterator[tuple[float, quadratic.QuadraticMirrorMap]]:
-    """Yields what public data give for each regularisation, where needed."""
+    """Yields the public mirror map of each regularisation, if needed."""
     if not set(self._config.methods) - {'cold'}:
       return
     num_public = self._config.num_public(self._p)
@@ -286,7 +289,7 @@ class _Runner:
     results = algorithm_1.mirror_descent_side_by_side(
       [(group[1], grid) for group, grid in zip(groups, grids, strict=True)],
       self._private.full_batch(),
-      # The same noise for every method: they differ by what they do with it.
+      # All methods have the same noise, so that they can be compared.
       np.random.default_rng(self._seeds[1]),
     )
     outcomes = []
@@ -313,7 +316,7 @@ class _Runner:
         epsilon=config.epsilon,
         delta=config.delta,
         noise=config.noise,
-        # Known of the simulation without its samples: |x|^2 is 0.3, and y is
+        # Known without looking at the samples: |x|^2 is 0.3, and y is
         # N(0, 0.31) over problems.
         feature_norm=math.sqrt(0.3),
         response_bound=2.0,
@@ -333,7 +336,7 @@ class _Runner:
     averages: np.ndarray,
     lasts: np.ndarray,
   ) -> list[Outcome]:
-    """One outcome for each setting; None is a method without steps."""
+    """Returns an outcome for each setting; None is a method without steps."""
     losses = self._private.mean_squared_error(averages).tolist()
     last_losses = self._private.mean_squared_error(lasts).tolist()
     population_losses = problem_lib.population_mse(
@@ -359,8 +362,8 @@ class _Runner:
 def _settings(
   config: SimulationConfig, learning_rates: tuple[float, ...]
 ) -> list[algorithm_1.Setting]:
-  """The grid of a method."""
-  # The noise is proportional to the clip norm: the accountant is asked once.
+  """Returns the grid of a method."""
+  # The noise is proportional to the clipping norm, so call the accountant once.
   unit_noise = {
     rounds: baselines.noise_stddev(
       config.noise,

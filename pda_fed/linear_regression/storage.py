@@ -1,4 +1,4 @@
-"""Trials on disk, a file each: a simulation goes on where it stopped."""
+"""Stores each trial in a file, so that a simulation can be resumed."""
 
 import csv
 import dataclasses
@@ -15,12 +15,12 @@ from pda_fed.common import validate
 from pda_fed.linear_regression import simulation
 from pda_fed.linear_regression import summary as summary_lib
 
-# Attributes that decide which trials there are, not what is in one.
+# Attributes that affect which trials exist, but not their results.
 _EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
 
 
 class OtherSimulationError(errors.PdaFedError):
-  """The folder holds trials of another simulation.
+  """The folder contains trials of another simulation.
 
   Example:
 
@@ -30,7 +30,7 @@ class OtherSimulationError(errors.PdaFedError):
 
 
 class TrialFileError(errors.PdaFedError):
-  """A file of a trial, or of the simulation's settings, is damaged.
+  """The file of a trial, or of the simulation's settings, is damaged.
 
   Example:
 
@@ -62,20 +62,20 @@ class TrialStore:
     """Opens the folder, or creates it.
 
     Args:
-      folder: Where trials are.
-      config: What is simulated. More dimensions and trials than those of the
-        folder are welcome.
+      folder: The folder of the trials.
+      config: The settings. They may have more dimensions and trials than the
+        folder.
 
     Raises:
       OtherSimulationError: If the folder's trials have other settings.
-      TrialFileError: If these are damaged.
+      TrialFileError: If the folder's settings are damaged.
     """
     self._folder = pathlib.Path(folder)
     self._trials = self._folder / 'trials'
     self._trials.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(dataclasses.asdict(config)))
     path = self._folder / 'config.json'
-    # Settings without a trial bind nobody: a run that failed leaves them.
+    # Ignore settings without trials, which a failed run may leave.
     if path.exists() and any(self._trials.glob('p*.json')):
       found = _read(path)
       different = [
@@ -85,7 +85,7 @@ class TrialStore:
       ]
       if different:
         raise OtherSimulationError(
-          f'{self._folder} holds trials of another simulation'
+          f'{self._folder} contains trials of another simulation'
           f' ({"; ".join(different)}). Use another output folder.'
         )
     text = json.dumps(settings, indent=2)
@@ -96,10 +96,10 @@ class TrialStore:
 
     Args:
       p: The number of coefficients.
-      trial: From 0.
+      trial: Index of the trial, from 0.
 
     Raises:
-      TrialFileError: If its file is damaged.
+      TrialFileError: If the trial's file is damaged.
     """
     path = self._path(p, trial)
     if not path.exists():
@@ -111,12 +111,12 @@ class TrialStore:
       validate.one_of((trial,), trial=found.trial)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       raise TrialFileError(
-        f'{path} is damaged: {e!r}. Remove it, and the trial is run again.'
+        f'{path} is damaged: {e!r}. Remove it to run the trial again.'
       ) from e
     return found
 
   def save(self, trial: simulation.Trial) -> None:
-    """Writes a trial; a run that is killed meanwhile leaves none."""
+    """Writes a trial atomically."""
     fields = _to_json(dataclasses.asdict(trial))
     fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
     text = json.dumps(seal.seal(fields))
@@ -146,7 +146,7 @@ def _read(path: pathlib.Path) -> dict:
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
     if not isinstance(found, dict):
-      raise ValueError(f'an object of JSON is wanted, found {found!r:.80}')
+      raise ValueError(f'expected a JSON object, found {found!r:.80}')
   except (OSError, RecursionError, ValueError) as e:
     raise TrialFileError(
       f'{path} is damaged: {e}. Use another output folder, or remove it.'
@@ -155,7 +155,7 @@ def _read(path: pathlib.Path) -> dict:
 
 
 def _parse_trial(fields: dict) -> simulation.Trial:
-  """Raises errors of Python's for a value of the wrong kind."""
+  """Parses a trial; raises built-in exceptions for invalid values."""
   fields = _from_json(fields)
   outcomes = []
   for values in fields.pop('outcomes'):
@@ -178,7 +178,7 @@ def _check_floats(record) -> None:
 
 
 def _to_json(fields: dict) -> dict:
-  """NaN becomes None: JSON has none."""
+  """Replaces NaN by None, as JSON has no NaN."""
   return {
     name: None if isinstance(value, float) and math.isnan(value) else value
     for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""What the trials of a simulation come to: the best setting of each method."""
+"""Summarizes the trials of a simulation: the best setting of each method."""
 
 import dataclasses
 import math
@@ -17,13 +17,13 @@ class Summary:
   Attributes:
     p: The number of coefficients.
     method: One of `simulation.METHODS`.
-    num_trials: Trials the means are over.
-    loss: The mean over trials of the mean squared error on the private samples.
-    half_width: Half of the 95 % interval of that mean, by Student's t.
-    population_loss: The mean over trials on samples that were never seen.
-    last_loss: The mean for the last iterate of the same setting.
-    best: The setting; its losses are those of the first trial.
-    losses: Those of the trials, in their order.
+    num_trials: Number of trials.
+    loss: Mean over trials of the mean squared error on the private samples.
+    half_width: Half-width of the 95 % interval of that mean, by Student's t.
+    population_loss: Mean over trials of the error on new samples.
+    last_loss: Mean loss of the last iterate of the same setting.
+    best: The best setting, as its outcome in the first trial.
+    losses: Losses of the trials, in order.
   """
 
   p: int
@@ -38,7 +38,7 @@ class Summary:
 
 
 def summarize(trials: list[simulation.Trial]) -> list[Summary]:
-  """Picks, for each p and method, the setting with the least mean loss.
+  """Selects, for each p and method, the setting with the lowest mean loss.
 
   Example:
 
@@ -55,7 +55,8 @@ def summarize(trials: list[simulation.Trial]) -> list[Summary]:
     ('warm', 2, True)
 
   Args:
-    trials: Finished ones, in any order; all of a p with the same settings.
+    trials: Finished trials, in any order. All trials of a p have the same
+      settings.
 
   Returns:
     A summary for each p and method, in the order of p and of
@@ -95,26 +96,27 @@ def _summarize_setting(outcomes: list[simulation.Outcome]) -> Summary:
 
 
 def paired_difference(first: Summary, second: Summary) -> tuple[float, float]:
-  """The mean of first - second over trials, and half of its 95 % interval.
+  """Returns the mean difference over trials and its 95 % half-width.
 
-  Methods of a trial share the problem and the noise, so that their difference
-  is known far better than either loss.
+  Methods of a trial share the problem and the noise, so their difference is
+  much more precise than either loss.
 
   Example: see `summarize`.
 
   Args:
-    first: Of one method.
-    second: Of another, for the same trials.
+    first: The summary of one method.
+    second: The summary of another method, for the same trials.
 
   Returns:
-    The mean, and half of the interval's width; NaN for a single trial.
+    The mean of first - second, and the half-width of its 95 % interval, which
+    is NaN for a single trial.
 
   Raises:
-    ValueError: If they have not the same number of trials.
+    ValueError: If the numbers of trials differ.
   """
   if first.num_trials != second.num_trials:
     raise ValueError(
-      f'second must have {first.num_trials} trials, as first. Found'
+      f'second must have {first.num_trials} trials, like first. Found'
       f' {second.num_trials}.'
     )
   differences = np.subtract(first.losses, second.losses)

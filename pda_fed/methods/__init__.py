@@ -1,4 +1,4 @@
-"""Public-data methods, one file each; plain arithmetic for all engines."""
+"""Public-data methods. Each is one file that works with all engines."""
 
 import importlib
 import pkgutil
@@ -37,6 +37,6 @@ __all__ = [
   'title',
 ]
 
-# A file that somebody adds to this folder is a method, too.
+# Import every file in this folder, so that added methods register themselves.
 for _module in pkgutil.iter_modules(__path__):
   importlib.import_module(f'{__name__}.{_module.name}')

@@ -1,12 +1,13 @@
-"""AdaDPS: precondition with public second moments before the clip.
+"""AdaDPS: precondition with public second moments before clipping.
 
 "Private Adaptive Optimization with Side Information" (Li et al., ICML 2022,
 arXiv:2202.05963): clip(g_i / A) plus noise, where A is the root of a running
-mean of squared public updates. Coordinates with small gradients then take part
-in the clip as much as those with large ones.
+mean of squared public updates. Coordinates with small gradients then count as
+much in the norm as those with large ones.
 
-A is scaled to a root mean square of 1, so that the clip and the learning rate
-keep their meaning; the paper leaves the scale to the clip.
+A is scaled to a root mean square of 1, so that the clipping norm and the
+learning rate keep their meaning. The paper absorbs the scale in the clipping
+norm.
 """
 
 import dataclasses
@@ -31,8 +32,8 @@ class AdaDps(base.Method):
 
   Attributes:
     decay: Decay of the running mean of squares, in [0, 1).
-    epsilon: What is added to A relative to its root mean square: a coordinate
-      that public data never touch is divided by about this.
+    epsilon: Constant added to A, relative to A's root mean square. A coordinate
+      that is always 0 in public updates is divided by about this.
     multiply_back: Whether the noised mean is multiplied by A again. If not, it
       is the step of an adaptive optimizer, as in the paper.
   """
@@ -45,7 +46,7 @@ class AdaDps(base.Method):
 
   decay: float = base.setting(0.9, 'Decay of the mean of squares, in [0, 1).')
   epsilon: float = base.setting(
-    0.3, 'What is added to A, relative to its root mean square.'
+    0.3, 'Constant added to A, relative to its root mean square.'
   )
   multiply_back: bool = base.setting(
     False, 'Whether the noised mean is multiplied by A again.'
@@ -67,7 +68,7 @@ class AdaDps(base.Method):
       for m, p in zip(memory, public, strict=True)
     )
     mean = sum(map(arrays.total, squares)) / arrays.size(squares)
-    # Before any public update has come, all coordinates are alike.
+    # Before the first public update, all coordinates have the same scale.
     safe = arrays.where(mean > 0, mean, mean + 1)
     extra = self.epsilon**2
 
@@ -78,7 +79,7 @@ class AdaDps(base.Method):
     return tuple(map(scale, squares)), squares
 
   def before_clip(self, update, public):
-    """See the base class; a coordinate without any scale becomes 0."""
+    """See the base class; a coordinate with scale 0 becomes 0."""
     return tuple(
       arrays.where(a > 0, u / arrays.where(a > 0, a, a + 1), 0 * u)
       for u, a in zip(update, public, strict=True)

@@ -1,7 +1,8 @@
-"""The few operations that numpy, JAX and TensorFlow do not spell alike.
+"""Operations whose names differ between numpy, JAX and TensorFlow.
 
 A method is written once, with + - * / and these functions, and runs on arrays
-of all three. An *update* is a tuple of arrays, one for each weight of a model.
+of all three libraries. An *update* is a tuple of arrays, one for each weight of
+a model.
 """
 
 import math
@@ -48,7 +49,7 @@ def size(update: Update) -> int:
 
 def dot(a: Update, b: Update) -> Array:
   """Returns the inner product of two updates."""
-  # Sums of products, not matrix products: on GPUs these may round to TF32.
+  # Not a matrix product, which may round to TF32 on GPUs.
   return sum(total(x * y) for x, y in zip(a, b, strict=True))
 
 
@@ -60,8 +61,8 @@ def norm(update: Update) -> Array:
 def mix(a: Update, b: Update, weight: Array) -> Update:
   """Returns weight * a + (1 - weight) * b.
 
-  At weight 1 the result is `a` and at 0 it is `b`, bit for bit: the other one
-  does not count, whatever it holds.
+  The result is exactly `a` at weight 1 and exactly `b` at weight 0, even if the
+  other update is not finite.
 
   Example:
 

@@ -1,6 +1,6 @@
-"""What a public-data method is, once for all engines.
+"""The base class of public-data methods, shared by all engines.
 
-A round of every engine is
+In every engine, a round is
 
     public users -> public update -> [prepare_public] ----+--------+
                                                           v        v
@@ -9,9 +9,10 @@ A round of every engine is
                                                                         v
                                                              server optimizer
 
-and a method is what happens in the brackets. Public updates depend on public
-data and on released models alone, and the clip comes after `before_clip`, so
-that no method can change epsilon: one user changes the sum by at most the clip.
+and a method supplies the steps in brackets. Public updates depend only on
+public data and on released models, and clipping comes after `before_clip`. So
+no method can change epsilon: one user changes the sum by at most the clipping
+norm.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from pda_fed import schedules
 from pda_fed.methods import arrays
 
-# Methods by name, as classes; a subclass registers itself.
+# Method classes by name; subclasses register themselves.
 REGISTRY: dict[str, type['Method']] = {}
 
 
@@ -31,8 +32,8 @@ def setting(default: Any, description: str) -> Any:
   Example: see `SemiDp`.
 
   Args:
-    default: The value where nothing else is given.
-    description: The help of the flag.
+    default: The default value.
+    description: The help text of the flag.
   """
   return dataclasses.field(
     default=default, metadata={'description': description}
@@ -41,7 +42,7 @@ def setting(default: Any, description: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Known(schedules.Schedule):
-  """A schedule in a compiled round, where its value is an input."""
+  """A schedule with a given value, which is an input of a compiled round."""
 
   value: Any
 
@@ -56,11 +57,11 @@ class _Known(schedules.Schedule):
 class Method:
   """A public-data method; its fields are its settings.
 
-  Subclass it as a frozen dataclass in a file of its own. `--method=NAME` finds
-  the files of this package, and `--method=my_package.my_module` any other.
-  Fields of the types float, int, bool and str become flags, `--NAME_FIELD`; a
-  `schedules.Schedule` named `alpha` has --alpha_K, --alpha_i, --alpha_constant,
-  and one of another name --NAME_FIELD_K, and so on.
+  Subclass it as a frozen dataclass in its own file. `--method=NAME` finds
+  methods of this package, and `--method=my_package.my_module` any other method.
+  Fields of type float, int, bool and str become flags, `--NAME_FIELD`. A
+  `schedules.Schedule` named `alpha` has the flags --alpha_K, --alpha_i and
+  --alpha_constant; one with another name has --NAME_FIELD_K, and so on.
 
   Example:
 
@@ -76,9 +77,9 @@ class Method:
   Attributes:
     name: The method's name in flags and results.
     title: Its name in tables and figures.
-    colour: Its colour in figures, as matplotlib takes it.
-    order: Its place in tables, the smallest first.
-    warm_start: Whether training starts at a model pre-trained on public data.
+    colour: Its colour in figures, in matplotlib's format.
+    order: Its position in tables, smallest first.
+    warm_start: Whether training starts from a model pre-trained on public data.
     public: What a round computes from public data: 'none'; 'update', the mean
       update of sampled public users, or the gradient of a public batch; or
       'clipped_update', the mean of their updates, each clipped like a private
@@ -107,12 +108,12 @@ class Method:
     other = REGISTRY.get(name, cls)
     if other.__module__ != cls.__module__:
       raise ValueError(
-        f'name must be new. Found {name!r}, the name of {other.__module__}.'
+        f'name must be unique. Found {name!r}, the name of {other.__module__}.'
       )
     REGISTRY[name] = cls
 
   def initial_memory(self, weights: arrays.Update) -> arrays.Update:
-    """Returns what `prepare_public` keeps from round to round, at first.
+    """Returns the initial memory of `prepare_public`.
 
     Args:
       weights: The model's initial weights.
@@ -123,23 +124,24 @@ class Method:
   def prepare_public(
     self, public: arrays.Update, memory: arrays.Update
   ) -> tuple[arrays.Update, arrays.Update]:
-    """Returns what the other functions get as `public`, and the new memory.
+    """Returns the `public` argument of the other functions and the new memory.
 
     Both are tuples of arrays.
 
     Args:
-      public: The public update at the round's weights, in the private unit.
+      public: The public update at the round's weights, scaled like private
+        ones.
       memory: The memory, a tuple of arrays; checkpoints keep it.
     """
     return public, memory
 
   def before_clip(self, update: arrays.Update, public: Any) -> arrays.Update:
-    """Changes the update of one client, or example, before the clip.
+    """Changes the update of one client or example before it is clipped.
 
     Args:
-      update: The update of one client: weights before less weights after its
-        training; or the gradient of one example.
-      public: What `prepare_public` returned.
+      update: The update of one client (weights before training minus weights
+        after), or the gradient of one example.
+      public: The result of `prepare_public`.
     """
     del public
     return update
@@ -147,24 +149,25 @@ class Method:
   def after_noise(
     self, mean: arrays.Update, public: Any, t: Any
   ) -> tuple[arrays.Update, Mapping[str, Any]]:
-    """Returns what the server optimizer descends, and measurements.
+    """Returns the update for the server optimizer, and measurements.
 
     Args:
       mean: g_t + b_t, the noised mean of the clipped updates.
-      public: What `prepare_public` returned; () for a method without.
-      t: The round, or at sample level the epoch, from 0; a float.
+      public: The result of `prepare_public`; () if the method uses no public
+        data.
+      t: The index of the round, or at sample level of the epoch, as a float.
     """
     del public, t
     return mean, {}
 
   @property
   def uses_public(self) -> bool:
-    """Whether public data take part in each round."""
+    """Whether each round uses public data."""
     return self.public != 'none'
 
   @property
   def acts_before_clip(self) -> bool:
-    """Whether the method changes updates before the clip."""
+    """Whether the method changes updates before clipping."""
     return type(self).before_clip is not Method.before_clip
 
   def schedules_at(self, t: float) -> dict[str, float]:
@@ -178,18 +181,18 @@ class Method:
   def with_schedules_at(self, values: Mapping[str, Any]) -> 'Method':
     """Returns the method with schedules that have these values.
 
-    A schedule is a function in Python. Engines compute its values before a
-    compiled round, and hand them in.
+    Schedules are Python functions. Engines evaluate them before a compiled
+    round and pass in the values.
 
     Args:
-      values: By field, as `schedules_at` names them.
+      values: Values by field name, as returned by `schedules_at`.
     """
     known = {name: _Known(value) for name, value in values.items()}
     return dataclasses.replace(self, **known)
 
   @property
   def schedules(self) -> dict[str, schedules.Schedule]:
-    """The schedules among the settings, by field."""
+    """The schedules among the settings, by field name."""
     values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
     return {
       name: value
@@ -205,7 +208,7 @@ def server_step(
   public: arrays.Update = (),
   prepared: Any = (),
 ) -> tuple[arrays.Update, dict[str, Any]]:
-  """Takes a method's step at the server, and measures it.
+  """Applies a method at the server, and measures its effect.
 
   Example: see `PdaDpmd`.
 
@@ -213,11 +216,11 @@ def server_step(
     method: The method.
     mean: The noised mean.
     t: The round, or the epoch.
-    public: The public update; () for a method without.
-    prepared: What `prepare_public` made of it.
+    public: The public update; () if the method uses no public data.
+    prepared: The result of `prepare_public`.
 
   Returns:
-    What the server optimizer descends, and measurements.
+    The update for the server optimizer, and measurements.
   """
   private_norm = arrays.norm(mean)
   if not method.uses_public:

@@ -1,4 +1,4 @@
-"""Cold start: DP-FedAvg, or DP-SGD, on private data alone.
+"""Cold start: DP-FedAvg or DP-SGD on private data only.
 
 "Learning Differentially Private Recurrent Language Models" (McMahan et al.,
 ICLR 2018, arXiv:1710.06963); "Deep Learning with Differential Privacy" (Abadi
@@ -12,7 +12,7 @@ from pda_fed.methods import base
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColdStart(base.Method):
-  """Starts at random weights and uses no public data.
+  """Starts from random weights and uses no public data.
 
   Example:
 

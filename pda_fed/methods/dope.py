@@ -1,14 +1,14 @@
 """DOPE-SGD: clip around the public update instead of around zero.
 
 "Effectively Using Public Data in Privacy Preserving Machine Learning" (Nasr et
-al., ICML 2023): what a user adds to the public update is clipped, and the
-public update is added back after the noise,
+al., ICML 2023): the difference between a user's update and the public update is
+clipped, and the public update is added back after the noise,
 
     g_pub + (sum_i clip(g_i - g_pub) + b) / qN.
 
-Users who agree with public data then lose less to the clip. The sensitivity is
-the clip, as ever. The paper's augmentation and its ensembles are not part of
-this method.
+Users whose updates agree with public data then lose less to clipping. The
+sensitivity is still the clipping norm. The paper's augmentation and ensembles
+are not included.
 """
 
 import dataclasses

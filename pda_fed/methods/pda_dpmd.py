@@ -17,7 +17,7 @@ from pda_fed.methods import base
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PdaDpmd(base.Method):
-  """Mixes by a weight alpha_t that falls from 1 towards 0.
+  """Mixes updates with a private weight alpha_t that falls from 1 towards 0.
 
   Example:
 

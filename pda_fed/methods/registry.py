@@ -19,7 +19,7 @@ def names() -> list[str]:
 
 
 def in_order(some: Iterable[str]) -> list[str]:
-  """Returns names in the order of tables; unknown ones come last.
+  """Returns names in the order of tables; unknown names come last.
 
   Example:
 
@@ -33,9 +33,9 @@ def in_order(some: Iterable[str]) -> list[str]:
 
 
 def find(name: str) -> Optional[type[base.Method]]:
-  """Returns the method of a name; None if no loaded file has it.
+  """Returns the method with a name; None if no loaded file defines it.
 
-  A finished run may be of a method that is not installed where it is read.
+  Results may come from a method that is not installed here.
 
   Example:
 
@@ -43,7 +43,7 @@ def find(name: str) -> Optional[type[base.Method]]:
     True
 
   Args:
-    name: The name, as results have it.
+    name: The method's name in results.
   """
   return base.REGISTRY.get(name)
 
@@ -57,14 +57,14 @@ def title(name: str) -> str:
     ('PDA-DPMD', 'unknown')
 
   Args:
-    name: The name, as results have it.
+    name: The method's name in results.
   """
   method = find(name)
   return method.title if method else name
 
 
 def get(name: str) -> type[base.Method]:
-  """Returns the method of a name, or of a module.
+  """Returns the method with a name, or the method of a module.
 
   Example:
 

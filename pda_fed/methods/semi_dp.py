@@ -14,7 +14,7 @@ from pda_fed.methods import base
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SemiDp(base.Method):
-  """Mixes clipped public updates by a constant weight.
+  """Mixes in clipped public updates with a constant weight.
 
   Example:
 

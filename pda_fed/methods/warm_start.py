@@ -11,7 +11,7 @@ from pda_fed.methods import base
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmStart(base.Method):
-  """Starts at a pre-trained model, and then uses private data alone.
+  """Starts from a pre-trained model, then uses only private data.
 
   Example:
 

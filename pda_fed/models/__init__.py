@@ -1,7 +1,7 @@
-"""Models, one specification each; parameter counts as in the paper.
+"""Model specifications; parameter counts match the paper.
 
-A specification is one value, and needs neither TensorFlow nor JAX until it is
-asked for a model: `spec.jax_model()`, `spec.keras_model(seed)`.
+A specification imports TensorFlow or JAX only when it builds a model:
+`spec.jax_model()`, `spec.keras_model(seed)`.
 """
 
 from pda_fed.models.convolutional import ConvolutionalSpec

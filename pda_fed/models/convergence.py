@@ -1,10 +1,10 @@
-"""Warm start: when to stop training on the public data alone.
+"""Warm start: when to stop pre-training on public data.
 
 In "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et
-al., ICML 2022, arXiv:2112.00193) warm-start DP-FedAvg and PDA-DPMD both begin
-at a model that was pre-trained on the public data to convergence. What that is
-gets judged on a part of the public data that is held out. The judging is the
-same for all engines; how an epoch is computed is theirs.
+al., ICML 2022, arXiv:2112.00193) warm-start DP-FedAvg and PDA-DPMD both start
+from a model that was pre-trained on the public data to convergence. Here
+convergence is measured on a held-out part of the public data. All engines share
+this rule; each computes epochs in its own way.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ AUGMENTATIONS = ('none', 'standard', 'strong')
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-  """A model that public data gave.
+  """A model pre-trained on public data.
 
   Example: see `pretrain`.
 
   Attributes:
-    weights: As the trainer gives them.
-    epochs: After how many epochs they were best.
+    weights: The best weights, in the trainer's format.
+    epochs: Number of epochs after which they were reached.
     held_out_losses: The loss on held-out examples before the first epoch and
       after each.
   """
@@ -39,7 +39,7 @@ class Pretrained:
 
   @property
   def figures(self) -> dict[str, float]:
-    """What a result says of it."""
+    """Values that are saved in results."""
     return {
       'epochs': self.epochs,
       'held_out_loss': self.held_out_losses[self.epochs],
@@ -56,11 +56,12 @@ class PretrainingConfig:
     3
 
   Attributes:
-    batch_size: Examples in a step.
-    held_out: The share of examples that judge convergence.
-    patience: Epochs without a better held-out loss after which it stops.
-    max_epochs: After which it stops in any case.
-    seed: Of the held-out part and of the order of examples.
+    batch_size: Number of examples in a step.
+    held_out: Fraction of examples held out to measure convergence.
+    patience: Training stops after this many epochs without a lower held-out
+      loss.
+    max_epochs: Maximum number of epochs.
+    seed: Seed of the held-out split and of the order of examples.
   """
 
   batch_size: int = 16
@@ -82,7 +83,7 @@ class PretrainingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptimizer:
-  """How steps on public examples are taken.
+  """The optimizer of pre-training on public examples.
 
   Example:
 
@@ -91,19 +92,19 @@ class PretrainingOptimizer:
 
   Attributes:
     optimizer: 'adam' or 'sgd'.
-    learning_rate: Of the mean loss of targets.
-    momentum: Of SGD.
+    learning_rate: Learning rate, for the mean loss of targets.
+    momentum: Momentum of SGD.
     clip_norm: A bound on the norm of a gradient, or None.
-    weight_decay: What a step takes off each weight, over the learning rate.
-    dropout: The share of activations that are dropped.
-    augmentation: How images are varied: 'none'; 'standard', by flips and crops;
-      or 'strong', in colour and geometry too, with a square cut out.
-    mixup: The parameter of the Beta distribution by which pairs of images are
-      blended, and their losses with them; 0 for none.
-    averaging: The decay of an exponential average of the weights, which is then
-      what is kept; 0 for none.
-    decay: Of the learning rate: 'none', or 'cosine', to 0 at the last epoch
-      that there may be.
+    weight_decay: Each step subtracts `learning_rate * weight_decay * weight`.
+    dropout: Fraction of activations that are dropped.
+    augmentation: How images are augmented: 'none'; 'standard' flips and crops;
+      'strong' also changes colours and geometry, and cuts out a square.
+    mixup: Parameter of the Beta distribution for blending pairs of images and
+      their losses; 0 for no mixup.
+    averaging: Decay of an exponential average of the weights, which is then the
+      result; 0 for no averaging.
+    decay: Decay of the learning rate: 'none', or 'cosine' to 0 at epoch
+      `max_epochs`.
   """
 
   optimizer: str = 'adam'
@@ -139,13 +140,13 @@ class PretrainingOptimizer:
 
 
 class Trainer(Protocol):
-  """A model in training; rows are numbers of examples."""
+  """A model in training; rows are indices of examples."""
 
   def weights(self) -> Any:
     """Returns a copy of the weights."""
 
   def train(self, rows: np.ndarray) -> None:
-    """Trains on the rows, in their order, in batches."""
+    """Trains on the rows in order, in batches."""
 
   def loss(self, rows: np.ndarray) -> float:
     """Returns the mean loss of the rows."""
@@ -157,11 +158,11 @@ def train_to_convergence(
   config: PretrainingConfig,
   on_epoch: Optional[Callable[[int, float], None]] = None,
 ) -> Pretrained:
-  """Trains until held-out examples say that it no longer helps.
+  """Trains until the held-out loss stops improving.
 
   Args:
-    trainer: Knows the model, the examples and the optimizer.
-    num_examples: How many examples there are.
+    trainer: Holds the model, the examples and the optimizer.
+    num_examples: Number of examples.
     config: See `PretrainingConfig`.
     on_epoch: Called with the number of epochs and the held-out loss.
 
@@ -169,15 +170,15 @@ def train_to_convergence(
     The weights with the lowest held-out loss.
 
   Raises:
-    ValueError: If the data are too few to hold some out, or the loss is not
-      finite.
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
   """
   order = seeds.generator('shuffling', config.seed, 0).permutation(num_examples)
   num_held_out = round(config.held_out * num_examples)
   if not 0 < num_held_out < num_examples:
     raise ValueError(
-      f'held_out must leave examples on both sides of {num_examples}. Found'
-      f' {config.held_out}: give more public examples.'
+      f'held_out must split {num_examples} examples into two non-empty parts.'
+      f' Found {config.held_out}: use more public examples.'
     )
   held_out, training = order[:num_held_out], order[num_held_out:]
   best, best_epoch = trainer.weights(), 0
@@ -189,7 +190,7 @@ def train_to_convergence(
     if not np.isfinite(losses[-1]):
       raise ValueError(
         f'optimizer must keep the loss finite. Found {losses[-1]} after epoch'
-        f' {epoch}: lower its learning rate.'
+        f' {epoch}: lower the learning rate.'
       )
     if losses[-1] < losses[best_epoch]:
       best, best_epoch = trainer.weights(), epoch

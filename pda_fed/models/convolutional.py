@@ -1,12 +1,12 @@
-"""The image classifiers of the paper's sample-level experiments, as numbers.
+"""Specifications of the image classifiers in the sample-level experiments.
 
 The appendix of "Public Data-Assisted Mirror Descent for Private Model Training"
-(Amid et al., ICML 2022, arXiv:2112.00193) lists them; they are those of
-"Tempered Sigmoid Activations for Deep Learning with Differential Privacy"
-(Papernot et al., AAAI 2021, arXiv:2007.14191), whose activation is tanh, and of
-"Practical and Private (Deep) Learning Without Sampling or Shuffling" (Kairouz
-et al., ICML 2021, arXiv:2103.00039). These have a max-pooling of 2 x 2 with
-stride 1 behind each convolution for EMNIST, which the appendix leaves out.
+(Amid et al., ICML 2022, arXiv:2112.00193) lists them. They come from "Tempered
+Sigmoid Activations for Deep Learning with Differential Privacy" (Papernot et
+al., AAAI 2021, arXiv:2007.14191), whose activation is tanh, and from "Practical
+and Private (Deep) Learning Without Sampling or Shuffling" (Kairouz et al., ICML
+2021, arXiv:2103.00039). For EMNIST, these have a 2 x 2 max-pooling with stride
+1 after each convolution, which the appendix omits.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ _PADDINGS = ('SAME', 'VALID')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Convolution:
-  """A convolution, an activation, and a max-pooling if there is one.
+  """A convolution, an activation, and an optional max-pooling.
 
   Attributes:
-    filters: Output channels.
+    filters: Number of output channels.
     size: Height and width of the filters.
-    stride: In both directions.
+    stride: Stride in both directions.
     padding: 'SAME' or 'VALID'.
     pool_size: Height and width of the pooling windows; None for no pooling.
     pool_stride: Stride of the pooling windows, which lie inside the image.
@@ -55,7 +55,7 @@ class Convolution:
       validate.integers(1, pool_size=self.pool_size)
 
   def output_size(self, size: int) -> int:
-    """Returns the height, or width, of what comes out."""
+    """Returns the height, or width, of the output."""
     room = size if self.padding == 'SAME' else size - self.size + 1
     size = math.ceil(room / self.stride)
     if self.pool_size is not None:
@@ -67,16 +67,17 @@ class Convolution:
 class ConvolutionalSpec(spec_lib.ModelSpec):
   """Convolutions, then dense layers, then logits.
 
-  Without convolutions it is a multilayer perceptron, and without dense layers
-  too a linear classifier; both take tables as well as images.
+  Without convolutions it is a multilayer perceptron; without dense layers
+  either, a linear classifier. Both take tables or images.
 
   Example: see `for_images`.
 
   Attributes:
-    image_shape: Height, width and channels; for a table, its features alone.
-    convolutions: Convolutional layers, for images alone; may be empty.
-    dense_sizes: Units of dense layers before the logits; there may be none.
-    num_classes: Logits.
+    image_shape: Height, width and channels; for a table, the number of
+      features.
+    convolutions: Convolutional layers, only for images; may be empty.
+    dense_sizes: Units of the dense layers before the logits; may be empty.
+    num_classes: Number of classes.
     activation: Activation of every layer but the logits.
   """
 
@@ -96,8 +97,8 @@ class ConvolutionalSpec(spec_lib.ModelSpec):
     )
     if len(self.image_shape) not in ((3,) if self.convolutions else (1, 3)):
       raise ValueError(
-        'image_shape must be height, width and channels, or without'
-        f' convolutions one number of features. Found {self.image_shape!r}.'
+        'image_shape must be height, width and channels, or (without'
+        f' convolutions) a number of features. Found {self.image_shape!r}.'
       )
     for layer in self.convolutions:
       validate.instances(Convolution, convolutions=layer)
@@ -107,7 +108,7 @@ class ConvolutionalSpec(spec_lib.ModelSpec):
     validate.integers(1, num_classes=self.num_classes)
     if min(self._flat_shape) < 1:
       raise ValueError(
-        'convolutions must leave at least one pixel of images of the shape'
+        'convolutions must leave at least one pixel of images of shape'
         f' {self.image_shape}. Found {self._flat_shape[:2]}.'
       )
 
@@ -168,9 +169,9 @@ def _cifar10_block(filters: int) -> tuple[Convolution, Convolution]:
 def for_images(
   image_shape: tuple[int, int, int], num_classes: int
 ) -> ConvolutionalSpec:
-  """Returns a model for images of any size, of the blocks of CIFAR-10's.
+  """Returns a model for images of any size, built from CIFAR-10's blocks.
 
-  One of 8 x 8 pixels has one block, and one twice as large another one.
+  For 8 x 8 pixels it has one block; each doubling of the size adds a block.
 
   Example:
 
@@ -179,14 +180,15 @@ def for_images(
 
   Args:
     image_shape: Height, width and channels.
-    num_classes: Logits.
+    num_classes: Number of classes.
 
   Raises:
-    ValueError: If images have fewer than 2 x 2 pixels, or another shape.
+    ValueError: If images have fewer than 2 x 2 pixels, or not three axes.
   """
   if len(image_shape) != 3 or min(image_shape[:2]) < 2:
     raise ValueError(
-      'image_shape must be height, width and channels, at least 2 x 2 pixels.'
+      'image_shape must be height, width and channels, with at least 2 x 2'
+      ' pixels.'
       f' Found {image_shape!r}.'
     )
   # Each block halves the image, and leaves 4 x 4 pixels or more if it can.
@@ -209,8 +211,8 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> ConvolutionalSpec:
     [(20, 3), (3,)]
 
   Args:
-    input_shape: The features of a table, or height, width and channels.
-    num_classes: Logits.
+    input_shape: The number of features, or height, width and channels.
+    num_classes: Number of classes.
 
   Raises:
     ValueError: If `input_shape` has neither one nor three numbers.
@@ -237,7 +239,7 @@ EMNIST = ConvolutionalSpec(
   num_classes=47,
 )
 
-# Of our own, for scikit-learn's digits: 4,858 parameters.
+# Our own model for scikit-learn's digits: 4,858 parameters.
 DIGITS = ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(

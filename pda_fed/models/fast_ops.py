@@ -1,21 +1,21 @@
-"""An LSTM and a cross-entropy with gradients written by hand.
+"""An LSTM and a cross-entropy with hand-written gradients, in TensorFlow.
 
-They compute what `tf.keras.layers.LSTM` and TensorFlow's
-`sparse_softmax_cross_entropy_with_logits` do. On a CPU a step of the paper's
+They compute the same as `tf.keras.layers.LSTM` and TensorFlow's
+`sparse_softmax_cross_entropy_with_logits`. On a CPU, a step of the paper's
 model takes about half as long with them:
 
 - TensorFlow has one operation for all time steps of an LSTM (`BlockLSTMV2`),
-  which Keras does not use; a loop in the graph starts twenty for each step.
-- Both add up the gradient of the recurrent kernel over time, step by step; here
-  the steps' gradients are stacked first, and one product over all of them gives
-  it. Small kernels fit into the cache, where TensorFlow's way is faster.
-- TensorFlow's cross-entropy is several times as slow as its softmax, from which
-  both the loss and its gradient follow.
+  which Keras does not use. A loop in the graph runs twenty for each step.
+- Both add up the gradient of the recurrent kernel over time, step by step. Here
+  one product computes it from the stacked gradients of all steps. For small
+  kernels, which fit into the cache, TensorFlow's way is faster.
+- TensorFlow's cross-entropy is several times slower than its softmax, which
+  gives both the loss and its gradient.
 """
 
 import tensorflow as tf
 
-# Up to so many units TensorFlow's gradient is faster (64: 4.7 against 6.6 ms
+# Up to this many units, TensorFlow's gradient is faster (64: 4.7 against 6.6 ms
 # for a batch of 16 sentences; 128: 15.6 against 8.9 ms; two cores).
 _FUSED_UNITS = 64
 
@@ -31,12 +31,12 @@ def lstm(
   recurrent_kernel: tf.Tensor,
   bias: tf.Tensor,
 ):
-  """The outputs of an LSTM that begins at zero.
+  """Returns the outputs of an LSTM with a zero initial state.
 
   Args:
     inputs: [time, batch, features].
-    kernel: [features, 4 * units]; input, forget, cell and output gate, in this
-      order, as Keras has them.
+    kernel: [features, 4 * units]; input, forget, cell and output gates, in the
+      order of Keras.
     recurrent_kernel: [units, 4 * units].
     bias: [4 * units].
 
@@ -69,7 +69,7 @@ def lstm(
       cs_grad=tf.zeros_like(cs),
       h_grad=d_hs,
     )
-    # TensorFlow leaves these unwritten where there is no row.
+    # TensorFlow does not write these if the batch is empty.
     d_kernels = tf.where(batch > 0, d_kernels, tf.zeros_like(d_kernels))
     d_bias = tf.where(batch > 0, d_bias, tf.zeros_like(d_bias))
     return d_inputs, d_kernels[:features], d_kernels[features:], d_bias
@@ -78,8 +78,9 @@ def lstm(
     def before(states):
       return tf.concat([zeros[tf.newaxis], states[:-1]], axis=0)
 
-    # What does not depend on later steps, for all of them at once: dz of the
-    # first three gates per dc, dc per dh, and dz of the output gate per dh.
+    # Compute the factors that do not depend on later steps for all steps at
+    # once: dz of the first three gates per dc, dc per dh, and dz of the output
+    # gate per dh.
     dz_per_dc = tf.concat(
       [g * i * (1 - i), before(cs) * f * (1 - f), i * (1 - g * g)], axis=2
     )
@@ -118,7 +119,7 @@ def lstm(
 
 @tf.custom_gradient
 def cross_entropy(targets: tf.Tensor, logits: tf.Tensor):
-  """The cross-entropy of each row.
+  """Returns the cross-entropy of each row.
 
   Args:
     targets: The true classes, [rows].
@@ -128,8 +129,8 @@ def cross_entropy(targets: tf.Tensor, logits: tf.Tensor):
     [rows].
   """
   probabilities = tf.nn.softmax(logits)
-  # The log of a target's probability would lose it where that underflows; the
-  # largest probability is at least one over the number of classes.
+  # The log of a target's probability would fail if that underflows. The largest
+  # probability is at least one over the number of classes.
   log_normalizer = tf.reduce_max(logits, axis=1) - tf.math.log(
     tf.reduce_max(probabilities, axis=1)
   )

@@ -15,7 +15,7 @@ _ACTIVATIONS = {'tanh': jnp.tanh, 'relu': jax.nn.relu}
 
 
 class ConvolutionalModel(jax_layers.Model):
-  """See `jax_layers.Model`; inputs are standardised images or tables."""
+  """See `jax_layers.Model`; inputs are standardized images or tables."""
 
   def __init__(self, spec: convolutional.ConvolutionalSpec):
     self.spec = spec
@@ -29,7 +29,7 @@ class ConvolutionalModel(jax_layers.Model):
     )
 
   def initial_params(self, seed: int) -> list[np.ndarray]:
-    """See `jax_layers.Model`; Glorot, and biases of 0."""
+    """See `jax_layers.Model`; Glorot-uniform kernels and zero biases."""
     rngs = np.random.SeedSequence(seed).spawn(len(self.shapes))
     return [
       np.zeros(shape, np.float32)
@@ -48,7 +48,7 @@ class ConvolutionalModel(jax_layers.Model):
     dropout: float = 0.0,
     key: Optional[jax.Array] = None,
   ) -> jax_layers.Trace:
-    """See `jax_layers.Model`; dense layers have the dropout."""
+    """See `jax_layers.Model`; dropout applies to the dense layers."""
     record = jax_layers.Recorder(params, taps)
     drop = functools.partial(jax_layers.drop, rate=dropout, key=key)
     activation = _ACTIVATIONS[self.spec.activation]

@@ -15,7 +15,7 @@ _EMBEDDING_LIMIT = 0.05  # As in Keras.
 
 
 class LanguageModel(jax_layers.Model):
-  """See `jax_layers.Model`; inputs are tokens, targets the next ones."""
+  """See `jax_layers.Model`; inputs are tokens, targets the next tokens."""
 
   def __init__(self, spec: language.LanguageSpec):
     self.spec = spec
@@ -27,14 +27,14 @@ class LanguageModel(jax_layers.Model):
     )
 
   def initial_params(self, seed: int) -> list[np.ndarray]:
-    """See `jax_layers.Model`; distributions of Keras' layers."""
+    """See `jax_layers.Model`; distributions are those of Keras."""
     rngs = [
       np.random.default_rng(s)
       for s in np.random.SeedSequence(seed).spawn(len(self.shapes))
     ]
     units = self.spec.lstm_size
     bias = np.zeros(4 * units, np.float32)
-    bias[units : 2 * units] = 1  # Keras lets LSTMs remember at first.
+    bias[units : 2 * units] = 1  # Forget gate; Keras starts it open, too.
     params = [initializers.uniform(rngs[0], self.shapes[0], _EMBEDDING_LIMIT)]
     for i in range(self.spec.num_layers):
       place = 1 + 3 * i
@@ -59,7 +59,7 @@ class LanguageModel(jax_layers.Model):
     dropout: float = 0.0,
     key: Optional[jax.Array] = None,
   ) -> jax_layers.Trace:
-    """See `jax_layers.Model`; dropout is before each layer but the first."""
+    """See `jax_layers.Model`; dropout precedes each layer but the first."""
     record = jax_layers.Recorder(params, taps)
     drop = functools.partial(jax_layers.drop, rate=dropout, key=key)
     x = record.embedding(self.layers[0], inputs.astype(jnp.int32))

@@ -1,10 +1,10 @@
-"""Layers in JAX that show what per-example gradients are made of.
+"""Layers in JAX that record the factors of per-example gradients.
 
-The gradient of one example by a layer's kernel is a product of what went into
-the layer and of the derivative by what came out of it (its delta). A layer here
-keeps the former, and adds a *tap*, an array of zeros, to the latter: one
-ordinary backward pass by the taps of a whole batch then gives the deltas of all
-examples. See `vectorized.per_example`.
+The gradient of one example by a layer's kernel is a product of the layer's
+input and of the derivative by its output (its delta). A layer here records its
+input and adds a *tap*, an array of zeros, to its output. One ordinary backward
+pass by the taps then gives the deltas of all examples of a batch. See
+`vectorized.sample_level.per_example`.
 """
 
 import abc
@@ -20,20 +20,20 @@ from pda_fed.models import jax_ops
 
 Params = tuple[jax.Array, ...]
 
-# Of images with fewer channels, as the first layer's are, a GPU multiplies
+# For images with fewer channels, such as the first layer's, a GPU multiplies
 # patches faster than it convolves.
 _LEAST_CHANNELS = 8
 
-# Keeps a group without variance finite.
+# Avoids division by 0 in a group without variance.
 _NORM_EPSILON = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-  """A dense layer, of examples or of every step of a sequence.
+  """A dense layer for examples, or for every step of a sequence.
 
   Attributes:
-    kernel: The place of its kernel among the model's arrays; its bias follows.
+    kernel: The index of its kernel among the model's arrays; its bias follows.
   """
 
   kernel: int
@@ -45,9 +45,9 @@ class Convolution:
   """A convolution of images, [batch, height, width, channels].
 
   Attributes:
-    kernel: The place of its kernel; its bias follows.
-    size: Of the square filters.
-    stride: In both directions.
+    kernel: The index of its kernel; its bias follows.
+    size: Height and width of the filters.
+    stride: Stride in both directions.
     padding: 'SAME' or 'VALID'.
   """
 
@@ -63,7 +63,7 @@ class Embedding:
   """A table of vectors, one for each token.
 
   Attributes:
-    kernel: The place of the table.
+    kernel: The index of the table.
   """
 
   kernel: int
@@ -75,7 +75,7 @@ class Lstm:
   """An LSTM layer over sequences, [batch, time, features].
 
   Attributes:
-    kernel: The place of its kernel; recurrent kernel and bias follow.
+    kernel: The index of its kernel; recurrent kernel and bias follow.
   """
 
   kernel: int
@@ -87,8 +87,8 @@ class GroupNorm:
   """A group normalization of images, [batch, height, width, channels].
 
   Attributes:
-    kernel: The place of its scale; its bias follows.
-    groups: The number of groups of channels; each has a mean and a variance.
+    kernel: The index of its scale; its bias follows.
+    groups: Number of groups of channels; each has a mean and a variance.
   """
 
   kernel: int
@@ -103,11 +103,11 @@ class Trace(NamedTuple):
   """A forward pass of a batch.
 
   Attributes:
-    losses: One for each example.
-    inputs: What went into each layer.
-    outputs: What came out of each layer, before its activation; of an LSTM the
+    losses: The loss of each example.
+    inputs: The input of each layer.
+    outputs: The output of each layer before its activation; for an LSTM, the
       input's part of the gates.
-    hits: Targets of each example that are the most likely ones.
+    hits: Number of correctly predicted targets of each example.
     token_losses: The mean loss of each example's targets.
   """
 
@@ -119,10 +119,10 @@ class Trace(NamedTuple):
 
 
 class Model(jax_model.Model):
-  """A model of layers: per-example gradients are clipped without forming them.
+  """A model of layers, which allows clipping without per-example gradients.
 
   Attributes:
-    layers: Those with weights, in the order of the arrays.
+    layers: The layers with weights, in the order of the arrays.
   """
 
   layers: tuple[Layer, ...]
@@ -144,9 +144,10 @@ class Model(jax_model.Model):
       params: The weights, in the dtype of the computation.
       inputs: [batch, ...].
       targets: [batch, ...].
-      taps: For each layer an array that is added to its output; None adds none.
-      dropout: The share of activations that are dropped.
-      key: Of the dropout.
+      taps: For each layer, an array that is added to its output; None adds
+        nothing.
+      dropout: Fraction of activations that are dropped.
+      key: The random key of the dropout.
     """
 
   def losses(self, params: Params, inputs: jax.Array, targets: jax.Array):
@@ -165,13 +166,13 @@ class Model(jax_model.Model):
 
 
 class Recorder:
-  """Applies layers, adds taps, and keeps what went in and came out."""
+  """Applies layers, adds taps, and records inputs and outputs."""
 
   def __init__(self, params: Params, taps: Optional[Sequence[jax.Array]]):
     self._params = params
     self._taps = taps
-    # XLA compiles the derivative of a convolution in a loop to 30 times slower
-    # code than that of a product, on a CPU.
+    # On a CPU, XLA's code for the derivative of a convolution in a loop is 30
+    # times slower than for that of a product.
     self._convolves = jax.default_backend() != 'cpu'
     self.inputs: list[jax.Array] = []
     self.outputs: list[jax.Array] = []
@@ -189,7 +190,7 @@ class Recorder:
     return self._record(x, jnp.dot(x, kernel) + bias)
 
   def convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-    """Applies a convolution; of a product, the input is the patches."""
+    """Applies a convolution; if it is a product, the input is patches."""
     kernel, bias = self._params[layer.kernel : layer.kernel + 2]
     if self._convolves and x.shape[-1] >= _LEAST_CHANNELS:
       output = jax.lax.conv_general_dilated(
@@ -213,7 +214,7 @@ class Recorder:
     return self._record(normalized, normalized * scale + bias)
 
   def embedding(self, layer: Embedding, tokens: jax.Array) -> jax.Array:
-    """Looks tokens up."""
+    """Looks up tokens."""
     return self._record(tokens, self._params[layer.kernel][tokens])
 
   def lstm(self, layer: Lstm, x: jax.Array) -> jax.Array:
@@ -232,7 +233,7 @@ class Recorder:
     """Returns the trace of a batch with one class for each example.
 
     Args:
-      logits: [batch, classes], of the last layer.
+      logits: Logits of the last layer, [batch, classes].
       targets: The classes, [batch].
     """
     losses = cross_entropy(logits, targets)
@@ -252,7 +253,7 @@ def output_size(layer: Convolution, size: int) -> int:
 
 
 def pad_images(layer: Convolution, x: jax.Array) -> jax.Array:
-  """Returns images with the zeros around them that a convolution sees.
+  """Pads images with zeros, as a convolution does.
 
   Args:
     layer: The convolution.
@@ -269,7 +270,7 @@ def pad_images(layer: Convolution, x: jax.Array) -> jax.Array:
 
 
 def patches(layer: Convolution, x: jax.Array) -> jax.Array:
-  """Returns what each output pixel of a convolution sees.
+  """Returns the input patch of each output pixel of a convolution.
 
   Args:
     layer: The convolution.
@@ -282,7 +283,7 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
   rows, columns = (output_size(layer, n) for n in x.shape[1:3])
   x = pad_images(layer, x)
   batch, _, width, channels = x.shape
-  # An operation for patches is a convolution, and slow.
+  # XLA's operation for patches is a convolution, which is slow.
   if jax.default_backend() != 'cpu':
     first = stride * (np.arange(rows)[:, None] * width + np.arange(columns))
     shifts = np.arange(size)[:, None] * width + np.arange(size)
@@ -290,8 +291,8 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
     pixels = x.reshape(batch, -1, channels)
     taken = jnp.take(pixels, seen, axis=1, mode='clip')
     return taken.reshape(batch, rows * columns, -1)
-  # XLA's gather for CPUs is several times slower than shifted slices, which are
-  # half as fast as a gather on GPUs.
+  # On CPUs, XLA's gather is several times slower than shifted slices. On GPUs,
+  # shifted slices are half as fast as a gather.
   shifted = [
     x[
       :,
@@ -306,11 +307,11 @@ def patches(layer: Convolution, x: jax.Array) -> jax.Array:
 
 
 def normalize_groups(x: jax.Array, groups: int) -> jax.Array:
-  """Brings each group of channels of each image to mean 0 and variance 1.
+  """Scales each group of channels of each image to mean 0 and variance 1.
 
   Args:
     x: [batch, height, width, channels].
-    groups: The number of groups; it divides the channels.
+    groups: Number of groups; must divide the number of channels.
 
   Returns:
     The same shape and dtype; means and variances are computed in float32.
@@ -323,18 +324,18 @@ def normalize_groups(x: jax.Array, groups: int) -> jax.Array:
 
 
 def max_pool(x: jax.Array, size: int, stride: int) -> jax.Array:
-  """Max-pooling without padding, [batch, height, width, channels].
+  """Applies max-pooling without padding.
 
-  Where several pixels are the largest they share the derivative.
+  If several pixels are the largest, they share the derivative.
 
   Args:
-    x: The images.
-    size: Of the windows.
-    stride: Of the windows.
+    x: Images, [batch, height, width, channels].
+    size: Height and width of the windows.
+    stride: Stride of the windows.
   """
   batch, height, width, channels = x.shape
   if size == stride and height % size == 0 and width % size == 0:
-    # A reduction over axes: its derivative needs no scatter.
+    # The derivative of a reduction over axes needs no scatter.
     split = batch, height // size, size, width // size, size, channels
     return x.reshape(split).max(axis=(2, 4))
   rows = (height - size) // stride + 1
@@ -352,7 +353,7 @@ def max_pool(x: jax.Array, size: int, stride: int) -> jax.Array:
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-  """The cross-entropy of each target, in float32.
+  """Returns the cross-entropy of each target, in float32.
 
   Args:
     logits: [..., classes].
@@ -360,14 +361,14 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
   """
   logits = logits.astype(jnp.float32)
   classes = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-  # Compared, not gathered: the derivative of a gather is a scatter.
+  # Compare instead of gathering: the derivative of a gather is a scatter.
   is_target = classes == targets[..., None].astype(jnp.int32)
   chosen = jnp.where(is_target, logits, 0).sum(axis=-1)
   return jax.nn.logsumexp(logits, axis=-1) - chosen
 
 
 def is_hit(logits: jax.Array, targets: jax.Array) -> jax.Array:
-  """Whether each target is the most likely class; float32."""
+  """Returns whether each target is the most likely class, as float32."""
   best = jnp.argmax(logits, axis=-1)
   return (best == targets.astype(best.dtype)).astype(jnp.float32)
 
@@ -375,13 +376,13 @@ def is_hit(logits: jax.Array, targets: jax.Array) -> jax.Array:
 def drop(
   x: jax.Array, rate: float, key: Optional[jax.Array], place: int
 ) -> jax.Array:
-  """Drops activations, and scales up those that are left.
+  """Drops activations and scales up the rest.
 
   Args:
     x: The activations.
-    rate: The share that is dropped; 0 drops none.
-    key: None drops none.
-    place: Different places of a model drop independently.
+    rate: Fraction of activations that are dropped.
+    key: The random key; None for no dropout.
+    place: Index of the layer; different layers drop independently.
   """
   if key is None or not rate:
     return x

@@ -1,8 +1,8 @@
-"""What the JAX engines know of a model: weights, losses, metrics.
+"""The model interface of the JAX engines: weights, losses, metrics.
 
-Anything that gives initial weights and the losses of a batch can be trained,
-with examples as the leading axis of its inputs. A model may override a step by
-a faster one, as the next-word LSTM does.
+A model that provides initial weights and the losses of a batch can be trained.
+Examples are the leading axis of its inputs. A model may override a step with a
+faster one, as the next-word LSTM does.
 """
 
 import abc
@@ -13,20 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Values and weights of examples: a metric is the sum of the first over the sum
-# of the second, whatever examples are split by.
+# Values and weights of examples. A metric is the sum of values divided by the
+# sum of weights, however examples are split.
 Sums = tuple[jax.Array, jax.Array]
 
 
 class BatchStats(NamedTuple):
-  """Training metrics of batches, as sums, at the weights each batch met.
+  """Sums of training metrics, each batch at the weights before its step.
 
   Example: see `Model.gradients`.
 
   Attributes:
     loss: The sum of all targets' losses.
     targets: The number of targets.
-    batch_loss: The mean loss of each batch, times its examples.
+    batch_loss: The mean loss of each batch times its number of examples.
     examples: The number of examples.
   """
 
@@ -50,7 +50,7 @@ class BatchStats(NamedTuple):
 
 
 class Outputs(NamedTuple):
-  """What `Model.run` returns, [batch] each."""
+  """The result of `Model.run`, [batch] each."""
 
   losses: jax.Array
   hits: jax.Array
@@ -58,10 +58,10 @@ class Outputs(NamedTuple):
 
 
 class Model(abc.ABC):
-  """A model of the JAX engines; subclass it, or use one of `pda_fed.models`.
+  """A model of the JAX engines; subclass it or use one from `pda_fed.models`.
 
   Parameters are a tuple of arrays, in the order of the Keras model if there is
-  one. Examples are a tuple of arrays, inputs and targets for example.
+  one. Examples are a tuple of arrays, for example inputs and targets.
 
   Example:
 
@@ -83,7 +83,7 @@ class Model(abc.ABC):
   Attributes:
     shapes: The shapes of the weights.
     has_perplexity: Whether the exponential of the loss is a metric.
-    layers: For `jax_layers.Model` alone.
+    layers: Used only by `jax_layers.Model`.
   """
 
   shapes: Sequence[tuple[int, ...]]
@@ -92,11 +92,11 @@ class Model(abc.ABC):
 
   @abc.abstractmethod
   def initial_params(self, seed: int) -> Sequence[np.ndarray]:
-    """Draws weights; the same seed, the same weights, wherever it runs."""
+    """Draws weights; the same seed gives the same weights everywhere."""
 
   @abc.abstractmethod
   def losses(self, params: Any, *examples: jax.Array) -> Sums:
-    """Returns for each example the sum of its losses and of its targets.
+    """Returns for each example the sum of losses and the number of targets.
 
     Args:
       params: The weights, in the dtype of the computation.
@@ -114,21 +114,20 @@ class Model(abc.ABC):
     dropout: float = 0.0,
     key: Optional[jax.Array] = None,
   ) -> Any:
-    """Returns what sample-level training needs of a batch.
+    """Returns the losses and hits of a batch, for sample-level training.
 
     Args:
       params: The weights.
       *examples: A batch.
-      dropout: The share of activations that are dropped; this function has
-        none.
-      key: The key of the dropout.
+      dropout: Fraction of activations that are dropped; must be 0 here.
+      key: The random key of the dropout.
 
     Returns:
       `losses`, whose gradients are clipped, `token_losses`, the mean loss of
       each example's targets, and `hits`.
 
     Raises:
-      ValueError: If there should be dropout.
+      ValueError: If `dropout` is not 0.
     """
     del key
     if dropout:
@@ -142,16 +141,16 @@ class Model(abc.ABC):
     """Returns weights as parameters in float32.
 
     Args:
-      weights: Arrays.
+      weights: The arrays.
 
     Raises:
-      ValueError: If the number of arrays or a shape is another model's.
+      ValueError: If the number of arrays or a shape does not fit the model.
     """
     found = [tuple(np.shape(w)) for w in weights]
     if found != [tuple(shape) for shape in self.shapes]:
       raise ValueError(
         f'weights must have the shapes {list(self.shapes)}. Found {found}: they'
-        ' are of another model.'
+        ' belong to another model.'
       )
     return self.as_params([jnp.asarray(w, jnp.float32) for w in weights])
 
@@ -160,12 +159,12 @@ class Model(abc.ABC):
     return tuple(leaves)
 
   def pad_params(self, params: Any, multiple: int) -> Any:
-    """Enlarges weights to sizes that matrix units like, without any effect."""
+    """Pads weights to multiples of a size, without affecting results."""
     del multiple
     return params
 
   def unpad_params(self, params: Any) -> Any:
-    """Takes off what `pad_params` put on; also for updates."""
+    """Removes the padding of `pad_params`; also for updates."""
     return params
 
   def batch_stats(
@@ -175,7 +174,7 @@ class Model(abc.ABC):
 
     Args:
       params: The weights, in float32.
-      examples: A batch; padding comes last and may hold anything.
+      examples: A batch; padding comes last and may have any value.
       weights: [batch], 1 for an example and 0 for padding.
       dtype: The dtype of the computation.
     """
@@ -183,7 +182,7 @@ class Model(abc.ABC):
     present = weights > 0
 
     def filled(array):
-      # Padding comes last. A model may divide by what is 0 there.
+      # Padding comes last. A model may divide by values that are 0 there.
       mask = present.reshape((-1,) + (1,) * (array.ndim - 1))
       return jnp.where(mask, array, array[:1])
 
@@ -207,7 +206,7 @@ class Model(abc.ABC):
     gradients, stats = jax.grad(self.batch_stats, has_aux=True)(
       params, examples, weights, dtype
     )
-    # A batch of padding alone changes nothing, whatever the model makes of it.
+    # A batch of padding only has gradient 0, whatever the model returns.
     return stats, jax.tree_util.tree_map(
       lambda g: jnp.where(stats.examples > 0, g, 0), gradients
     )

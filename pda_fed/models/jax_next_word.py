@@ -1,6 +1,6 @@
 """The next-word LSTM as a model of the JAX engines, with a faster step.
 
-The same numbers as `jax_model.Model` would give. Of the embedding only the rows
+The results are the same as those of `jax_model.Model`. Only the embedding rows
 that a batch reads change, and these are added without a pass over the table.
 """
 
@@ -14,17 +14,17 @@ from pda_fed.models import recurrent
 
 _Params = jax_recurrent.RecurrentParams
 
-# Tokens whose rows are summed in one product: its other factor has as many rows
-# and, for columns, all tokens of a batch.
+# Number of tokens whose rows are summed in one product. The other factor has as
+# many rows, and one column for each token of a batch.
 _TOKENS_AT_ONCE = 2048
 
 
 def add_rows(table: jax.Array, tokens: jax.Array, rows: jax.Array) -> jax.Array:
-  """Adds rows to those of `tokens`, some of which may be equal.
+  """Adds rows to the table's rows of `tokens`, which may repeat.
 
-  A scatter that adds would, on a GPU, add in an order that varies from run to
-  run. Here the rows of equal tokens are summed first, by a small product, and
-  then every occurrence of a token writes the same row.
+  On a GPU, a scatter-add would sum in an order that varies from run to run.
+  Here a small product first sums the rows of equal tokens. Then every
+  occurrence of a token writes the same row.
 
   Args:
     table: [vocabulary, embedding].
@@ -40,7 +40,7 @@ def add_rows(table: jax.Array, tokens: jax.Array, rows: jax.Array) -> jax.Array:
   if size <= _TOKENS_AT_ONCE:
     summed = sum_of(tokens)
   else:
-    # A public batch may be of many users: no matrix of all pairs of its tokens.
+    # A public batch may have many users: avoid a matrix of all token pairs.
     padded = jnp.pad(tokens, (0, -size % _TOKENS_AT_ONCE), constant_values=-1)
     blocks = jax.lax.map(sum_of, padded.reshape(-1, _TOKENS_AT_ONCE))
     summed = blocks.reshape(-1, rows.shape[1])[:size]
@@ -49,7 +49,7 @@ def add_rows(table: jax.Array, tokens: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 class _Batch(NamedTuple):
-  """A batch, time first, as the LSTM goes."""
+  """A batch with time as the first axis."""
 
   inputs: jax.Array
   targets: jax.Array
@@ -68,7 +68,7 @@ class _Batch(NamedTuple):
 
 
 def _differentiate(params: _Params, batch: _Batch, dtype):
-  """Metrics, gradients without the embedding's, and those of the rows read."""
+  """Returns metrics, gradients, and gradients of the embedding rows read."""
   computed = jax_recurrent.cast_params(params, dtype)
   embedded = computed.embedding[batch.inputs]
   (_, total), (gradients, d_embedded) = jax.value_and_grad(
@@ -80,9 +80,10 @@ def _differentiate(params: _Params, batch: _Batch, dtype):
 
 
 class NextWordModel(jax_model.Model):
-  """Parameters are `RecurrentParams`; examples are (sentences,).
+  """The next-word LSTM.
 
-  Sentences are token ids, [batch, time + 1], padded with 0.
+  Parameters are `RecurrentParams`; examples are (sentences,). Sentences are
+  token ids, [batch, time + 1], padded with 0.
   """
 
   has_perplexity = True
@@ -112,7 +113,7 @@ class NextWordModel(jax_model.Model):
     return self.metric_sums(params, sentences)['loss']
 
   def metric_sums(self, params, sentences):
-    """See `jax_model.Model`; the metrics of the Keras model."""
+    """See `jax_model.Model`; the metrics are those of the Keras model."""
     return jax_recurrent.token_sums(
       self.spec, params, sentences.astype(jnp.int32)
     )

@@ -1,9 +1,9 @@
-"""An LSTM and a cross-entropy with derivatives that are written out.
+"""An LSTM and a cross-entropy with hand-written derivatives, in JAX.
 
-Automatic derivatives of these two cost several times the traffic of memory:
-that of the LSTM adds to the gradient of the recurrent weights at each time
-step, where one product over all time steps will do; and that of the
-cross-entropy scatters into an array of the logits' size.
+Their automatic derivatives need several times the memory traffic. The LSTM's
+adds to the gradient of the recurrent weights at each time step, where one
+product over all time steps is enough. The cross-entropy's scatters into an
+array of the logits' size.
 """
 
 from typing import NamedTuple
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 def _contract(
   a: jax.Array, b: jax.Array, a_axes: tuple[int, ...], b_axes: tuple[int, ...]
 ) -> jax.Array:
-  """A product over pairs of axes, summed in float32."""
+  """Returns a product over pairs of axes, summed in float32."""
   if jax.default_backend() == 'cpu':
-    # XLA for CPUs has no products of larger bfloat16 matrices; those of the
-    # same numbers in float32 are the same.
+    # XLA for CPUs cannot multiply larger bfloat16 matrices. Products of the
+    # same values in float32 are the same.
     a, b = a.astype(jnp.float32), b.astype(jnp.float32)
   return jax.lax.dot_general(
     a, b, ((a_axes, b_axes), ((), ())), preferred_element_type=jnp.float32
@@ -26,34 +26,34 @@ def _contract(
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-  """A product over a's last and b's first axis, summed in float32."""
+  """Returns a product over a's last and b's first axis, in float32."""
   return _contract(a, b, (a.ndim - 1,), (0,))
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
-  """A product over a's last and b's first axis, in their own dtype.
+  """Returns a product over a's last and b's first axis, in their dtype.
 
   Args:
-    a: Any number of axes.
-    b: As many rows as `a` has columns, and the same dtype.
+    a: An array with any number of axes.
+    b: An array with as many rows as `a` has columns, and the same dtype.
   """
   if jax.default_backend() == 'cpu':
     return _dot(a, b).astype(a.dtype)
-  # Elsewhere as it is: the derivatives, too, are then products in that dtype.
+  # On other devices, products and their derivatives stay in that dtype.
   return jnp.dot(a, b)
 
 
 @jax.custom_vjp
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-  """Adds a bias, whose gradient is summed in float32.
+  """Adds a bias; its gradient is summed in float32.
 
-  The automatic derivative sums in the bias's own dtype. Compilers for some
-  devices sum bfloat16 in float32 all the same; for others, ARM's CPUs, they
-  round each partial sum, and a sum of a thousand terms is wrong by percents.
+  The automatic derivative sums in the bias's dtype. Some compilers sum bfloat16
+  in float32 anyway. Others, such as those for ARM CPUs, round each partial sum;
+  a sum of a thousand terms is then off by several percent.
 
   Args:
-    x: Any number of axes.
-    bias: As long as the last one, and of the same dtype.
+    x: An array with any number of axes.
+    bias: A vector as long as the last axis, with the same dtype.
   """
   return x + bias
 
@@ -72,12 +72,12 @@ add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
 def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
-  """A product over the last axes of both, summed in float32."""
+  """Returns a product over the last axes of both, in float32."""
   return _contract(a, b, (a.ndim - 1,), (b.ndim - 1,))
 
 
 def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
-  """The sum of outer products over all axes but the last."""
+  """Returns the sum of outer products over all axes but the last."""
   axes = tuple(range(a.ndim - 1))
   return _contract(a, b, axes, axes)
 
@@ -85,15 +85,15 @@ def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
 def _scan(step, start, inputs, reverse=False):
   """Loops over time.
 
-  On a GPU all time steps are compiled one after the other, which saves copies
-  of each step's slices. On a CPU that is slower, and takes long to compile.
+  On a GPU the loop is unrolled, which saves copies of each step's slices. On a
+  CPU that is slower, and it takes long to compile.
   """
   unroll = 1 if jax.default_backend() == 'cpu' else True
   return jax.lax.scan(step, start, inputs, reverse=reverse, unroll=unroll)
 
 
 class _LstmTrace(NamedTuple):
-  """What the backward pass of the LSTM reads, each [time, batch, units]."""
+  """Inputs of the LSTM's backward pass, each [time, batch, units]."""
 
   input_gate: jax.Array
   forget_gate: jax.Array
@@ -118,7 +118,7 @@ def _run_lstm(inputs: jax.Array, kernel: jax.Array) -> _LstmTrace:
     trace = _LstmTrace(*(x.astype(dtype) for x in (i, f, g, o, cell)), hidden)
     return (hidden, cell), trace
 
-  # The cell sums over time, in float32 whatever the products are in.
+  # The cell sums over time, always in float32.
   start = jnp.zeros((batch, units), dtype), jnp.zeros((batch, units))
   return _scan(step, start, inputs)[1]
 
@@ -143,7 +143,7 @@ def _lstm_forward(inputs, kernel):
 
 
 def _shifted(states: jax.Array) -> jax.Array:
-  """States before each time step; the first is 0."""
+  """Returns the states before each time step; the first is 0."""
   return jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])
 
 
@@ -178,8 +178,8 @@ def _lstm_backward(residuals, hidden_gradients):
     (hidden_gradients, _shifted(trace.cell), trace[:5]),
     reverse=True,
   )
-  # One product over all time steps; automatic differentiation adds up one for
-  # each, reading and writing all of the recurrent weights every time.
+  # One product over all time steps. Automatic differentiation would add one
+  # product per step, and read and write all recurrent weights each time.
   d_kernel = _sum_of_outer(_shifted(trace.hidden), d_gates).astype(dtype)
   return d_gates, d_kernel
 
@@ -195,7 +195,7 @@ def cross_entropy(
   targets: jax.Array,
   weights: jax.Array,
 ) -> jax.Array:
-  """Sums the weighted cross-entropy of tokens.
+  """Returns the sum of the tokens' weighted cross-entropy.
 
   Args:
     states: [tokens, embedding].
@@ -218,7 +218,7 @@ def _cross_entropy_forward(states, kernel, bias, targets, weights):
 def _cross_entropy_backward(residuals, gradient):
   states, kernel, logits, normalizer, targets, weights = residuals
   probabilities = jnp.exp(logits.astype(jnp.float32) - normalizer[:, None])
-  # Compared, not scattered: this fuses into one pass over the logits.
+  # Compare instead of scattering: this fuses into one pass over the logits.
   tokens = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
   d_logits = (
     (probabilities - (tokens == targets[:, None]))

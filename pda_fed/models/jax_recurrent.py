@@ -1,4 +1,4 @@
-"""The JAX twin of `keras_recurrent`: the same model, loss and metrics.
+"""The model, loss and metrics of `keras_recurrent` in JAX.
 
 Weights are a `RecurrentParams`, the arrays of the Keras model in its order, so
 that `RecurrentParams(*keras_model.get_weights())` and
@@ -15,7 +15,7 @@ from pda_fed.models import initializers
 from pda_fed.models import jax_ops
 from pda_fed.models import recurrent
 
-# Of logits that stand for no token; its exponential is 0.
+# Logit of padded tokens; its exponential is 0.
 _NO_TOKEN = -1e30
 
 
@@ -46,16 +46,16 @@ class RecurrentParams(NamedTuple):
 def initial_params(
   spec: recurrent.RecurrentSpec, seed: int = 0
 ) -> RecurrentParams:
-  """Draws weights from the distributions of the Keras model's.
+  """Draws weights from the same distributions as the Keras model.
 
-  The numbers are not those that Keras draws from the same seed.
+  The values differ from those that Keras draws with the same seed.
 
   Args:
     spec: The sizes.
-    seed: The same seed, the same weights, wherever it runs.
+    seed: The seed. The same seed gives the same weights everywhere.
 
   Returns:
-    float32 arrays of numpy.
+    float32 numpy arrays.
   """
   rngs = [
     np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)
@@ -63,7 +63,7 @@ def initial_params(
   v, e, h = spec.vocabulary_size, spec.embedding_size, spec.lstm_size
 
   bias = np.zeros(4 * h, np.float32)
-  bias[h : 2 * h] = 1  # Keras lets LSTMs remember at first.
+  bias[h : 2 * h] = 1  # Forget gate; Keras starts it open, too.
   return RecurrentParams(
     embedding=initializers.uniform(rngs[0], (v, e), 0.05),
     lstm_kernel=initializers.glorot_uniform(rngs[1], (e, 4 * h)),
@@ -85,15 +85,15 @@ def shapes(spec: recurrent.RecurrentSpec) -> RecurrentParams:
 
 
 def pad_params(params: RecurrentParams, multiple: int) -> RecurrentParams:
-  """Enlarges LSTM and vocabulary to sizes that matrix units like.
+  """Pads the LSTM and the vocabulary to multiples of a size.
 
-  The new units and tokens are exactly without effect, and their gradients are
-  exactly 0: units have weights of 0, so their state stays 0; new logits are so
-  low that their probability is 0.
+  Matrix units are faster at such sizes. The new units and tokens have exactly
+  no effect, and their gradients are exactly 0: units have weights of 0, so
+  their state stays 0; new logits are so low that their probability is 0.
 
   Args:
     params: The weights.
-    multiple: Of which units and tokens become multiples.
+    multiple: Numbers of units and tokens become multiples of this.
   """
   h, v = params.lstm_recurrent.shape[0], params.logits_bias.shape[0]
   more_h, more_v = -h % multiple, -v % multiple
@@ -123,7 +123,7 @@ def pad_params(params: RecurrentParams, multiple: int) -> RecurrentParams:
 def unpad_params(
   padded: RecurrentParams, spec: recurrent.RecurrentSpec
 ) -> RecurrentParams:
-  """Takes off what `pad_params` put on; also for updates.
+  """Removes the padding of `pad_params`; also for updates.
 
   Args:
     padded: Padded weights, or their updates.
@@ -157,8 +157,8 @@ def _dense(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def _states(params: RecurrentParams, embedded: jax.Array) -> jax.Array:
-  """The inputs of the last layer, [time, batch, embedding]."""
-  # Of all time steps at once: only the recurrent product has to wait.
+  """Returns the inputs of the last layer, [time, batch, embedding]."""
+  # For all time steps at once; only the recurrent product is sequential.
   inputs = _dense(embedded, params.lstm_kernel, params.lstm_bias)
   hidden = jax_ops.lstm(inputs, params.lstm_recurrent)
   return _dense(hidden, params.projection_kernel, params.projection_bias)
@@ -172,7 +172,7 @@ def apply(params: RecurrentParams, tokens: jax.Array) -> jax.Array:
 
 
 def target_weights(targets: jax.Array, masked: tuple[int, ...]) -> jax.Array:
-  """1 where a target counts, 0 where it is one of the masked tokens."""
+  """Returns 1 for targets that count and 0 for masked tokens."""
   counts = functools.reduce(
     jnp.logical_and, [targets != token for token in masked]
   )
@@ -185,18 +185,18 @@ def embedded_loss(
   targets: jax.Array,
   weights: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """The mean loss per token of a batch, from embedded inputs.
+  """Returns the mean loss per token of a batch, from embedded inputs.
 
-  What `keras_recurrent.MaskedCrossEntropy` computes; 0 for padding alone.
+  The same as `keras_recurrent.MaskedCrossEntropy`; 0 for a batch of padding.
 
   Args:
-    params: The weights, of which the embedding is not used.
+    params: The weights; the embedding is not used.
     embedded: [time, batch, embedding].
     targets: Token ids, [time, batch].
     weights: [time, batch], 0 for padding and 1 for tokens.
 
   Returns:
-    The mean, and the sum that it comes from.
+    The mean, and the sum.
   """
   states = _states(params, embedded)
   total = jax_ops.cross_entropy(
@@ -212,17 +212,17 @@ def embedded_loss(
 def token_sums(
   spec: recurrent.RecurrentSpec, params: RecurrentParams, sentences: jax.Array
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
-  """The metrics of `keras_recurrent.create_metrics`, as sums of each sentence.
+  """Returns the metrics of `keras_recurrent.create_metrics`, as sums.
 
   Args:
-    spec: Where the special tokens are.
+    spec: The specification, which defines the special tokens.
     params: The weights.
     sentences: Token ids, [batch, time + 1].
 
   Returns:
     `loss` and `accuracy_with_oov`, over all targets but padding, and
-    `accuracy`, over words of the vocabulary: each the sum over targets and the
-    number of targets, [batch].
+    `accuracy`, over words of the vocabulary. Each is the sum over a sentence's
+    targets and the number of targets, [batch].
   """
   targets = sentences[:, 1:]
   logits = apply(params, sentences[:, :-1]).astype(jnp.float32)

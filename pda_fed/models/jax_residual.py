@@ -12,7 +12,7 @@ from pda_fed.models import residual
 
 
 def _layers(spec: residual.ResidualSpec) -> tuple[jax_layers.Layer, ...]:
-  """The layers with weights, in the order of the arrays, two each."""
+  """Returns the layers with weights, in the order of their arrays."""
   layers = []
 
   def convolve(size, stride=1):
@@ -35,7 +35,7 @@ def _layers(spec: residual.ResidualSpec) -> tuple[jax_layers.Layer, ...]:
 
 
 class ResidualModel(jax_layers.Model):
-  """See `jax_layers.Model`; inputs are standardised images."""
+  """See `jax_layers.Model`; inputs are standardized images."""
 
   def __init__(self, spec: residual.ResidualSpec):
     self.spec = spec
@@ -43,7 +43,7 @@ class ResidualModel(jax_layers.Model):
     self.layers = _layers(spec)
 
   def initial_params(self, seed: int) -> list[np.ndarray]:
-    """See `jax_layers.Model`; He's normal kernels, scales of 1, biases of 0."""
+    """See `jax_layers.Model`; He-normal kernels, scales of 1, biases of 0."""
     rngs = np.random.SeedSequence(seed).spawn(len(self.layers))
     params = []
     for layer, rng in zip(self.layers, rngs, strict=True):
@@ -66,7 +66,7 @@ class ResidualModel(jax_layers.Model):
     dropout: float = 0.0,
     key: Optional[jax.Array] = None,
   ) -> jax_layers.Trace:
-    """See `jax_layers.Model`; the pooled features have the dropout."""
+    """See `jax_layers.Model`; dropout applies to the pooled features."""
     record = jax_layers.Recorder(params, taps)
     layers = iter(self.layers)
 

@@ -10,19 +10,19 @@ def create_keras_model(
 ) -> tf.keras.Model:
   """Creates the model: inputs [batch, *image_shape] to logits [batch, classes].
 
-  Its weights have the order and shapes of the JAX model's, and its initial
-  weights the same distributions, but not the same numbers.
+  Its weights have the same order and shapes as the JAX model's. Its initial
+  weights have the same distributions but not the same values.
 
   Args:
     spec: The sizes.
-    seed: The seed of the initial weights; the same seed, the same weights.
+    seed: The seed of the initial weights.
 
   Returns:
-    An uncompiled `tf.keras.Model`, which takes float32.
+    An uncompiled `tf.keras.Model` with float32 inputs.
   """
   layers = tf.keras.layers
   num_layers = len(spec.parameter_shapes) // 2
-  # Each layer needs a seed of its own: one seed gives equal numbers. Keras
+  # Each layer needs its own seed, because equal seeds give equal values. Keras
   # takes 31 bits.
   state = np.random.SeedSequence(seed).generate_state(num_layers) >> 1
   glorot = map(tf.keras.initializers.GlorotUniform, state.tolist())

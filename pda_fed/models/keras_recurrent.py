@@ -1,7 +1,7 @@
 """The Keras model of a `RecurrentSpec`, with its loss and metrics.
 
-Every metric is a pair of sums, a total and a weight, so that sums over clients
-are the metric of all clients together, whatever their sizes.
+Every metric is a pair of sums, a total and a weight. Summed over clients, it is
+the metric of all clients together, whatever their sizes.
 
 TFF traces these functions in graphs where `==` and `!=` on tensors compare
 object identities: always write tf.equal and tf.not_equal here.
@@ -16,11 +16,11 @@ import tensorflow as tf
 
 
 class _FastLSTM(tf.keras.layers.LSTM):
-  """A layer with Keras' weights and names, and our computation."""
+  """A faster LSTM with the weights and names of Keras."""
 
   def call(self, inputs, mask=None, training=None, initial_state=None):
     """See the base class; [batch, time, features] to [batch, time, units]."""
-    del mask, training, initial_state  # It has none of these.
+    del mask, training, initial_state  # Not supported.
     cell = self.cell
     outputs = fast_ops.lstm(
       tf.transpose(inputs, [1, 0, 2]),
@@ -38,12 +38,12 @@ def create_keras_model(
 
   Args:
     spec: The sizes.
-    seed: The seed of the initial weights; the same seed, the same weights.
+    seed: The seed of the initial weights.
 
   Returns:
     An uncompiled `tf.keras.Model`.
   """
-  # Each layer needs a seed of its own: one seed gives equal numbers. Keras
+  # Each layer needs its own seed, because equal seeds give equal values. Keras
   # takes 31 bits.
   seeds = iter((np.random.SeedSequence(seed).generate_state(5) >> 1).tolist())
 
@@ -76,7 +76,7 @@ def create_keras_model(
 
 
 def _weights(targets: tf.Tensor, masked: Sequence[int]) -> tf.Tensor:
-  """1 where a target counts, 0 where it is one of the masked tokens."""
+  """Returns 1 for targets that count and 0 for masked tokens."""
   counts = tf.ones_like(targets, tf.bool)
   for token in masked:
     counts &= tf.not_equal(targets, tf.cast(token, targets.dtype))
@@ -91,7 +91,7 @@ def _token_losses(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 class MaskedCrossEntropy(tf.keras.losses.Loss):
-  """The mean cross-entropy of a batch's tokens, padding left out."""
+  """The mean cross-entropy of a batch's tokens, without padding."""
 
   def __init__(self, spec: recurrent.RecurrentSpec):
     super().__init__(name='masked_cross_entropy')
@@ -105,7 +105,7 @@ class MaskedCrossEntropy(tf.keras.losses.Loss):
 
 
 class _TokenMean(tf.keras.metrics.Mean):
-  """The mean of a value per target token, some tokens left out."""
+  """The mean of a value per target token, without masked tokens."""
 
   def __init__(self, masked: Sequence[int], name: str):
     super().__init__(name=name)
@@ -115,7 +115,7 @@ class _TokenMean(tf.keras.metrics.Mean):
     super().update_state(values, _weights(targets, self._masked))
 
   def get_config(self):
-    """TFF makes metrics anew from this, without a dtype to pass on."""
+    """Returns the arguments from which TFF recreates the metric."""
     return {'name': self.name, 'masked': self._masked}
 
 
@@ -123,16 +123,16 @@ class TokenLoss(_TokenMean):
   """Cross-entropy per token; its exponential is the perplexity."""
 
   def update_state(self, y_true, y_pred, sample_weight=None):
-    """See the base class; tokens have weights of their own."""
+    """See the base class; sample weights are ignored."""
     del sample_weight
     self._update(_token_losses(y_true, y_pred), y_true)
 
 
 class TokenAccuracy(_TokenMean):
-  """The share of target tokens that are the most likely ones."""
+  """The fraction of target tokens that are predicted correctly."""
 
   def update_state(self, y_true, y_pred, sample_weight=None):
-    """See the base class; tokens have weights of their own."""
+    """See the base class; sample weights are ignored."""
     del sample_weight
     best = tf.argmax(y_pred, axis=-1, output_type=y_true.dtype)
     self._update(tf.cast(tf.equal(best, y_true), tf.float32), y_true)
@@ -144,11 +144,11 @@ def create_metrics(
   """Creates the metrics that the paper reports.
 
   Args:
-    spec: Where the special tokens are.
+    spec: The specification, which defines the special tokens.
 
   Returns:
-    `token_loss` and `accuracy_with_oov`, which leave out padding, and
-    `accuracy`, which counts words of the vocabulary only.
+    `token_loss` and `accuracy_with_oov`, which ignore padding, and `accuracy`,
+    which counts only words of the vocabulary.
   """
   return [
     TokenLoss([spec.pad], 'token_loss'),

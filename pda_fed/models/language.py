@@ -1,8 +1,8 @@
-"""The language model of the paper's WikiText-2 experiments, as numbers.
+"""Specification of the language model in the WikiText-2 experiments.
 
 The appendix of "Public Data-Assisted Mirror Descent for Private Model Training"
-(Amid et al., ICML 2022, arXiv:2112.00193): words to 120 units, two LSTM layers
-of 120, and a dense layer back to the 8,000 words.
+(Amid et al., ICML 2022, arXiv:2112.00193): an embedding of size 120, two LSTM
+layers of 120 units, and a dense layer to the 8,000 words.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ class LanguageSpec(spec_lib.ModelSpec):
     2159360
 
   Attributes:
-    vocabulary_size: Words, the unknown one included.
-    embedding_size: Of a word.
+    vocabulary_size: Number of words, including the unknown word.
+    embedding_size: Size of a word's embedding.
     lstm_size: Units of each LSTM layer.
-    num_layers: LSTM layers.
-    loss_per_sequence: 'sum' or 'mean' of the words' losses: what is one
+    num_layers: Number of LSTM layers.
+    loss_per_sequence: 'sum' or 'mean' of the words' losses. This is an
       example's loss, whose gradient is clipped. 'sum' is better: gradients
-      smaller than the clip are noise.
+      smaller than the clipping norm are lost in the noise.
   """
 
   vocabulary_size: int = 8000
@@ -50,7 +50,7 @@ class LanguageSpec(spec_lib.ModelSpec):
 
   @property
   def parameter_shapes(self) -> list[tuple[int, ...]]:
-    """Embedding; kernel, recurrent kernel, bias of each LSTM; kernel, bias."""
+    """Shapes of the embedding, the LSTMs' arrays, and the dense layer."""
     shapes = [(self.vocabulary_size, self.embedding_size)]
     units = self.embedding_size
     for _ in range(self.num_layers):

@@ -2,12 +2,12 @@
 
 import math
 
-# exp of more than this is no float64.
+# exp of more than this overflows float64.
 _MAX_LOSS = 709.0
 
 
 def perplexity(loss: float) -> float:
-  """Returns exp(loss), infinite where that is too large.
+  """Returns exp(loss), or infinity if that overflows.
 
   Args:
     loss: Cross-entropy per token, in nats.

@@ -1,10 +1,10 @@
-"""The next-word LSTM of the paper's StackOverflow experiments, as numbers.
+"""Specification of the next-word LSTM in the StackOverflow experiments.
 
 The appendix of "Public Data-Assisted Mirror Descent for Private Model Training"
 (Amid et al., ICML 2022, arXiv:2112.00193) lists an embedding of size 96, one
 LSTM layer of 670 units, a dense layer back to 96 and one to the vocabulary:
-4,050,748 parameters. A spec needs no TensorFlow; `keras_recurrent` builds the
-Keras model from it.
+4,050,748 parameters. This module does not need TensorFlow; `keras_recurrent`
+builds the Keras model.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ import numpy as np
 from pda_fed.common import validate
 from pda_fed.models import spec as spec_lib
 
-# Pad, out of vocabulary, beginning and end of a sentence, as in TFF's baseline.
+# Padding, out-of-vocabulary, beginning and end of sentence, as in TFF.
 NUM_SPECIAL_TOKENS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentSpec(spec_lib.ModelSpec):
-  """Sizes of an embedding, LSTM, dense, dense next-word model.
+  """Sizes of a next-word model: embedding, LSTM, projection, logits.
 
   Token ids are those of TFF's StackOverflow baseline: pad 0, words 1 to
   `num_words`, then out-of-vocabulary, beginning and end of a sentence.
@@ -32,8 +32,9 @@ class RecurrentSpec(spec_lib.ModelSpec):
     (10004, 4050748)
 
   Attributes:
-    num_words: The vocabulary without special tokens.
-    embedding_size: Of a token, and of the LSTM's projected output.
+    num_words: Size of the vocabulary without special tokens.
+    embedding_size: Size of a token's embedding and of the LSTM's projected
+      output.
     lstm_size: Units of the LSTM.
   """
 
@@ -95,19 +96,19 @@ class RecurrentSpec(spec_lib.ModelSpec):
     return keras_recurrent.create_keras_model(self, seed)
 
   def keras_loss(self):
-    """See the base class: the mean of tokens."""
+    """See the base class; the loss is the mean over tokens."""
     from pda_fed.models import keras_recurrent
 
     return keras_recurrent.MaskedCrossEntropy(self)
 
   def keras_metrics(self):
-    """See the base class: the metrics of the paper."""
+    """See the base class; the metrics are those of the paper."""
     from pda_fed.models import keras_recurrent
 
     return keras_recurrent.create_metrics(self)
 
   def keras_input_spec(self):
-    """See the base class: tokens and next tokens."""
+    """See the base class; a batch is tokens and next tokens."""
     import tensorflow as tf
 
     return (tf.TensorSpec([None, None], tf.int64),) * 2
@@ -118,14 +119,14 @@ class RecurrentSpec(spec_lib.ModelSpec):
     return sentences[:, :-1], sentences[:, 1:]
 
   def check_store(self, store):
-    """See the base class: the vocabulary must be the store's."""
+    """See the base class; the vocabulary sizes must be equal."""
     if not hasattr(store, 'vocabulary'):
       raise ValueError(
-        f'The model must be one for arrays, as {store.path} has. Found {self}.'
+        f'The model must be one for arrays, like {store.path}. Found {self}.'
       )
     if store.spec.num_words != self.num_words:
       raise ValueError(
         f'The model must have the vocabulary of the data in {store.path},'
-        f' {store.spec.num_words:,} words. Found a model of'
+        f' {store.spec.num_words:,} words. Found a model with'
         f' {self.num_words:,} words.'
       )

@@ -1,10 +1,10 @@
-"""Wide residual nets with group normalization, as numbers.
+"""Specifications of wide residual networks with group normalization.
 
 "Wide Residual Networks" (Zagoruyko and Komodakis, BMVC 2016, arXiv:1605.07146),
 with group normalization in place of batch normalization, as in "Unlocking
 High-Accuracy Differentially Private Image Classification through Scale" (De et
-al., 2022, arXiv:2204.13650): statistics of a batch would mix examples, whose
-gradients could then not be clipped one by one.
+al., 2022, arXiv:2204.13650): batch statistics would mix examples, so that their
+gradients could not be clipped one by one.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ _NAME = re.compile(r'wrn-(\d+)-(\d+)')
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """A residual block: two convolutions of 3 x 3 and a shortcut around them.
+  """A residual block: two 3 x 3 convolutions and a shortcut.
 
   Attributes:
-    inputs: The number of channels that go in.
-    outputs: The number of channels that come out.
+    inputs: Number of input channels.
+    outputs: Number of output channels.
     stride: The stride of the first convolution and of the shortcut.
   """
 
@@ -36,13 +36,13 @@ class Block:
 
   @property
   def has_projection(self) -> bool:
-    """Whether the shortcut is a convolution of 1 x 1, not the identity."""
+    """Whether the shortcut is a 1 x 1 convolution, not the identity."""
     return self.stride > 1 or self.inputs != self.outputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResidualSpec(spec_lib.ModelSpec):
-  """A wide residual net, WRN-depth-width.
+  """A wide residual network, WRN-depth-width.
 
   Example:
 
@@ -52,11 +52,11 @@ class ResidualSpec(spec_lib.ModelSpec):
 
   Attributes:
     image_shape: The height, width and channels of an image.
-    num_classes: The number of logits.
-    depth: The number of layers of convolutions, 6 n + 4.
-    width: The factor by which the three stages, of 16, 32 and 64 channels, are
+    num_classes: Number of classes.
+    depth: Number of convolutional layers, 6 n + 4.
+    width: Factor by which the three stages, of 16, 32 and 64 channels, are
       widened.
-    norm_groups: The number of groups of the group normalization.
+    norm_groups: Number of groups of the group normalization.
   """
 
   image_shape: tuple[int, int, int]
@@ -83,18 +83,18 @@ class ResidualSpec(spec_lib.ModelSpec):
     validate.integers(1, norm_groups=self.norm_groups)
     if _FIRST_CHANNELS % self.norm_groups:
       raise ValueError(
-        f'norm_groups must divide {_FIRST_CHANNELS}, the channels of the first'
-        f' convolution. Found {self.norm_groups}.'
+        f'norm_groups must divide {_FIRST_CHANNELS}, the number of channels of'
+        f' the first convolution. Found {self.norm_groups}.'
       )
 
   @property
   def first_channels(self) -> int:
-    """The channels of the first convolution."""
+    """Number of channels of the first convolution."""
     return _FIRST_CHANNELS
 
   @property
   def blocks(self) -> tuple[Block, ...]:
-    """The residual blocks; the second and the third stage halve images."""
+    """The residual blocks; the second and third stage halve the image size."""
     blocks = []
     channels = _FIRST_CHANNELS
     for stage in range(_NUM_STAGES):
@@ -145,7 +145,7 @@ class ResidualSpec(spec_lib.ModelSpec):
 def wide_residual_net(
   name: str, image_shape: tuple[int, int, int], num_classes: int
 ) -> ResidualSpec:
-  """Returns the net of a name such as wrn-16-4.
+  """Returns the network with a name such as wrn-16-4.
 
   Example:
 
@@ -155,15 +155,15 @@ def wide_residual_net(
   Args:
     name: wrn-DEPTH-WIDTH.
     image_shape: The height, width and channels of an image.
-    num_classes: The number of logits.
+    num_classes: Number of classes.
 
   Raises:
-    ValueError: If it is no such name, or no net has such a depth.
+    ValueError: If the name or the depth is invalid.
   """
   found = _NAME.fullmatch(name)
   if found is None:
     raise ValueError(
-      f'model must be wrn-DEPTH-WIDTH, wrn-16-4 for example. Found {name!r}.'
+      f'model must be wrn-DEPTH-WIDTH, such as wrn-16-4. Found {name!r}.'
     )
   return ResidualSpec(
     image_shape=image_shape,

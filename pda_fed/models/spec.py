@@ -1,4 +1,4 @@
-"""A model as one value: sizes, from which each engine makes its model."""
+"""The base class of model specifications."""
 
 import abc
 from typing import Any
@@ -7,11 +7,12 @@ import numpy as np
 
 
 class ModelSpec(abc.ABC):
-  """The sizes of a model; subclass it as a frozen dataclass.
+  """The sizes of a model, from which each engine builds its model.
 
-  A run's settings hold the fields of the subclass, so that these must be
-  numbers, texts, or tuples of them. The JAX engines need `jax_model`, the TFF
-  engine `keras_model`; both must have the same weights in the same order.
+  Subclass it as a frozen dataclass. A run's settings store the fields, so these
+  must be numbers, strings, or tuples of them. The JAX engines need `jax_model`,
+  the TFF engine `keras_model`. Both models must have the same weights in the
+  same order.
 
   Example: see `RecurrentSpec`.
   """
@@ -21,13 +22,14 @@ class ModelSpec(abc.ABC):
     """Returns the model of the JAX engines, a `jax_model.Model`."""
 
   def keras_model(self, seed: int) -> Any:
-    """Returns an uncompiled Keras model with weights drawn by the seed.
+    """Returns an uncompiled Keras model with initial weights.
 
     Args:
       seed: The seed of the initial weights.
 
     Raises:
-      ValueError: If the model has none, and can be trained with JAX alone.
+      ValueError: If there is no Keras model. Such a model can be trained only
+        with JAX.
     """
     del seed
     raise ValueError(
@@ -35,21 +37,21 @@ class ModelSpec(abc.ABC):
     )
 
   def keras_loss(self) -> Any:
-    """Returns the loss of the Keras model: by default, of classes."""
+    """Returns the loss of the Keras model; by default, for classification."""
     import tensorflow as tf
 
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def keras_metrics(self) -> list[Any]:
-    """Returns the metrics of the Keras model: by default, of classes."""
+    """Returns the Keras model's metrics; by default, for classification."""
     import tensorflow as tf
 
     return [tf.keras.metrics.SparseCategoricalAccuracy(name='accuracy')]
 
   def keras_input_spec(self) -> Any:
-    """Returns what a batch of the Keras model is: by default, of classes.
+    """Returns the type of a Keras batch; by default, for classification.
 
-    A subclass has `input_shape`, the shape of one input, or its own function.
+    A subclass defines `input_shape`, the shape of one input, or overrides this.
     """
     import tensorflow as tf
 
@@ -59,15 +61,15 @@ class ModelSpec(abc.ABC):
     )
 
   def keras_examples(self, rows: tuple[np.ndarray, ...]) -> Any:
-    """Returns rows of a store as `keras_input_spec` has them.
+    """Returns rows of a store in the format of `keras_input_spec`.
 
     Args:
-      rows: What the store's `read` gives.
+      rows: The result of the store's `read`.
     """
     return rows
 
   def check_store(self, store: Any) -> None:
-    """Raises ValueError unless the model takes the examples of a store.
+    """Raises ValueError if the model cannot take the examples of a store.
 
     Args:
       store: A store of `data_prep`.
@@ -76,7 +78,7 @@ class ModelSpec(abc.ABC):
       expected, found = getattr(store, name, None), getattr(self, name, None)
       if expected is None and found is not None:
         raise ValueError(
-          f'The model must be one for text, as {store.path} is. Found {self}.'
+          f'The model must be one for text, like {store.path}. Found {self}.'
         )
       if found is not None and tuple(np.ravel(found)) != tuple(
         np.ravel(expected)

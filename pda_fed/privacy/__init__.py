@@ -1,8 +1,8 @@
-"""One frozen plan for sampling, clipping, noise and the epsilon they cost.
+"""Privacy plans: sampling, clipping, noise, and the epsilon they cost.
 
-`PrivacyPlan`, `SeedStreams` and `algorithm_1_noise_stddev` need numpy alone.
-Everything that accounts needs dp_accounting, which is imported when it is first
-used, so that an engine can hold a plan on a machine without it.
+`PrivacyPlan`, `SeedStreams` and `algorithm_1_noise_stddev` need only numpy.
+Accounting needs dp_accounting, which is imported on first use, so that an
+engine can hold a plan on a machine without it.
 """
 
 import importlib

@@ -1,6 +1,6 @@
-"""Epsilon of a privacy plan, by dp_accounting.
+"""Epsilon of a privacy plan, computed by dp_accounting.
 
-`search` builds on it; no other module of the project computes an epsilon.
+`search` builds on it; no other module computes an epsilon.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,31 +16,31 @@ from pda_fed.privacy import plan as plan_lib
 
 Accountant = Literal['pld', 'rdp']
 _ACCOUNTANTS = ('pld', 'rdp')
-# Cohorts whose privacy loss distribution is not known.
+# Sampling schemes whose privacy loss distribution is unknown.
 _NO_PLD = ('fixed_size', 'epochs')
 
-# The error of a PLD epsilon by its grid falls with the square of the interval
-# and is on the safe side. The interval is divided by 3 until epsilon changes by
-# less than this share, which leaves an eighth of it: less than one unit of the
-# third digit.
+# The grid error of a PLD epsilon falls with the square of the interval and is
+# on the safe side. The interval is divided by 3 until epsilon changes by less
+# than this fraction. The remaining error is an eighth of it: less than one unit
+# of the third digit.
 _PLD_CHANGE = 4e-3
 _PLD_COARSEST = 1e-2
 _PLD_FINEST = 1e-6
-# Composition by FFT rounds to either side: against the exact Gaussian
-# mechanism, the delta of T rounds was off by up to 2e-17 T. Five times as much
-# is given away; a target of less than twice that is left to RDP.
+# Composition by FFT rounds in either direction: compared with the exact
+# Gaussian mechanism, the delta of T rounds was off by up to 2e-17 T. We allow
+# five times as much. If delta is at most twice that allowance, RDP is used.
 _FFT_ERROR_PER_ROUND = 1e-16
 _FFT_ERROR_LEAST = 1e-15
-# Above this epsilon there is nothing left to be tight about.
+# Above this epsilon a tight bound is of no use.
 _PLD_LARGEST_EPSILON = 1e3
-# Points at which a curve is exact.
+# Number of points at which a curve is exact.
 CURVE_POINTS = 32
 
 
 def dp_event(
   plan: plan_lib.PrivacyPlan, rounds: Optional[int] = None
 ) -> dp_accounting.DpEvent:
-  """Returns what `rounds` rounds of the plan do, as a `DpEvent`.
+  """Returns the `DpEvent` of `rounds` rounds of the plan.
 
   Example:
 
@@ -54,7 +54,7 @@ def dp_event(
 
   Args:
     plan: The plan.
-    rounds: How many rounds; by default all of the plan's.
+    rounds: Number of rounds; by default the plan's.
 
   Raises:
     ValueError: If `rounds` is negative.
@@ -72,7 +72,7 @@ def dp_event(
 
 def _round_event(plan: plan_lib.PrivacyPlan) -> dp_accounting.DpEvent:
   if plan.sampling == 'fixed_size':
-    # Replacing a user by another moves the sum by up to 2S, not S.
+    # Replacing a user by another changes the sum by up to 2S, not S.
     return dp_accounting.SampledWithoutReplacementDpEvent(
       plan.population,
       int(plan.expected_cohort),
@@ -86,7 +86,7 @@ def _round_event(plan: plan_lib.PrivacyPlan) -> dp_accounting.DpEvent:
 def _tree_event(
   plan: plan_lib.PrivacyPlan, rounds: int
 ) -> dp_accounting.DpEvent:
-  """One tree an epoch; a user is in each tree at most once."""
+  """Returns one tree per epoch; a user is in each tree at most once."""
 
   def tree(steps: int) -> dp_accounting.DpEvent:
     return dp_accounting.SingleEpochTreeAggregationDpEvent(
@@ -120,9 +120,10 @@ def _rdp_accountant(
 
 @functools.lru_cache(maxsize=16)
 def _round_rdp(plan: plan_lib.PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-  """RDP orders and values of one round; T rounds are T times the values."""
+  """Returns RDP orders and values of one round; T rounds cost T times that."""
   accountant = _rdp_accountant(plan).compose(dp_event(plan, 1))
-  # There is no public way to them, and asking for each T anew is slow.
+  # The accountant has no public access to them, and composing again for each T
+  # is slow.
   return np.asarray(accountant._orders), np.asarray(accountant._rdp)
 
 
@@ -139,7 +140,7 @@ def _rdp_epsilon(
     )
   except (OverflowError, ZeroDivisionError) as e:
     raise ValueError(
-      'noise_multiplier must be of a size that accounting can handle, about'
+      'noise_multiplier must be in the range that accounting can handle, about'
       f' 1e-2 to 1e6. Found {plan.noise_multiplier!r}.'
     ) from e
 
@@ -148,7 +149,7 @@ def _rdp_epsilon(
 def _round_pld(
   noise_multiplier: float, sampling_rate: float, interval: float
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """The privacy loss of a Poisson round; building it is most of the work."""
+  """Returns the privacy loss of a Poisson round, which is slow to build."""
   return privacy_loss_distribution.from_gaussian_mechanism(
     noise_multiplier,
     value_discretization_interval=interval,
@@ -159,23 +160,23 @@ def _round_pld(
 def _pld_epsilon_on_grid(
   plan: plan_lib.PrivacyPlan, rounds: int, delta: float, interval: float
 ) -> float:
-  """An upper bound by PLD or, where it does not reach, by RDP."""
+  """Returns an upper bound by PLD or, where PLD fails, by RDP."""
   error = max(_FFT_ERROR_LEAST, rounds * _FFT_ERROR_PER_ROUND)
   by_rdp = _rdp_epsilon(plan, rounds, delta)
   if delta <= 2 * error or by_rdp > _PLD_LARGEST_EPSILON:
     return by_rdp
   pld = _round_pld(plan.noise_multiplier, plan.sampling_rate, interval)
   by_pld = pld.self_compose(rounds).get_epsilon_for_delta(delta - error)
-  # Far from its centre, composition gives up and says infinity.
+  # Far from its centre, composition returns infinity.
   return min(float(by_pld), by_rdp)
 
 
 def _pld_epsilon_and_interval(
   plan: plan_lib.PrivacyPlan, rounds: int, delta: float
 ) -> tuple[float, float]:
-  """Refines the grid until epsilon is settled."""
-  # A grid has as many points as losses are large: a large epsilon, which little
-  # noise gives, must not be computed to a hundredth.
+  """Refines the grid until epsilon converges."""
+  # The number of grid points grows with the privacy loss, so a large epsilon
+  # must not be computed to a hundredth.
   rough = _rdp_epsilon(plan, rounds, delta)
   interval = _PLD_COARSEST * max(1.0, rough / 10)
   epsilon = _pld_epsilon_on_grid(plan, rounds, delta, interval)
@@ -183,8 +184,8 @@ def _pld_epsilon_and_interval(
     finer = _pld_epsilon_on_grid(plan, rounds, delta, interval / 3)
     settled = epsilon - finer < _PLD_CHANGE * finer
     epsilon, interval = finer, interval / 3
-    # RDP's own bound on both grids is settled too, unless a finer grid still
-    # gets below it.
+    # If both grids return the RDP bound, try finer grids, which may get below
+    # it.
     if settled and (finer < rough or interval < _PLD_COARSEST / 100):
       break
   return epsilon, interval
@@ -207,7 +208,7 @@ def tightest_accountant(plan: plan_lib.PrivacyPlan) -> Accountant:
     plan: The plan.
 
   Returns:
-    'pld', or 'rdp' where no privacy loss distribution is known.
+    'pld', or 'rdp' if the privacy loss distribution is unknown.
   """
   return 'rdp' if plan.sampling in _NO_PLD else 'pld'
 
@@ -215,22 +216,22 @@ def tightest_accountant(plan: plan_lib.PrivacyPlan) -> Accountant:
 def check_accountant(
   plan: plan_lib.PrivacyPlan, accountant: str, delta: float
 ) -> None:
-  """Raises unless the accountant is known and can handle the plan.
+  """Raises if the accountant is unknown or cannot handle the plan.
 
   Args:
     plan: The plan.
     accountant: 'pld' or 'rdp'.
-    delta: The target.
+    delta: The target delta.
 
   Raises:
-    ValueError: If it cannot, or `delta` is outside (0, 1).
+    ValueError: If the accountant is invalid, or `delta` is outside (0, 1).
   """
   validate.one_of(_ACCOUNTANTS, accountant=accountant)
   validate.between(0, 1, delta=delta)
   if accountant == 'pld' and plan.sampling in _NO_PLD:
     raise ValueError(
       f"accountant must be 'rdp' for sampling={plan.sampling!r}: its privacy"
-      " loss distribution is not known. Found 'pld'."
+      " loss distribution is unknown. Found 'pld'."
     )
 
 
@@ -240,7 +241,7 @@ def epsilon(
   delta: Optional[float] = None,
   accountant: Accountant = 'pld',
 ) -> float:
-  """Returns the epsilon that `rounds` rounds of the plan have spent.
+  """Returns the epsilon spent by `rounds` rounds of the plan.
 
   Example:
 
@@ -254,16 +255,17 @@ def epsilon(
 
   Args:
     plan: The plan.
-    rounds: How many rounds were run; by default all of the plan's.
-    delta: By default the plan's.
-    accountant: 'pld' (tight) or 'rdp' (looser; what the paper's figures use).
+    rounds: Number of completed rounds; by default the plan's.
+    delta: The target delta; by default the plan's.
+    accountant: 'pld' (tight) or 'rdp' (looser; used for the paper's figures).
 
   Returns:
-    Epsilon; infinity if the plan adds no noise, 0 before the first round.
+    Epsilon. It is infinite if the plan adds no noise, and 0 before the first
+    round.
 
   Raises:
-    ValueError: If an argument is out of its range, or the accountant cannot
-      handle the plan.
+    ValueError: If an argument is out of range, or the accountant cannot handle
+      the plan.
   """
   rounds = plan.rounds if rounds is None else rounds
   delta = plan.delta if delta is None else delta
@@ -283,11 +285,11 @@ def epsilon_curve(
   rounds: Optional[Sequence[int]] = None,
   accountant: Accountant = 'pld',
 ) -> np.ndarray:
-  """Returns the epsilon spent after each of some numbers of rounds.
+  """Returns the epsilon spent after each of several numbers of rounds.
 
-  What the rounds share is computed once. Up to 32 numbers of rounds are exact;
-  of more, 32 spread over them are, and one between two of those gets the
-  epsilon of the upper one: never less than was spent.
+  Shared work is done once. Up to 32 values are exact. Of more, 32 are exact;
+  the others get the epsilon of the next larger exact one, never less than was
+  spent.
 
   Example:
 
@@ -302,13 +304,13 @@ def epsilon_curve(
   Args:
     plan: The plan.
     rounds: Numbers of rounds; by default 0, 1, ... up to the plan's.
-    accountant: As for `epsilon`.
+    accountant: See `epsilon`.
 
   Returns:
-    An array of the length of `rounds`.
+    An array as long as `rounds`.
 
   Raises:
-    ValueError: As for `epsilon`.
+    ValueError: See `epsilon`.
   """
   if rounds is None:
     rounds = range(plan.rounds + 1)
@@ -319,8 +321,7 @@ def epsilon_curve(
     or (rounds < 0).any()
   ):
     raise ValueError(
-      'rounds must be a list of integers that are at least 0. Found'
-      f' {rounds!r}.'
+      f'rounds must be a list of non-negative integers. Found {rounds!r}.'
     )
   check_accountant(plan, accountant, plan.delta)
   steps = np.unique(rounds[rounds > 0])
@@ -328,7 +329,7 @@ def epsilon_curve(
     return np.where(rounds > 0, math.inf, 0.0)
   exact = steps
   if len(steps) > CURVE_POINTS:
-    # Evenly in the square root: epsilon grows about like that.
+    # Evenly spaced in the square root, as epsilon grows roughly like it.
     places = np.linspace(0, math.sqrt(len(steps) - 1), CURVE_POINTS) ** 2
     exact = steps[np.unique(np.ceil(places - 1e-9).astype(np.int64))]
   spent = epsilon_function(plan, int(exact[-1]), accountant)
@@ -340,18 +341,18 @@ def epsilon_curve(
 def epsilon_function(
   plan: plan_lib.PrivacyPlan, rounds: int, accountant: Accountant
 ) -> Callable[[plan_lib.PrivacyPlan, int], float]:
-  """A function of (plan, rounds) for arguments near the given ones.
+  """Returns an epsilon function of (plan, rounds) near the given ones.
 
-  With PLD, the grid is settled once, for the given ones. Elsewhere it may be
-  coarser than needed, but its epsilons are safe everywhere.
+  With PLD, the grid is chosen once, for the given arguments. For others it may
+  be coarser than needed, but its epsilons are always upper bounds.
 
   Args:
     plan: The plan.
     rounds: The number of rounds.
-    accountant: As for `epsilon`.
+    accountant: See `epsilon`.
 
   Returns:
-    The function; its delta is the plan's.
+    The function; it uses the plan's delta.
   """
   if accountant == 'rdp':
     return lambda p, t: _rdp_epsilon(p, t, p.delta)

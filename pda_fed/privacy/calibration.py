@@ -1,6 +1,6 @@
-"""Noise and rounds that keep a target epsilon.
+"""Finds the noise, or the number of rounds, for a target epsilon.
 
-What is spent is computed by `accounting`; this module only searches.
+`accounting` computes the epsilon; this module only searches.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def calibrate(
   target_epsilon: float,
   accountant: accounting.Accountant = 'pld',
 ) -> plan_lib.PrivacyPlan:
-  """Returns the plan with the smallest noise that keeps a target.
+  """Returns the plan with the smallest noise that meets a target epsilon.
 
   Example:
 
@@ -33,9 +33,9 @@ def calibrate(
     0.68
 
   Args:
-    plan: Its noise multiplier is not read.
-    target_epsilon: What all rounds of the plan may spend.
-    accountant: As for `epsilon`.
+    plan: The plan; its noise multiplier is ignored.
+    target_epsilon: The largest epsilon that all rounds of the plan may spend.
+    accountant: See `epsilon`.
 
   Returns:
     A plan whose epsilon is at most the target, and within 0.5 % of it.
@@ -47,13 +47,14 @@ def calibrate(
   validate.positive(target_epsilon=target_epsilon)
   accounting.check_accountant(plan, accountant, plan.delta)
   if plan.adaptive_clipping is not None:
-    # It costs the same with a fixed clip, which allows any noise on the way.
+    # A fixed clipping norm costs the same, and allows any noise during the
+    # search.
     fixed = dataclasses.replace(plan, adaptive_clipping=None)
     found = calibrate(fixed, target_epsilon, accountant)
     return _with_noise(plan, found.noise_multiplier)
   guess = 1.0
   if accountant == 'pld':
-    # RDP is quick and never allows less noise than PLD.
+    # RDP is fast and never allows less noise than PLD.
     guess = calibrate(plan, target_epsilon, 'rdp').noise_multiplier
   function = accounting.epsilon_function(
     _with_noise(plan, guess), plan.rounds, accountant
@@ -64,14 +65,14 @@ def calibrate(
     return function(_with_noise(plan, noise_multiplier), plan.rounds)
 
   safe, unsafe = _bracket(spent, target_epsilon, guess)
-  # `safe` keeps the target at every step, so it may be returned at any.
+  # `safe` meets the target at every step, so the search may stop at any step.
   while spent(safe) < 0.997 * target_epsilon and safe / unsafe > 1 + 1e-6:
     middle = math.sqrt(safe * unsafe)
     if spent(middle) <= target_epsilon:
       safe = middle
     else:
       unsafe = middle
-  # `epsilon` settles its own grid, which may be a little coarser.
+  # `epsilon` chooses its own grid, which may be slightly coarser.
   while (
     accounting.epsilon(_with_noise(plan, safe), accountant=accountant)
     > target_epsilon
@@ -83,7 +84,7 @@ def calibrate(
 def _bracket(
   spent: Callable[[float], float], target: float, guess: float
 ) -> tuple[float, float]:
-  """A noise that keeps the target and a smaller one that does not."""
+  """Returns a noise that meets the target and a smaller one that does not."""
   safe = guess
   while spent(safe) > target:
     safe *= 1.5
@@ -97,7 +98,7 @@ def _bracket(
     safe, unsafe = unsafe, unsafe / 1.3
     if unsafe < 1e-3:
       raise ValueError(
-        'target_epsilon must need a noise multiplier of at least 1e-3. Found'
+        'target_epsilon must require a noise multiplier of at least 1e-3. Found'
         f' {target!r}.'
       )
   return safe, unsafe
@@ -114,7 +115,7 @@ def max_rounds(
   target_epsilon: float,
   accountant: accounting.Accountant = 'pld',
 ) -> int:
-  """Returns how many rounds of the plan keep a target.
+  """Returns the largest number of rounds that meets a target epsilon.
 
   Example:
 
@@ -127,12 +128,12 @@ def max_rounds(
     1322
 
   Args:
-    plan: Its number of rounds is not read.
-    target_epsilon: What the rounds may spend.
-    accountant: As for `epsilon`.
+    plan: The plan; its number of rounds is ignored.
+    target_epsilon: The largest epsilon that the rounds may spend.
+    accountant: See `epsilon`.
 
   Returns:
-    The largest number of rounds; 0 if one is already too much.
+    The number of rounds; 0 if one round already exceeds the target.
 
   Raises:
     ValueError: If the target is not positive, or 2^40 rounds do not spend it.
@@ -143,14 +144,14 @@ def max_rounds(
     return 0
   good = 0
   if accountant == 'pld':
-    good = max_rounds(plan, target_epsilon, 'rdp')  # Quick, and never too many.
+    good = max_rounds(plan, target_epsilon, 'rdp')  # Fast, and never too many.
   spent = accounting.epsilon_function(plan, max(good, 1), accountant)
   bad = 2 * good + 1
   while spent(plan, bad) <= target_epsilon:
     good, bad = bad, 2 * bad
     if bad > _MAX_ROUNDS:
       raise ValueError(
-        'target_epsilon must be spent by 2^40 rounds. Found'
+        'target_epsilon must be small enough to be spent by 2^40 rounds. Found'
         f' {target_epsilon!r}.'
       )
   while bad - good > 1:
@@ -159,7 +160,7 @@ def max_rounds(
       good = middle
     else:
       bad = middle
-  # `epsilon` settles its own grid, which may be a little coarser.
+  # `epsilon` chooses its own grid, which may be slightly coarser.
   while accounting.epsilon(plan, good, accountant=accountant) > target_epsilon:
     good -= max(1, good // 1000)
   return good
@@ -173,7 +174,9 @@ def tight_noise_stddev(
   delta: float,
   population: int,
 ) -> float:
-  """What PLD allows instead of `algorithm_1_noise_stddev`, for add or remove.
+  """Returns the smallest noise by PLD, for adding or removing an example.
+
+  Compare `algorithm_1_noise_stddev`, the formula of the paper.
 
   Example:
 
@@ -184,17 +187,17 @@ def tight_noise_stddev(
     0.00118
 
   Args:
-    lipschitz: L.
-    rounds: T.
-    epsilon: The target.
-    delta: The target.
+    lipschitz: L, the largest norm of a gradient.
+    rounds: T, the number of rounds.
+    epsilon: The target epsilon.
+    delta: The target delta.
     population: n, the number of private examples.
 
   Returns:
     The standard deviation of the noise on each coordinate of the mean.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    ValueError: If an argument is out of range.
   """
   validate.positive(lipschitz=lipschitz)
   plan = plan_lib.PrivacyPlan(

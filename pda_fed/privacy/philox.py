@@ -1,11 +1,10 @@
-"""TensorFlow's stateless uniform numbers, in numpy.
+"""TensorFlow's stateless uniform generator, in numpy.
 
-The TFF engine draws the public users of a round inside of a TFF computation, by
-`tf.random.stateless_uniform`. Other engines must draw the same users where
-there is no TensorFlow. The generator is Philox 4x32-10 ("Parallel Random
-Numbers: As Easy as 1, 2, 3", Salmon et al., SC 2011); how TensorFlow makes its
-key and counter of a seed, and numbers of its bits, is part of what that
-function promises.
+The TFF engine draws the public users of a round inside a TFF computation, with
+`tf.random.stateless_uniform`. Other engines must draw the same users without
+TensorFlow. The generator is Philox 4x32-10 ("Parallel Random Numbers: As Easy
+as 1, 2, 3", Salmon et al., SC 2011). TensorFlow guarantees how that function
+derives the key and the counter from a seed, and values from bits.
 """
 
 import numpy as np
@@ -36,7 +35,7 @@ def _words(seed: tuple[int, int]) -> list[int]:
 
 
 def _bits(seed: tuple[int, int], count: int) -> np.ndarray:
-  """uint32 [count], from a seed of two 64-bit numbers."""
+  """Returns random bits, uint32 [count], from a seed of two 64-bit integers."""
   scrambled = _philox(
     np.array([_words(seed)], np.uint32), np.array(_SCRAMBLING_KEY, np.uint32)
   )[0]
@@ -50,8 +49,8 @@ def uniform(seed: tuple[int, int], count: int) -> np.ndarray:
   """Returns `tf.random.stateless_uniform([count], seed)`: float32 in [0, 1).
 
   Args:
-    seed: Two numbers of 63 bits.
-    count: How many.
+    seed: Two 63-bit integers.
+    count: Number of values.
   """
   mantissas = _bits(seed, count) & np.uint32(0x7FFFFF)
   return (mantissas | np.uint32(127 << 23)).view(np.float32) - np.float32(1)
@@ -61,8 +60,8 @@ def integers(seed: tuple[int, int], count: int, high: int) -> np.ndarray:
   """Returns `tf.random.stateless_uniform([count], seed, 0, high, tf.int32)`.
 
   Args:
-    seed: Two numbers of 63 bits.
-    count: How many.
-    high: The numbers are below it.
+    seed: Two 63-bit integers.
+    count: Number of values.
+    high: Exclusive upper bound of the values.
   """
   return (_bits(seed, count) % np.uint32(high)).astype(np.int32)

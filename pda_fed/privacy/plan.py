@@ -1,9 +1,9 @@
-"""The privacy plan: one object from which everything private is derived.
+"""The privacy plan, from which every private operation is derived.
 
-Sampling, clipping, noise, the division and the event that is accounted come
-out of one frozen `PrivacyPlan`, so that what is run and what is claimed cannot
-drift apart. Nothing here needs TensorFlow or dp_accounting, so that every
-engine can hold a plan.
+Sampling, clipping, noise, normalization and the accounted event all come from
+one frozen `PrivacyPlan`, so that the run and the stated guarantee cannot
+diverge. This module needs neither TensorFlow nor dp_accounting, so every engine
+can use it.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from pda_fed.privacy import seeds
 
 
 def round_up(value: float, digits: int = 4) -> str:
-  """Formats a number so that what is printed is never below it.
+  """Formats a number, rounded up to some significant digits.
 
   Example:
 
@@ -29,10 +29,10 @@ def round_up(value: float, digits: int = 4) -> str:
 
   Args:
     value: An epsilon, or a noise multiplier.
-    digits: Significant digits.
+    digits: Number of significant digits.
 
   Returns:
-    The number, rounded up.
+    The rounded number, never below `value`.
   """
   if not math.isfinite(value) or value == 0:
     return f'{value:g}'
@@ -46,9 +46,9 @@ Mechanism = Literal['gaussian', 'tree']
 
 _SAMPLINGS = ('poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs')
 _MECHANISMS = ('gaussian', 'tree')
-# Beyond these, squares of float32 overflow or vanish.
+# Outside this range, squares of float32 overflow or underflow.
 _CLIP_NORMS = (1e-18, 1e18)
-# Which change of the data epsilon speaks of.
+# Neighbouring relation of each sampling scheme.
 _NEIGHBOURING = {
   'poisson': 'add or remove one',
   'fixed_size': 'replace one',
@@ -59,12 +59,12 @@ _NEIGHBOURING = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-  """A clip that follows a quantile of the norms of the updates.
+  """A clipping norm that follows a quantile of the updates' norms.
 
   "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
-  NeurIPS 2021, arXiv:1905.03871): a noised count of the updates below the clip
-  moves it geometrically. The count is a second query on private data; the
-  plan's noise multiplier is what both queries cost together.
+  NeurIPS 2021, arXiv:1905.03871): the clipping norm moves geometrically, driven
+  by a noised count of the updates below it. The count is a second query on
+  private data; the plan's noise multiplier covers the cost of both queries.
 
   Example:
 
@@ -78,11 +78,11 @@ class AdaptiveClipping:
     1.005
 
   Attributes:
-    target_quantile: The share of updates that should not be clipped.
-    learning_rate: How fast the clip follows: a cohort that is all on one side
-      of it moves it by about exp(+-rate / 2).
-    count_stddev: The standard deviation of the noise that the count gets;
-      by default a twentieth of the expected cohort.
+    target_quantile: The fraction of updates that should not be clipped.
+    learning_rate: How fast the clipping norm moves. A cohort that is all on one
+      side changes it by a factor of about exp(+-rate / 2).
+    count_stddev: Standard deviation of the noise on the count; by default a
+      twentieth of the expected cohort.
   """
 
   target_quantile: float = 0.5
@@ -102,8 +102,8 @@ class PrivacyPlan:
 
   A round takes a cohort, clips each user's update to the norm S = `clip_norm`,
   sums them, adds noise of standard deviation sigma S to each coordinate and
-  divides by `expected_cohort`. The division is by the expected cohort, a
-  constant: the true one is private.
+  divides by `expected_cohort`. The divisor is a constant, because the actual
+  cohort size is private.
 
   Example:
 
@@ -117,25 +117,27 @@ class PrivacyPlan:
 
   Attributes:
     population: N, the number of private users (or examples).
-    expected_cohort: qN, the mean number of users in a round (the batch).
-    rounds: T, the number of rounds that the plan pays for.
+    expected_cohort: qN, the expected number of users in a round (the batch).
+    rounds: T, the number of rounds that the plan accounts for.
     delta: The delta of (epsilon, delta).
-    noise_multiplier: sigma, the noise's standard deviation over the clip. With
-      adaptive clipping, that of update and count together.
-    clip_norm: S, the bound on the norm of one user's update; with adaptive
-      clipping, where it starts.
-    adaptive_clipping: None for a fixed clip.
+    noise_multiplier: sigma, the standard deviation of the noise divided by the
+      clipping norm. With adaptive clipping, it covers update and count
+      together.
+    clip_norm: S, the bound on the norm of one user's update. With adaptive
+      clipping, its initial value.
+    adaptive_clipping: Settings of adaptive clipping; None for a fixed clipping
+      norm.
     mechanism: 'gaussian', independent noise each round; or 'tree', the
       correlated noise of DP-FTRL ("Practical and Private (Deep) Learning
       Without Sampling or Shuffling", Kairouz et al., ICML 2021,
-      arXiv:2103.00039), where the tree starts anew each epoch.
-    sampling: 'poisson', each user independently with probability q;
-      'fixed_size', a random subset of `expected_cohort` users, accounted as
-      such for the change of one user to another; 'fixed_size_as_poisson', the
-      same subsets accounted as if they were Poisson, which is customary and
-      only approximate; 'epochs', every user once an epoch in a random order,
-      for 'tree'.
-    unit: What one record is, in words: 'user', 'example', 'sequence'.
+      arXiv:2103.00039), with a new tree each epoch.
+    sampling: 'poisson' samples each user independently with probability q.
+      'fixed_size' samples a random subset of `expected_cohort` users and
+      accounts for it as such, for replacing one user. 'fixed_size_as_poisson'
+      samples the same subsets but accounts for them as Poisson, which is common
+      but only approximate. 'epochs' takes every user once per epoch in a random
+      order, for 'tree'.
+    unit: Name of one record: 'user', 'example', 'sequence'.
   """
 
   population: int
@@ -168,16 +170,16 @@ class PrivacyPlan:
     if self.delta > 1 / self.population:
       warnings.warn(
         f'delta={self.delta:g} is above 1/population={1 / self.population:g}:'
-        f' revealing one random {self.unit} whole would satisfy it.',
+        f' fully revealing one random {self.unit} would satisfy it.',
         UserWarning,
         stacklevel=3,
       )
 
   def _check_pairs(self) -> None:
-    """Refuses combinations that we could run but not account for."""
+    """Raises for combinations that cannot be accounted for."""
     if self.sampling != 'poisson' and self.expected_cohort % 1:
       raise ValueError(
-        f'expected_cohort must be a whole number with sampling='
+        f'expected_cohort must be an integer with sampling='
         f'{self.sampling!r}. Found {self.expected_cohort!r}.'
       )
     if (self.mechanism == 'tree') != (self.sampling == 'epochs'):
@@ -190,7 +192,7 @@ class PrivacyPlan:
     if self.mechanism == 'tree':
       raise ValueError(
         "adaptive_clipping must be None with mechanism='tree': the tree's"
-        f' noise is for one clip. Found {self.adaptive_clipping!r}.'
+        f' noise needs a fixed clipping norm. Found {self.adaptive_clipping!r}.'
       )
     if self.noise_multiplier >= 2 * self.count_stddev:
       raise ValueError(
@@ -201,39 +203,39 @@ class PrivacyPlan:
 
   @property
   def sampling_rate(self) -> float:
-    """q, the probability with which a user is in a round."""
+    """q, the probability that a user is in a round."""
     return self.expected_cohort / self.population
 
   @property
   def neighbouring(self) -> str:
-    """Which change of the data epsilon speaks of, in words."""
+    """The neighbouring relation of epsilon, in words."""
     return f'{_NEIGHBOURING[self.sampling]} {self.unit}'
 
   @property
   def approximate(self) -> bool:
-    """Whether the accounted event is not quite the one that is run."""
+    """Whether the accounting is only approximate for the sampling used."""
     return self.sampling == 'fixed_size_as_poisson'
 
   @property
   def rounds_per_epoch(self) -> int:
-    """Rounds in which every user is expected once."""
+    """Number of rounds in which every user is expected once."""
     return math.ceil(self.population / self.expected_cohort)
 
   @property
   def count_stddev(self) -> float:
-    """Noise of the count of unclipped updates; 0 without adaptive clipping."""
+    """Noise on the count of unclipped updates; 0 without adaptive clipping."""
     if self.adaptive_clipping is None:
       return 0.0
     return self.adaptive_clipping.count_stddev or self.expected_cohort / 20
 
   @property
   def update_noise_multiplier(self) -> float:
-    """The noise that the sum of updates gets, over the clip.
+    """Noise on the sum of updates, divided by the clipping norm.
 
     Without adaptive clipping it is `noise_multiplier`. With it, a round is one
-    Gaussian query of the updates and of the count, whose sensitivity is a half;
-    the noise of the updates is what makes both together cost as much as
-    `noise_multiplier` (Theorem 1 of Andrew et al.).
+    Gaussian query of the updates and of the count, whose sensitivity is 1/2.
+    The noise on the updates is then chosen so that both together cost as much
+    as `noise_multiplier` (Theorem 1 of Andrew et al.).
     """
     if self.adaptive_clipping is None or self.noise_multiplier == 0:
       return self.noise_multiplier
@@ -242,14 +244,14 @@ class PrivacyPlan:
   def cohort(self, round_num: int, seed: int) -> np.ndarray:
     """Draws the users of a round.
 
-    The draw depends on `seed` and `round_num` alone, so a resumed run takes
-    the same cohorts. An empty cohort is a cohort: the round still adds noise
-    and steps.
+    The draw depends only on `seed` and `round_num`, so a resumed run draws the
+    same cohorts. An empty cohort is valid: the round still adds noise and takes
+    a step.
 
     Args:
-      round_num: The round, from 0.
-      seed: The seed of the run's sampling. Whoever knows it knows the cohorts,
-        and the guarantee rests on their being secret.
+      round_num: The index of the round, from 0.
+      seed: The sampling seed of the run. Keep it secret: it determines the
+        cohorts, and the guarantee requires that they are secret.
 
     Returns:
       The sorted indices of the users, from 0 to N - 1.
@@ -262,8 +264,8 @@ class PrivacyPlan:
     if self.sampling == 'epochs':
       epoch, place = divmod(round_num, self.rounds_per_epoch)
       draws = seeds.generator('sampling', seed, epoch).random(self.population)
-      # An order by sorting is the same in every numpy, which `permutation`
-      # and `choice` do not promise.
+      # Sorting gives the same order in every numpy version; `permutation` and
+      # `choice` do not guarantee that.
       order = np.argsort(draws, kind='stable')
       return np.sort(order[place * size : (place + 1) * size])
     draws = seeds.generator('sampling', seed, round_num).random(self.population)
@@ -272,15 +274,15 @@ class PrivacyPlan:
     return np.sort(np.argsort(draws, kind='stable')[:size])
 
   def aggregation_arguments(self) -> dict[str, float]:
-    """The arguments of `vectorized.private_mean` for a fixed clip.
+    """Returns the arguments of `vectorized.private_mean`.
 
     Raises:
-      ValueError: If the plan's aggregation needs a state from round to round.
+      ValueError: If the plan's aggregation needs a state between rounds.
     """
     if self.adaptive_clipping is not None or self.mechanism == 'tree':
       raise ValueError(
         'adaptive_clipping must be None and mechanism must be'
-        f' "gaussian" for an aggregation without a state. Found {self!r}.'
+        f' "gaussian" for a stateless aggregation. Found {self!r}.'
       )
     return {
       'clip_norm': self.clip_norm,
@@ -292,10 +294,10 @@ class PrivacyPlan:
     """States the guarantee in a sentence.
 
     Args:
-      epsilon: As computed by `privacy.epsilon` for this plan.
+      epsilon: The result of `privacy.epsilon` for this plan.
 
     Returns:
-      The unit, the neighbouring relation, epsilon, delta and the cohorts.
+      The unit, the neighbouring relation, epsilon, delta, cohorts and noise.
     """
     cohorts = {
       'poisson': f'Poisson cohorts of {self.expected_cohort:g} out of',

@@ -3,8 +3,8 @@
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
 ICML 2022, arXiv:2112.00193), sections 5.1 to 5.4 and the appendix. With
 q = batch / n and T = epochs * n / batch, where n is the 96 % of the examples
-that are private, RDP gives the epsilons that the paper prints, except for
-StackOverflow; see docs/sharp_edges.md.
+that are private, RDP gives the epsilons of the paper, except for StackOverflow;
+see docs/sharp_edges.md.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from pda_fed.privacy import plan as plan_lib
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """A plan of the paper.
+  """A privacy plan of the paper.
 
   Attributes:
     plan: The plan.
-    paper_epsilon: What the paper prints for it.
-    about: Where it is from.
+    paper_epsilon: The epsilon that the paper states.
+    about: The experiment in the paper.
   """
 
   plan: plan_lib.PrivacyPlan
@@ -124,7 +124,7 @@ def get_preset(name: str) -> Preset:
     name: A key of `PRESETS`.
 
   Raises:
-    ValueError: If there is none of that name; the message lists them.
+    ValueError: If there is no preset with that name. The message lists them.
   """
   validate.one_of(tuple(PRESETS), preset=name)
   return PRESETS[name]

@@ -1,20 +1,20 @@
-"""Rounding of noised sums to a grid that does not depend on the data.
+"""Rounds noised sums to a grid that does not depend on the data.
 
-Normal numbers in floating point are multiples of a tiny step. Where the true
-sum is exactly zero, such as the embedding of a word that nobody used, the
-released number stays on that grid, and any contribution takes it off: whoever
-looks at low bits tells "nobody" from "somebody". After rounding to a power of
-two near 2^-12 sigma S, every release lies on one grid. For exact numbers this
-is post-processing: it changes no epsilon. See docs/sharp_edges.md.
+Floating-point normal samples are multiples of a tiny step. If the true sum is
+exactly zero, as for the embedding of a word that nobody used, the released
+value stays on that grid. Any contribution moves it off the grid, so the low
+bits reveal whether somebody contributed. After rounding to a power of two near
+2^-12 sigma S, every release lies on one grid. In exact arithmetic, this is
+post-processing and does not change epsilon. See docs/sharp_edges.md.
 
-JAX and TensorFlow have the same rule in `vectorized.aggregation` and
-`learning.aggregators`.
+`vectorized.aggregation` and `learning.aggregators` implement the same rule in
+JAX and TensorFlow.
 """
 
 import numpy as np
 
-# The step of the grid, relative to the noise's standard deviation: at most
-# this, and more than half of it.
+# Largest step of the grid, relative to the noise's standard deviation. The
+# actual step is more than half of it.
 GRID_STEP = 2.0**-12
 
 
@@ -30,7 +30,7 @@ def grid_step(stddev: np.ndarray) -> np.ndarray:
     stddev: Standard deviations of noise, at least 0.
 
   Returns:
-    Powers of two; 0 without noise.
+    Powers of two; 0 where there is no noise.
   """
   stddev = np.asarray(stddev, np.float64)
   _, exponent = np.frexp(stddev)
@@ -47,8 +47,8 @@ def round_noised(values: np.ndarray, stddev: np.ndarray) -> np.ndarray:
 
   Args:
     values: Values with noise.
-    stddev: The standard deviation of their noise, or one for each value; 0
-      changes nothing.
+    stddev: Standard deviation of the noise, or one for each value. If 0, values
+      are not rounded.
 
   Returns:
     Multiples of `grid_step(stddev)`.

@@ -1,13 +1,13 @@
-"""The privacy of a search for hyperparameters that releases its best run.
+"""Privacy of a hyperparameter search that releases its best run.
 
 Training K times and publishing the best run leaks more than one run: the choice
 itself depends on private data. If K is random and secret, the leak is bounded
 and grows only slowly with the number of runs. The search draws K, makes K
-independent runs, each with settings drawn from the same grid, and releases the
-best run alone. The bounds are Theorems 2 and 6 of "Hyperparameter Tuning with
-Renyi Differential Privacy" (Papernot and Steinke, ICLR 2022, arXiv:2110.03620),
-which extends "Private Selection from Private Candidates" (Liu and Talwar, STOC
-2019, arXiv:1811.07971).
+independent runs with settings drawn from the same grid, and releases only the
+best run. The bounds are Theorems 2 and 6 of "Hyperparameter Tuning with Renyi
+Differential Privacy" (Papernot and Steinke, ICLR 2022, arXiv:2110.03620), which
+extends "Private Selection from Private Candidates" (Liu and Talwar, STOC 2019,
+arXiv:1811.07971).
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ from pda_fed.privacy import plan as plan_lib
 Distribution = Literal['negative_binomial', 'poisson']
 DISTRIBUTIONS = ('negative_binomial', 'poisson')
 
-# The largest log(1/gamma) for which everything is a finite float.
+# The largest log(1/gamma) for which all values are finite floats.
 _LARGEST_LOG = 700.0
-# Steps of bisection that leave no bit of log(1/gamma) open.
+# Enough bisection steps to determine every bit of log(1/gamma).
 _BISECTIONS = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateSearch:
-  """How many runs a private search makes: the distribution of K.
+  """The distribution of K, the number of runs of a private search.
 
   Example:
 
@@ -43,13 +43,13 @@ class PrivateSearch:
 
   Attributes:
     distribution: 'negative_binomial', truncated so that K is at least 1; or
-      'poisson', whose K is concentrated around its mean and may be 0: then the
+      'poisson', whose K is concentrated around its mean and may be 0. Then the
       search releases nothing.
     expected_runs: The mean of K: above 1 for 'negative_binomial', at least 1
       for 'poisson'.
     eta: The shape of 'negative_binomial', above -1: 1 is the geometric
       distribution, 0 the logarithmic one. A smaller eta costs less privacy and
-      spreads K more widely. 'poisson' has no shape: leave it at 0.
+      spreads K more widely. Must be 0 for 'poisson', which has no shape.
   """
 
   distribution: Distribution = 'negative_binomial'
@@ -76,7 +76,7 @@ class PrivateSearch:
       )
 
   def _log_mean(self, log_inverse_gamma: float) -> float:
-    """The logarithm of the mean of K, given log(1/gamma)."""
+    """Returns the logarithm of the mean of K, given log(1/gamma)."""
     # eta (1 - gamma) / (gamma (1 - gamma^eta)), or its limit at eta = 0.
     exponent = self.eta * log_inverse_gamma
     share = -math.expm1(-exponent) / exponent if exponent else 1.0
@@ -85,7 +85,7 @@ class PrivateSearch:
 
   @property
   def log_inverse_gamma(self) -> float:
-    """log(1/gamma) of the negative binomial that has the expected runs.
+    """log(1/gamma) of the negative binomial with mean `expected_runs`.
 
     Raises:
       ValueError: If the distribution is 'poisson', which has no gamma.
@@ -108,20 +108,21 @@ class PrivateSearch:
 
   @property
   def gamma(self) -> float:
-    """Gamma of the negative binomial that has the expected runs."""
+    """Gamma of the negative binomial with mean `expected_runs`."""
     return math.exp(-self.log_inverse_gamma)
 
   def draw(self, rng: np.random.Generator) -> int:
     """Draws K, the number of runs.
 
-    K must stay secret: the bounds hold only for those who do not know it.
+    Keep K secret: the bounds hold only against an adversary who does not know
+    it.
 
     Args:
-      rng: A generator that nobody can repeat, such as
+      rng: A generator with a secret, unpredictable seed, such as
         `np.random.default_rng()`.
 
     Returns:
-      K; 0 is possible with 'poisson' alone.
+      K; 0 is possible only with 'poisson'.
     """
     if self.distribution == 'poisson':
       return int(rng.poisson(self.expected_runs))
@@ -140,7 +141,7 @@ class PrivateSearch:
 
 
 def _check_plan(plan: plan_lib.PrivacyPlan) -> None:
-  """Raises where the search of a plan has no guarantee worth stating."""
+  """Raises if a search with this plan has no meaningful guarantee."""
   if plan.noise_multiplier == 0:
     raise ValueError(
       'noise_multiplier must be above 0 for a private search: without noise,'
@@ -149,12 +150,12 @@ def _check_plan(plan: plan_lib.PrivacyPlan) -> None:
   if plan.delta > 1 / plan.population:
     raise ValueError(
       'delta must be at most 1/population for a private search,'
-      f' {1 / plan.population:.3g}; give a smaller one. Found {plan.delta!r}.'
+      f' {1 / plan.population:.3g}. Found {plan.delta!r}: use a smaller delta.'
     )
 
 
 def _run_rdp(plan: plan_lib.PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-  """RDP orders and values of one run of the plan."""
+  """Returns RDP orders and values of one run of the plan."""
   try:
     if plan.mechanism == 'tree':
       accountant = accounting._rdp_accountant(plan)
@@ -164,14 +165,14 @@ def _run_rdp(plan: plan_lib.PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
     return orders, plan.rounds * rdp
   except (OverflowError, ZeroDivisionError) as e:
     raise ValueError(
-      'noise_multiplier must be of a size that accounting can handle, about'
+      'noise_multiplier must be in the range that accounting can handle, about'
       f' 1e-2 to 1e6. Found {plan.noise_multiplier!r}.'
     ) from e
 
 
 @functools.lru_cache(maxsize=16)
 def _run_deltas(plan: plan_lib.PrivacyPlan) -> np.ndarray:
-  """The delta of one run at Theorem 6's epsilon of each RDP order."""
+  """Returns the delta of one run at Theorem 6's epsilon of each RDP order."""
   orders, rdp = _run_rdp(plan)
   epsilons = np.log1p(1 / (orders - 1))
   by_rdp = np.array(
@@ -190,7 +191,7 @@ def _run_deltas(plan: plan_lib.PrivacyPlan) -> np.ndarray:
   error = max(
     accounting._FFT_ERROR_LEAST, plan.rounds * accounting._FFT_ERROR_PER_ROUND
   )
-  order = np.argsort(epsilons)  # The function takes them in this order alone.
+  order = np.argsort(epsilons)  # PLD needs sorted epsilons.
   by_pld = np.empty(len(epsilons))
   by_pld[order] = pld.get_delta_for_epsilon(list(epsilons[order]))
   return np.minimum(by_pld + error, by_rdp)
@@ -199,14 +200,14 @@ def _run_deltas(plan: plan_lib.PrivacyPlan) -> np.ndarray:
 def _search_rdp(
   plan: plan_lib.PrivacyPlan, search: PrivateSearch
 ) -> tuple[np.ndarray, np.ndarray]:
-  """RDP orders and values of the best of K runs."""
+  """Returns RDP orders and values of the best of K runs."""
   orders, rdp = _run_rdp(plan)
   log_mean = math.log(search.expected_runs)
   if search.distribution == 'poisson':
     # Theorem 6: a run must be (log(1 + 1 / (order - 1)), delta)-DP.
     more = search.expected_runs * _run_deltas(plan)
   else:
-    # Theorem 2, at the best second order. Order 1 costs no RDP of the run.
+    # Theorem 2, at the best second order. Order 1 adds no RDP of the run.
     log_inverse_gamma = search.log_inverse_gamma
     seconds = (1 - 1 / orders) * rdp + log_inverse_gamma / orders
     more = (1 + search.eta) * min(log_inverse_gamma, np.min(seconds))
@@ -216,10 +217,11 @@ def _search_rdp(
 def search_epsilon(
   plan: plan_lib.PrivacyPlan, search: PrivateSearch, num_searches: int = 1
 ) -> float:
-  """Returns the epsilon of a whole search, which releases its best run.
+  """Returns the epsilon of a whole search that releases its best run.
 
-  Every run of the search must keep the plan. Its clip may vary, for it does not
-  change epsilon, and so may learning rates; rounds, cohort and noise may not.
+  Every run of the search must follow the plan. Clipping norm and learning rates
+  may vary between runs, as they do not change epsilon. Rounds, cohort and noise
+  must not vary.
 
   Example:
 
@@ -234,9 +236,9 @@ def search_epsilon(
 
   Args:
     plan: The plan of each run.
-    search: How many runs the search makes.
-    num_searches: How many independent searches are released together, for
-      example one for each of the methods that are compared.
+    search: The distribution of the number of runs.
+    num_searches: Number of independent searches that are released together, for
+      example one for each method in a comparison.
 
   Returns:
     The epsilon of everything that is released, at the plan's delta.

@@ -1,8 +1,7 @@
-"""Seeds: one number of the user's, separate streams for each purpose.
+"""Seeds: one seed from the user, and a separate stream for each purpose.
 
-A run that is meant to be private takes no seed: its noise and its cohorts come
-from the system's entropy. A run with a seed can be repeated, and so can its
-noise, by whoever knows the seed.
+A private run must not have a seed: its noise and its cohorts come from system
+entropy. Anyone who knows the seed of a run can repeat the run and its noise.
 
     >>> reproducible = SeedStreams(7)
     >>> reproducible.sampling == reproducible.noise
@@ -20,7 +19,7 @@ from pda_fed.common import validate
 Stream = Literal[
   'sampling', 'initialization', 'shuffling', 'noise', 'public', 'audit'
 ]
-# Numbers of streams must never change: they are part of what a seed means.
+# Never change these numbers: they determine the streams of a seed.
 _STREAMS = {
   'sampling': 1,
   'initialization': 2,
@@ -32,18 +31,18 @@ _STREAMS = {
 
 
 def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
-  """Returns the generator of a stream at one step, a round for example.
+  """Returns the generator of a stream at one step, such as a round.
 
   Args:
-    stream: What the numbers are for.
+    stream: The name of the stream.
     seed: The seed of the stream.
-    step: Different steps have independent generators.
+    step: The step. Different steps have independent generators.
 
   Raises:
     ValueError: If there is no such stream.
   """
   validate.one_of(tuple(_STREAMS), stream=stream)
-  # A spawn key, not one list of numbers: a large seed would run into the step.
+  # A spawn key, not a list of numbers: a large seed would overlap the step.
   return np.random.default_rng(
     np.random.SeedSequence(seed, spawn_key=(_STREAMS[stream], step))
   )
@@ -60,20 +59,20 @@ class SeedStreams:
     False
 
   Attributes:
-    reproducible: Whether the seeds follow from one that the user gave.
-    sampling: Which users are in a round.
-    initialization: The model's first weights.
-    shuffling: The order of a user's data.
-    noise: The noise of the DP aggregation, 63 bits.
-    public: Which public users are used when.
-    audit: Which canaries an audit has, and when they take part.
+    reproducible: Whether the seeds are derived from a seed that the user gave.
+    sampling: Seed for sampling the users of a round.
+    initialization: Seed of the model's initial weights.
+    shuffling: Seed for the order of a user's data.
+    noise: Seed of the DP aggregation's noise, 63 bits.
+    public: Seed for sampling public users.
+    audit: Seed of the audit's canaries and of their participation.
   """
 
   def __init__(self, seed: Optional[int] = None):
     """Derives the seeds, or draws them.
 
     Args:
-      seed: None draws every seed from the system's entropy.
+      seed: The user's seed. None draws every seed from system entropy.
 
     Raises:
       ValueError: If `seed` is negative.
@@ -91,22 +90,22 @@ class SeedStreams:
       setattr(self, name, value)
 
   def as_dict(self) -> dict[str, int]:
-    """Returns the seed of each stream, to go on with a run that has no seed.
+    """Returns the seed of each stream, for resuming a run without a seed.
 
-    They are the key to the run's noise: keep them where nobody reads them.
+    They determine the run's noise: keep them secret.
     """
     return {name: getattr(self, name) for name in _STREAMS}
 
   @classmethod
   def from_dict(cls, seeds: dict[str, int]) -> 'SeedStreams':
-    """Returns the fresh secret seeds that `as_dict` gave.
+    """Restores secret seeds that `as_dict` returned.
 
     Args:
       seeds: The seed of each stream.
 
     Raises:
-      TypeError: If a seed is no integer.
-      ValueError: If a stream is missing, or a seed has not 63 bits.
+      TypeError: If a seed is not an integer.
+      ValueError: If a stream is missing, or a seed does not fit in 63 bits.
     """
     streams = cls(None)
     if not isinstance(seeds, dict):
@@ -117,18 +116,19 @@ class SeedStreams:
         f' {", ".join(sorted(seeds))}.'
       )
     validate.integers(0, **seeds)
-    # As `SeedStreams` draws them: they must fit into TensorFlow's int64.
+    # As drawn by `SeedStreams`: they must fit into TensorFlow's int64.
     validate.in_range(0, 2**63 - 1, **seeds)
     for name, value in seeds.items():
       setattr(streams, name, value)
     return streams
 
   def statement(self) -> str:
-    """What `config.json` says about the noise of the run."""
+    """Returns the statement about the run's noise in `config.json`."""
     if self.reproducible:
       return (
-        'The noise of this run follows from its seed: whoever knows the seed'
-        ' can take the noise off. The guarantee holds against those who do not,'
-        ' and see no other run of that seed, which shares the noise.'
+        'The noise of this run follows from its seed: anyone who knows the seed'
+        ' can remove the noise. Runs that share a seed share their noise:'
+        ' anyone who sees two of them can cancel it. The guarantee holds only'
+        ' against everyone else.'
       )
     return 'The noise of this run was drawn from a fresh secret seed.'

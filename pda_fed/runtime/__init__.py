@@ -1,15 +1,15 @@
-"""Where TFF computations run: in this process, or on other machines.
+"""Runs TFF computations in this process or on other machines.
 
     from pda_fed import runtime
 
     with runtime.in_process():
       state = process.initialize()
 
-`in_process` simulates clients on threads of the caller's process, on the
-TensorFlow that it has imported: no other process, port or file is involved. It
-is TFF's default context, too, once pda_fed is imported. `remote_workers` shares
-the clients between workers of other machines, each a `WorkerServer` that asks
-for a certificate.
+`in_process` simulates clients on threads of the caller's process, with the
+TensorFlow that it has imported. No other process, port or file is involved. It
+becomes TFF's default context when pda_fed is imported. `remote_workers` splits
+the clients over workers on other machines. Each is a `WorkerServer` that
+requires a certificate.
 """
 
 from pda_fed.common.workers import TlsFiles

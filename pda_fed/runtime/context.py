@@ -1,8 +1,8 @@
-"""TFF computations in the caller's process.
+"""Runs TFF computations in the caller's process.
 
 TFF ships a C++ program that executes its computations, for one platform. This
-context executes them here, on the TensorFlow that the caller has imported:
-nothing is started, serialized or sent, and no port is opened.
+context executes them here, with the TensorFlow that the caller has imported. It
+starts no process, serializes and sends nothing, and opens no port.
 """
 
 import atexit
@@ -33,16 +33,16 @@ def available_cores() -> int:
 
 
 def compile_native(comp: tff.Computation) -> tff.Computation:
-  """Compiles a computation to what `interpreter` executes.
+  """Compiles a computation to the form that `interpreter` executes.
 
-  Secure sums are computed in the clear: this is a simulation, and the numbers
+  Secure sums are computed in the clear: this is a simulation, and the results
   are the same.
 
   Args:
     comp: Any computation.
 
   Returns:
-    The compiled one, without Python's containers in its type.
+    The compiled computation, without Python containers in its type.
   """
   return tff.backends.native.desugar_and_transform_to_native(
     tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
@@ -50,10 +50,10 @@ def compile_native(comp: tff.Computation) -> tff.Computation:
 
 
 def make_pool(max_concurrent_clients: Optional[int]) -> tasks.Pool:
-  """Makes the threads that simulate clients.
+  """Creates the threads that simulate clients.
 
   Args:
-    max_concurrent_clients: How many; None for the cores.
+    max_concurrent_clients: Number of threads; None for the number of cores.
 
   Returns:
     A new pool.
@@ -74,16 +74,16 @@ class InProcessContext(tff.framework.SyncContext):
     """Initializes the context; threads start with the first call.
 
     Args:
-      max_concurrent_clients: How many clients are simulated at a time.
-        Default: the cores.
+      max_concurrent_clients: Number of clients simulated at a time; by default
+        the number of cores.
 
     Raises:
       ValueError: If `max_concurrent_clients` is less than 1.
     """
     self._pool = make_pool(max_concurrent_clients)
     self._programs = weakref.WeakKeyDictionary()
-    # Programs whose computations are gone. They are closed by the next call,
-    # not by the garbage collector: that may run while TensorFlow traces.
+    # Programs whose computations were deleted. The next call closes them, not
+    # the garbage collector, which may run while TensorFlow traces.
     self._orphans = collections.deque()
 
   def _close_orphans(self) -> None:
@@ -91,7 +91,7 @@ class InProcessContext(tff.framework.SyncContext):
       self._orphans.popleft().close()
 
   def _program(self, comp: tff.Computation):
-    # TFF's compiler was never meant to run in two threads at a time.
+    # TFF's compiler is not thread-safe.
     with _compile_lock:
       self._close_orphans()
       found = self._programs.get(comp)
@@ -108,16 +108,16 @@ class InProcessContext(tff.framework.SyncContext):
 
     Args:
       comp: The computation.
-      arg: Its argument, None if it has none.
+      arg: The argument; None if the computation takes none.
 
     Returns:
-      Its result.
+      The result.
 
     Raises:
       ComputationError: If a graph fails; the message names the client.
       RuntimeClosedError: If the context is closed, or this process was forked.
       TypeError: If the argument is not of the parameter's type.
-      UnsupportedComputationError: If a part of it cannot be run here.
+      UnsupportedComputationError: If this runtime cannot run a part of it.
     """
     self._pool.check_usable()
     type_signature, program = self._program(comp)
@@ -128,13 +128,13 @@ class InProcessContext(tff.framework.SyncContext):
       num_clients = found.get(tff.CLIENTS, 0)
       arg = values.ingest(arg, parameter)
     result = self._pool.call(lambda run: program.start(run, arg, num_clients))
-    # Not the compiled type, which may be narrower and has no containers.
+    # The compiled type may be narrower and has no containers.
     result_type = comp.type_signature.result
     found = values.emit(interpreter.resolve(result), result_type, num_clients)
     return type_conversions.type_to_py_container(found, result_type)
 
   def close(self) -> None:
-    """Ends the threads; the context is not usable afterwards."""
+    """Ends the threads; the context cannot be used afterwards."""
     if not self._pool.is_ours:
       return  # TensorFlow does not work in a forked process.
     self._pool.close()
@@ -161,12 +161,13 @@ def in_process(
   ```
 
   Results do not depend on `max_concurrent_clients`: sums are taken in the order
-  of the clients. Random operations with `seed=` keep a state of their own; in a
-  client's graph use stateless ones. A block is for the thread that enters it.
+  of the clients. Random operations with `seed=` keep their own state; use
+  stateless ones in a client's graph. A block applies only to the thread that
+  enters it.
 
   Args:
-    max_concurrent_clients: How many clients are simulated at a time. Default:
-      the cores.
+    max_concurrent_clients: Number of clients simulated at a time; by default
+      the number of cores.
 
   Yields:
     The context.
@@ -188,11 +189,12 @@ _default: Optional[InProcessContext] = None
 def use_in_process(
   *, max_concurrent_clients: Optional[int] = None
 ) -> InProcessContext:
-  """Makes this process the default place of TFF computations.
+  """Runs TFF computations in this process by default.
 
-  For notebooks and the Python prompt, where a `with` block is in the way. It is
-  the default after `import pda_fed`; call it to change an option. A context
-  from an earlier call is closed first, so a cell may be run again.
+  Use it in notebooks and at the Python prompt, where a `with` block is
+  inconvenient. It is the default after `import pda_fed`; call it to change an
+  option. It closes the context of an earlier call first, so a cell may be run
+  again.
 
   Example:
 
@@ -202,7 +204,7 @@ def use_in_process(
   ```
 
   Args:
-    max_concurrent_clients: As for `in_process`.
+    max_concurrent_clients: See `in_process`.
 
   Returns:
     The context.

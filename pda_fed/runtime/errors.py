@@ -1,4 +1,4 @@
-"""What can go wrong in the runtime, as exceptions that say what to do."""
+"""Exceptions of the runtime."""
 
 import dataclasses
 import re
@@ -22,8 +22,9 @@ class Place:
   """Where a part of a computation runs.
 
   Attributes:
-    name: 'the server', or the name of a worker; '' for nothing in particular.
-    client: The client's place in the cohort, counted from 0, if it is one's.
+    name: 'the server', or the name of a worker; '' if unspecified.
+    client: The client's index in the cohort, from 0; None if it is not a
+      client.
     num_clients: The size of the cohort.
   """
 
@@ -41,13 +42,13 @@ NOWHERE = Place()
 
 
 class ComputationError(errors.PdaFedError, RuntimeError):
-  """A TFF computation failed. The message says where, and what happened.
+  """A TFF computation failed. The message says where and why.
 
-  TensorFlow's error, if it was raised in this process, is the `__cause__`.
+  If TensorFlow raised an error in this process, it is the `__cause__`.
 
   Attributes:
     place: Where it failed.
-    reason: What happened, without the place.
+    reason: Why it failed, without the place.
   """
 
   exit_code = 3
@@ -59,7 +60,7 @@ class ComputationError(errors.PdaFedError, RuntimeError):
 
 
 class UnsupportedComputationError(errors.PdaFedError, RuntimeError):
-  """A TFF computation has a part that the runtime cannot run."""
+  """The runtime cannot run a part of a TFF computation."""
 
 
 class WorkerError(errors.PdaFedError, RuntimeError):
@@ -67,15 +68,15 @@ class WorkerError(errors.PdaFedError, RuntimeError):
 
 
 class WorkerStartError(WorkerError):
-  """The worker did not come up."""
+  """The worker did not start."""
 
 
 class WorkerDiedError(WorkerError):
-  """The worker ended while it was needed, or the connection was closed."""
+  """The worker stopped while in use, or the connection was closed."""
 
 
 class WorkerVersionError(WorkerError):
-  """A remote worker is of another version, or is no worker of ours."""
+  """A remote worker has another version, or is not a pda_fed worker."""
 
 
 def as_computation_error(place: Place, error: BaseException) -> Exception:
@@ -83,15 +84,15 @@ def as_computation_error(place: Place, error: BaseException) -> Exception:
 
   Args:
     place: Where the task ran.
-    error: What it raised.
+    error: The error that it raised.
 
   Returns:
-    A `ComputationError` whose cause is `error`, or `error` if it is one of ours
-    and says more.
+    A `ComputationError` whose cause is `error`, or `error` itself if it is a
+    `PdaFedError`, which is more specific.
   """
   if isinstance(error, errors.PdaFedError):
     return error
-  # TensorFlow adds where in its graph the node is, over many lines.
+  # TensorFlow adds many lines about the node's position in its graph.
   lines = [line.strip() for line in str(error).splitlines()]
   reason = ' '.join(line for line in lines if not _GRAPH_PLACE.match(line))
   reason = _NODE.sub('', reason).strip()

@@ -1,4 +1,4 @@
-"""TFF's executors on one remote worker, and the context that runs on them."""
+"""TFF executors on a remote worker, and the context that uses them."""
 
 from collections.abc import Callable
 import functools
@@ -14,47 +14,47 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
 
-# Executors kept, one for each number of clients met.
+# Number of cached executors, one for each number of clients.
 _EXECUTOR_CACHE_SIZE = 10
 _END_SECONDS = 5.0
-# Failed tries in a row after which a live worker counts as out of reach; with
-# TFF's pauses between them, about two seconds.
+# A live worker counts as unreachable after this many failed attempts in a row,
+# about two seconds with TFF's pauses.
 _MAX_FAILURES = 10
-# Seconds for calls that only tidy up on the worker. They come from destructors,
-# on any thread: none may wait for a worker that hangs.
+# Timeout, in seconds, of calls that only clean up on the worker. They come from
+# destructors on any thread, which must not wait for a worker that hangs.
 _TIDY_SECONDS = 10.0
 _TIDYING = ('/Dispose', '/DisposeExecutor')
 
 
 def describe(error: Exception) -> str:
-  """Returns an error in one line; gRPC shows many."""
+  """Returns an error as one line; gRPC prints many."""
   if isinstance(error, grpc.Call):
     return f'{error.code().name}: {error.details()}'
   return str(error) or type(error).__name__
 
 
 class Worker(Protocol):
-  """What executors need of a worker.
+  """The interface of a worker that executors need.
 
   Attributes:
-    target: Its gRPC address, for messages.
+    target: The worker's gRPC address, for messages.
   """
 
   target: str
 
   def check_alive(self) -> None:
-    """Raises `WorkerDiedError` if it can no longer be used."""
+    """Raises `WorkerDiedError` if the worker can no longer be used."""
 
   def check_owner(self) -> None:
-    """Raises `WorkerDiedError` in a process that may not use it."""
+    """Raises `WorkerDiedError` in a process that must not use the worker."""
 
 
 class _ExecutorCache(cachetools.LRUCache):
-  """An LRU cache that closes the executors it lets go.
+  """An LRU cache that closes the executors it evicts.
 
-  TFF's own cache only forgets them. The worker then keeps every evicted
-  executor, with its graphs, for ever, and Poisson cohorts, whose size changes
-  from round to round, fill its memory.
+  TFF's own cache does not close them. The worker would then keep every evicted
+  executor and its graphs forever. Poisson cohorts, whose size changes from
+  round to round, would fill its memory.
   """
 
   def popitem(self):
@@ -64,16 +64,16 @@ class _ExecutorCache(cachetools.LRUCache):
 
 
 class _ClosedChannelError(grpc.RpcError):
-  """The channel was closed before the call; gRPC says ValueError."""
+  """The channel was closed before the call; gRPC raises ValueError."""
 
 
 class _QuietChannel:
-  """A channel as TFF's stub needs it.
+  """A channel for TFF's stub that is not polled and cleans up silently.
 
   TFF's stub polls a channel's state in a thread, which prints a traceback when
-  the channel is closed under it: here nobody polls, we watch the worker. And
-  what only tidies up on the worker fails in silence: of a worker that is gone,
-  nothing is left to tidy.
+  the channel is closed. Here the worker is watched instead. Calls that only
+  clean up on the worker fail silently: a worker that is gone has nothing left
+  to clean up.
   """
 
   def __init__(
@@ -96,7 +96,7 @@ class _QuietChannel:
         response = inner(request, metadata=self._metadata)
       except ValueError as e:
         raise _ClosedChannelError(str(e)) from e
-      self._tidies = True  # Else it would fill up after one lost answer.
+      self._tidies = True  # The worker answers: resume cleaning up.
       return response
 
     def tidy(request):
@@ -104,14 +104,14 @@ class _QuietChannel:
         if self._tidies:
           inner(request, timeout=_TIDY_SECONDS, metadata=self._metadata)
       except (grpc.RpcError, ValueError):
-        # There may be many to come: none waits until the worker answers again.
+        # Skip further cleaning up until the worker answers again.
         self._tidies = False
 
     return tidy if method.endswith(_TIDYING) else call
 
 
 class WorkerExecutorFactory(tff.framework.ExecutorFactory):
-  """Hands out executors on one worker, as long as it is alive."""
+  """Creates executors on one worker while it is alive."""
 
   def __init__(
     self,
@@ -122,9 +122,9 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
     """Initializes the factory.
 
     Args:
-      worker: Asked before each use.
-      channel: Leads to it; closed with the factory.
-      metadata: Goes with each call.
+      worker: The worker; checked before each use.
+      channel: The channel to the worker; closed with the factory.
+      metadata: Metadata sent with each call.
     """
     self._worker = worker
     self._channel = channel
@@ -132,20 +132,20 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
       _QuietChannel(channel, metadata)
     )
     self._executors = _ExecutorCache(_EXECUTOR_CACHE_SIZE)
-    # Who loses a worker does it while another thread's call fails.
+    # A worker may be lost while a call of another thread fails.
     self._lock = threading.Lock()
     self._failures = 0
 
   def create_executor(
     self, cardinalities: tff.framework.CardinalitiesType
   ) -> tff.framework.RemoteExecutor:
-    """Returns the executor for these cardinalities, made if need be.
+    """Returns the executor for these cardinalities; creates it if needed.
 
-    TFF calls this again, without end, after each failed call. A dead worker
-    must therefore raise here something that TFF does not retry.
+    TFF calls this again after each failed call, without limit. So for a dead
+    worker, this must raise an error that TFF does not retry.
 
     Args:
-      cardinalities: The number of clients, by placement.
+      cardinalities: The number of clients by placement.
 
     Returns:
       An executor on this factory's worker.
@@ -166,10 +166,10 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
         self._failures += 1
         if self._failures > _MAX_FAILURES:
           raise errors.WorkerDiedError(
-            f'The worker cannot be reached at {self._worker.target}:'
+            f'The worker at {self._worker.target} cannot be reached:'
             f' {describe(e)}.'
           ) from e
-        raise  # TFF tries again, after a growing pause.
+        raise  # TFF retries, with growing pauses.
       self._failures = 0
       with self._lock:
         self._executors[key] = executor
@@ -185,7 +185,7 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
       executor.close()
 
   def check_owner(self) -> None:
-    """Raises `WorkerDiedError` in a process that may not use the worker."""
+    """Raises `WorkerDiedError` in a process that must not use the worker."""
     self._worker.check_owner()
 
   def close(self) -> None:
@@ -196,16 +196,15 @@ class WorkerExecutorFactory(tff.framework.ExecutorFactory):
     self._channel.close()
 
   def abandon(self) -> None:
-    """Closes the connection first: calls under way fail, nothing is asked."""
+    """Closes the connection first, so that calls in progress fail."""
     self._channel.close()
     self.close()
 
 
 class Compiler:
-  """Compiles a computation once, whatever number of contexts asks.
+  """Compiles a computation once for all contexts.
 
-  TFF's contexts each compile for themselves, which is slow, and never meant to
-  be done in two threads at a time.
+  In TFF, each context compiles for itself, which is slow and not thread-safe.
   """
 
   def __init__(self, compile_fn: Callable[[Any], Any]):
@@ -223,8 +222,8 @@ _compile_native = Compiler(context_lib.compile_native)
 class WorkerContext(tff.framework.SyncExecutionContext):
   """Runs whole computations on one worker.
 
-  A forked process cannot wait for it: the thread that runs the calls does not
-  exist there.
+  A forked process cannot use it: the thread that runs the calls does not exist
+  there.
   """
 
   def __init__(self, factory: WorkerExecutorFactory):
@@ -244,8 +243,8 @@ class WorkerContext(tff.framework.SyncExecutionContext):
   def end(self) -> None:
     """Ends the thread in which the context runs its calls.
 
-    TFF would end it when the context is collected, which the thread prevents.
-    The context is not usable afterwards.
+    TFF would end it when the context is garbage-collected, but the thread
+    prevents that. The context cannot be used afterwards.
     """
     runner = self._async_runner
     runner._finalizer = lambda loop, thread: None

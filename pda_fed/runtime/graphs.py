@@ -1,10 +1,10 @@
-"""TensorFlow graphs of TFF computations as functions that threads share.
+"""TensorFlow graphs of TFF computations, as thread-safe functions.
 
-TFF's compiler leaves a computation's TensorFlow code as serialized graphs. A
-graph has variables, which belong to one call at a time. So each thread that
-calls a graph while another does gets an instance of its own: the same graph
-with functions and resources renamed, imported by `tf.compat.v1.wrap_function`
-and pruned to what is fed and fetched.
+TFF's compiler emits a computation's TensorFlow code as serialized graphs. A
+graph has variables, which only one call at a time can use. So concurrent
+threads get separate instances: the same graph with renamed functions and
+resources, imported by `tf.compat.v1.wrap_function` and pruned to its inputs and
+outputs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import execute
 
-# Attributes of nodes that hold the name of a function as a string.
+# Node attributes that hold a function's name as a string.
 _FUNCTION_NAME_ATTRIBUTES = (
   'forward_function_name',
   'backward_function_name',
@@ -71,11 +71,11 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
 
 
 def make_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
-  """Renames what a process has only one of: functions and shared resources.
+  """Renames functions and shared resources, whose names are global.
 
   Args:
-    graph_def: Changed in place.
-    suffix: Appended to each name.
+    graph_def: The graph, which is changed in place.
+    suffix: The suffix appended to each name.
   """
   _rename_functions(graph_def, suffix)
   for node in _nodes(graph_def):
@@ -98,13 +98,13 @@ def _tensor_names(
 class _Function:
   """A part of an imported graph, called by name.
 
-  `WrappedFunction.__call__` matches arguments to a signature for longer than a
-  small graph runs, and the way to cancel it is for one thread of a process.
+  `WrappedFunction.__call__` takes longer to match arguments than a small graph
+  takes to run, and it can be cancelled only from one thread of a process.
   """
 
   def __init__(self, wrapped, feeds: Sequence[str], fetches: Sequence[str]):
     find = wrapped.graph.as_graph_element
-    self._pruned = wrapped.prune(  # TensorFlow forgets it when we do.
+    self._pruned = wrapped.prune(  # Keep a reference, or TensorFlow deletes it.
       [find(name) for name in feeds], [find(name) for name in fetches]
     )
     self._name = self._pruned.name
@@ -128,7 +128,7 @@ class _Function:
 
 
 def _handles(wrapped, feeds: Sequence[str], resources) -> Optional[_Function]:
-  """Returns a function that gives the handles of resources, if there are."""
+  """Returns a function for the handles of resources; None without any."""
   names = [resource.outputs[0].name for resource in resources]
   return _Function(wrapped, feeds, names) if names else None
 
@@ -152,7 +152,7 @@ class _Instance:
       tf.import_graph_def(graph_def, input_map=replaced, name='')
 
     wrapped = tf.compat.v1.wrap_function(import_graph, [])
-    # TensorFlow wants each fetch once; a result may hold a tensor twice.
+    # TensorFlow allows each fetch once; a result may contain a tensor twice.
     fetches = _tensor_names(proto.result)
     unique = list(dict.fromkeys(fetches))
     self._order = [unique.index(name) for name in fetches]
@@ -168,14 +168,14 @@ class _Instance:
       and op.outputs[0].dtype == tf.resource
     ]
     self._kept = _handles(wrapped, [], [r for r in resources if not r.inputs])
-    # The initializer assigns variables anew; tables and queues it would not.
+    # The initializer resets variables, but not tables and queues.
     self._reset = _handles(
       wrapped, feeds, [r for r in resources if r.type != 'VarHandleOp']
     )
 
   def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    # What a computation has lives for one call: else a client's data would
-    # reach the next one.
+    # State lasts for one call; otherwise a client's data would reach the next
+    # client.
     if self._reset is not None:
       _destroy(self._reset(feeds))
     if self._initialize is not None:
@@ -184,17 +184,17 @@ class _Instance:
     return [fetched[i] for i in self._order]
 
   def destroy(self) -> None:
-    """Frees what TensorFlow keeps by name: resources and functions."""
-    with tf.init_scope():  # Eagerly, wherever the caller is.
+    """Frees the resources and functions that TensorFlow keeps by name."""
+    with tf.init_scope():  # Eagerly, even inside a graph.
       if self._kept is not None:
-        # Not that of the thread's task, which may be cancelled already.
+        # The manager of the thread's task may already be cancelled.
         _destroy(self._kept([], cancellation.CancellationManager()))
       for name in self._library:
         eager_context.context().remove_function(name)
 
 
 class GraphFunction:
-  """A TensorFlow computation of TFF, callable from any number of threads."""
+  """A TensorFlow computation of TFF that any number of threads can call."""
 
   def __init__(
     self, proto: computation_pb2.TensorFlow, type_signature: tff.FunctionType
@@ -203,7 +203,7 @@ class GraphFunction:
 
     Args:
       proto: The computation.
-      type_signature: Its type.
+      type_signature: The computation's type.
     """
     self._proto = proto
     self._type = type_signature
@@ -219,7 +219,7 @@ class GraphFunction:
       argument: A value of the parameter's type; see `values`.
 
     Returns:
-      A value of the result's type, of eager tensors.
+      A value of the result's type, with eager tensors.
     """
     try:
       instance = self._idle.get_nowait()
@@ -237,7 +237,7 @@ class GraphFunction:
     return values.unflatten(iter(fetched), self._type.result)
 
   def close(self) -> None:
-    """Frees all instances; those that run, afterwards."""
+    """Frees all instances; running ones are freed when they finish."""
     self._closed = True
     while True:
       try:

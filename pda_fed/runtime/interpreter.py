@@ -1,14 +1,14 @@
-"""Executes what TFF's compiler emits, on a pool of threads.
+"""Executes the output of TFF's compiler on a pool of threads.
 
 TFF compiles a computation to a tree of calls of *intrinsics*, such as
-`federated_map` and `federated_aggregate`, and TensorFlow graphs. `Program`
-walks that tree; each client's share of an intrinsic becomes a task:
+`federated_map` and `federated_aggregate`, and of TensorFlow graphs. `Program`
+walks that tree. Each client's part of an intrinsic becomes a task:
 
     federated_map        a task for each client
     federated_aggregate  accumulate for client 0, then client 1, ...: the order
                          of the sum, and so its bits, are always the same
-    server's functions   a task each; those that need no client's result run
-                         while clients train
+    server's functions   a task each; those that do not need clients' results
+                         run while clients train
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from tensorflow_federated.python.core.impl.compiler import (
 from tensorflow_federated.python.core.impl.compiler import tree_analysis
 
 _Struct = tff.structure.Struct
-# Steps of clients that have trained come before the training of further ones.
+# Finish clients that have trained before further clients train.
 _MAP, _AGGREGATE = 1, 2
 _SERVER, _ALL_CLIENTS = errors.Place('the server'), errors.Place('all clients')
 
@@ -43,7 +43,7 @@ def _tasks_in(value: Any) -> Iterator[tasks.Task]:
 
 
 def resolve(value: Any) -> Any:
-  """Replaces tasks, which must be done, by their results.
+  """Replaces finished tasks by their results.
 
   Args:
     value: Any value of a run.
@@ -111,7 +111,7 @@ class _Intrinsics:
     function, value = argument
     value = self._of_clients(value)
     return values.Clients(
-      # What has no input begins a client's work.
+      # Tasks without inputs start a client's work.
       self._start(function, v, self._place(i), _MAP if any(_tasks_in(v)) else 0)
       for i, v in enumerate(value)
     )
@@ -230,13 +230,13 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
 
 
 def check_supported(block: blocks.ComputationBuildingBlock) -> None:
-  """Checks that a compiled computation can be run, all of it.
+  """Checks that every part of a compiled computation can be run.
 
   Args:
     block: The computation.
 
   Raises:
-    UnsupportedComputationError: If it cannot; the message names what.
+    UnsupportedComputationError: If a part cannot be run. The message names it.
   """
 
   def check(part) -> bool:
@@ -246,7 +246,7 @@ def check_supported(block: blocks.ComputationBuildingBlock) -> None:
     elif isinstance(part, blocks.CompiledComputation):
       kind = part.proto.WhichOneof('computation')
       if kind != 'tensorflow':
-        found = f'code of the kind {kind!r} (tff.jax, for example)'
+        found = f'code of type {kind!r} (such as tff.jax)'
     elif isinstance(part, blocks.Placement):
       found = f'a placement as a value, {part.uri!r}'
     elif isinstance(part, blocks.Data):
@@ -262,16 +262,16 @@ def check_supported(block: blocks.ComputationBuildingBlock) -> None:
 
 
 class Program:
-  """A compiled computation, ready to be called."""
+  """A compiled computation that can be called."""
 
   def __init__(self, block: blocks.ComputationBuildingBlock):
     """Initializes the program.
 
     Args:
-      block: What TFF's native compiler returns.
+      block: The output of TFF's native compiler.
 
     Raises:
-      UnsupportedComputationError: If it has a part that cannot be run.
+      UnsupportedComputationError: If a part cannot be run.
     """
     check_supported(block)
     self._block = block
@@ -281,23 +281,23 @@ class Program:
     """Calls the computation.
 
     Args:
-      run: Runs what is done for clients and at the server.
-      argument: The argument, or None if the computation takes none.
+      run: Runs the tasks of clients and server.
+      argument: The argument; None if the computation takes none.
       num_clients: The size of the cohort.
 
     Returns:
-      The result, with tasks in it; `resolve` it after the run.
+      The result, which contains tasks; call `resolve` on it after the run.
     """
     function = self._evaluate(self._block, {}, _Intrinsics(run, num_clients))
     return function(argument)
 
   def close(self) -> None:
-    """Frees what TensorFlow keeps for the graphs."""
+    """Frees the graphs' TensorFlow resources."""
     for graph in self._graphs.values():
       graph.close()
 
   def _graph(self, block: blocks.CompiledComputation) -> graphs.GraphFunction:
-    # By identity: the tree lives as long as the program.
+    # Keyed by identity, as the tree lives as long as the program.
     found = self._graphs.get(id(block))
     if found is None:
       new = graphs.GraphFunction(block.proto.tensorflow, block.type_signature)
@@ -305,7 +305,7 @@ class Program:
     return found
 
   def _evaluate(self, block, names: Mapping[str, Any], run: _Intrinsics) -> Any:
-    """Returns a block's value; functions are Python's."""
+    """Returns a block's value; functions become Python functions."""
     if isinstance(block, blocks.Reference):
       return names[block.name]
     if isinstance(block, blocks.Selection):

@@ -1,4 +1,4 @@
-"""TFF execution on workers of other machines."""
+"""Runs TFF computations on workers on other machines."""
 
 import atexit
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ from pda_fed.runtime import service
 from pda_fed.runtime import sharing
 import tensorflow_federated as tff
 
-# A worker's address is meant as it stands, whatever proxy the web goes through.
+# Connect to workers directly, without the HTTP proxy.
 _OPTIONS = (*server.CHANNEL_OPTIONS, ('grpc.enable_http_proxy', 0))
 _RETRY_SECONDS = 0.5
-# Between signs of life, however patient we are: a worker removes what belongs
-# to a coordinator of which it hears nothing.
+# Longest pause between health checks, whatever the timeout: a worker removes
+# the data of a silent coordinator.
 _MAX_PAUSE_SECONDS = 15.0
 _END_SECONDS = 5.0
 
 
 class _Connection:
-  """A channel to one life of a worker; see `executors.Worker`."""
+  """A channel to one instance of a worker; see `executors.Worker`."""
 
   def __init__(
     self,
@@ -57,7 +57,7 @@ class _Connection:
     if os.getpid() != self._owner_pid:
       raise errors.WorkerDiedError(
         f'The connection to the worker {self.target} belongs to process'
-        f' {self._owner_pid}: a forked process has to make its own.'
+        f' {self._owner_pid}: a forked process must open its own.'
       )
 
   def check_alive(self) -> None:
@@ -76,7 +76,7 @@ class _Connection:
 
   def lose(self, reason: str) -> None:
     self.lost = reason
-    self._factory.abandon()  # Calls under way fail.
+    self._factory.abandon()  # Calls in progress fail.
     self._end_if_unused()
 
   def close(self) -> None:
@@ -85,7 +85,7 @@ class _Connection:
     self._end_if_unused()
 
   def _end_if_unused(self, calls_ended: int = 0) -> None:
-    """Ends the context's thread, for which calls under way would wait."""
+    """Ends the context's thread once no call is in progress."""
     with self._lock:
       self._calls -= calls_ended
       if self.lost is None or self._calls or self._context is None:
@@ -95,20 +95,20 @@ class _Connection:
 
 
 class RemoteWorker:
-  """A worker on another machine, watched, lost and found again.
+  """A worker on another machine, with health checks and reconnection.
 
-  It is a `sharing.Seat`.
+  It implements `sharing.Seat`.
 
   Attributes:
-    name: Its address.
+    name: The worker's address.
   """
 
   def __init__(self, address: str, settings: workers_lib.RemoteWorkers):
-    """Initializes the worker; `connect` connects.
+    """Initializes the worker without connecting.
 
     Args:
-      address: One of the settings'.
-      settings: How it is reached.
+      address: One of the addresses in `settings`.
+      settings: Connection settings.
     """
     self.name = address
     self._settings = settings
@@ -128,7 +128,7 @@ class RemoteWorker:
     if os.getpid() != self._owner_pid:
       raise errors.WorkerDiedError(
         f'The connection to {self.name} belongs to process {self._owner_pid}:'
-        ' a forked process has to make its own.'
+        ' a forked process must open its own.'
       )
 
   def _open_channel(self) -> grpc.Channel:
@@ -141,15 +141,15 @@ class RemoteWorker:
   def _ask_health(
     self, channel: grpc.Channel, session: str, seconds: float
   ) -> str:
-    """Returns which life of the worker answers.
+    """Returns the id of the worker instance that answers.
 
     Args:
-      channel: To it.
-      session: By which it knows what is ours.
-      seconds: To wait.
+      channel: The channel to the worker.
+      session: The id of our session on the worker.
+      seconds: Timeout in seconds.
 
     Raises:
-      WorkerVersionError: If it is not a worker for us.
+      WorkerVersionError: If it has another version, or is not a pda_fed worker.
       grpc.RpcError: If it does not answer.
     """
     try:
@@ -159,7 +159,7 @@ class RemoteWorker:
     except grpc.RpcError as e:
       if e.code() is grpc.StatusCode.UNIMPLEMENTED:
         raise errors.WorkerVersionError(
-          f'{self.name} is no worker of ours: start it by scripts.worker.'
+          f'{self.name} is not a pda_fed worker: start it with scripts.worker.'
         ) from e
       raise
     try:
@@ -167,20 +167,20 @@ class RemoteWorker:
       theirs, instance = health['versions'], health['instance']
     except (ValueError, KeyError, TypeError) as e:
       raise errors.WorkerVersionError(
-        f'{self.name} gives an answer that no worker of ours gives: {e!r}.'
+        f'{self.name} does not answer like a pda_fed worker: {e!r}.'
       ) from e
     ours = server.versions()
     if theirs != ours:
       raise errors.WorkerVersionError(
-        f'The worker {self.name} must have the versions of this program,'
+        f'The worker {self.name} must have the same versions as this program,'
         f' {_show(ours)}. Found {_show(theirs)}.'
       )
     return instance
 
   def _connect_once(self, seconds: float) -> None:
     channel = self._open_channel()
-    # Of this connection alone: what it leaves on the worker when it is lost is
-    # removed there although the next one gives signs of life.
+    # One session per connection: if the connection is lost, the worker removes
+    # its data even while a newer connection is alive.
     session = uuid.uuid4().hex
     try:
       instance = self._ask_health(channel, session, seconds)
@@ -194,13 +194,13 @@ class RemoteWorker:
       self._connection = _Connection(self.name, channel, instance, session)
 
   def connect(self) -> Optional[str]:
-    """Connects; from now on the worker is watched.
+    """Connects, and starts the health checks.
 
     Returns:
-      Why it cannot be reached, or None.
+      Why the worker cannot be reached, or None.
 
     Raises:
-      WorkerVersionError: If it is of another version, or no worker of ours.
+      WorkerVersionError: If it has another version, or is not a pda_fed worker.
     """
     deadline = time.monotonic() + self._settings.timeout_s
     trouble = None
@@ -218,7 +218,7 @@ class RemoteWorker:
     return trouble
 
   def _watch(self) -> None:
-    """Asks for a sign of life now and then; loses and finds the worker."""
+    """Checks the worker's health regularly; disconnects and reconnects."""
     timeout = self._settings.timeout_s
     seen = time.monotonic()
     pause = min(timeout / 4, _MAX_PAUSE_SECONDS)
@@ -229,22 +229,20 @@ class RemoteWorker:
         if connection is None:
           self._connect_once(timeout / 2)
         elif not self._is_same(connection, timeout / 2):
-          self._lose(connection, 'was started anew')
+          self._lose(connection, 'was restarted')
         seen = time.monotonic()
       except errors.WorkerVersionError as e:
         if connection is not None:
           self._lose(connection, 'was replaced')
-        if str(e) != refused:  # Once; the right one may come yet.
+        if str(e) != refused:  # Warn once; the right worker may still come.
           refused = str(e)
           warnings.warn(refused, RuntimeWarning, stacklevel=2)
       except (grpc.RpcError, ValueError) as e:
-        # ValueError: closed meanwhile, or TLS files that are being changed.
+        # ValueError: the channel was closed, or TLS files are being replaced.
         silent = time.monotonic() - seen
         if connection is not None and silent >= timeout:
           why = executors.describe(e)
-          self._lose(
-            connection, f'gave no sign of life for {silent:.0f} s ({why})'
-          )
+          self._lose(connection, f'did not respond for {silent:.0f} s ({why})')
 
   def _lose(self, connection: _Connection, what: str) -> None:
     with self._lock:
@@ -273,19 +271,19 @@ class RemoteWorker:
       raise errors.WorkerDiedError(connection.lost) from e
 
   def _is_same(self, connection: _Connection, seconds: float) -> bool:
-    """Whether the connection's life of the worker is the one that answers."""
+    """Returns whether the connection's instance of the worker answers."""
     instance = self._ask_health(connection.channel, connection.session, seconds)
     return instance == connection.instance
 
   def _answers(self, connection: _Connection) -> bool:
-    """Whether this life of the worker still answers."""
+    """Returns whether this instance of the worker still answers."""
     try:
       return self._is_same(connection, self._settings.timeout_s)
     except (grpc.RpcError, ValueError, errors.WorkerError):
       return False
 
   def close(self) -> None:
-    """Ends the connection; the worker goes on."""
+    """Closes the connection; the worker keeps running."""
     self._closing.set()
     with self._lock:
       connection, self._connection = self._connection, None
@@ -296,7 +294,7 @@ class RemoteWorker:
 
 
 def _raise_as_ours(error: Exception) -> None:
-  """Raises what an error of a worker stands for, if it is one of ours."""
+  """Raises a worker's error as our own exception, if it is one."""
   if not isinstance(error, grpc.Call):
     return
   if error.code() is grpc.StatusCode.ABORTED:
@@ -314,7 +312,7 @@ def _show(found: Any) -> str:
 
 
 class _Session:
-  """Remote workers, the context over them, and their common end."""
+  """Remote workers and the context that uses them."""
 
   def __init__(self, settings: workers_lib.RemoteWorkers):
     self._owner_pid = os.getpid()
@@ -326,10 +324,10 @@ class _Session:
         found = list(threads.map(RemoteWorker.connect, self.workers))
       trouble = '; '.join(why for why in found if why)
       if not any(worker.usable for worker in self.workers):
-        raise errors.WorkerStartError(f'No worker is there: {trouble}.')
+        raise errors.WorkerStartError(f'No worker is available: {trouble}.')
       if trouble:
         warnings.warn(
-          f'{trouble}. The others do the work, and it is tried again.',
+          f'{trouble}. The other workers continue; connecting is retried.',
           RuntimeWarning,
           stacklevel=5,
         )
@@ -355,12 +353,12 @@ def remote_workers(
   insecure: bool = False,
   timeout_s: float = workers_lib.DEFAULT_TIMEOUT_S,
 ) -> Iterator[list[RemoteWorker]]:
-  """Runs the TFF computations of a `with` block on workers elsewhere.
+  """Runs the TFF computations of a `with` block on remote workers.
 
-  The clients of each computation are shared between the workers; sums are
-  merged before the noise is added. A worker that dies, hangs or is out of reach
-  is lost, with a warning, and its clients are computed by the others: the
-  result is the same. When it comes back it is used again.
+  The clients of each computation are split over the workers. Sums are merged
+  before the noise is added. If a worker dies, hangs or cannot be reached, there
+  is a warning and the other workers compute its clients; the result is the
+  same. The worker is used again when it comes back.
 
   Example:
 
@@ -371,20 +369,20 @@ def remote_workers(
   ```
 
   Args:
-    addresses: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH` of workers that
-      `scripts.worker` has started.
-    tls: Our side of TLS, for addresses with a port.
+    addresses: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH` of workers started
+      with `scripts.worker`.
+    tls: The coordinator's TLS files, for addresses with a port.
     insecure: Whether ports may be used without TLS.
-    timeout_s: Seconds without a sign of life after which a worker is lost, and
-      for which workers are waited for at the start.
+    timeout_s: Timeout in seconds. A worker that does not respond for this long
+      is lost. It is also how long to wait for workers at the start.
 
   Yields:
     The workers.
 
   Raises:
-    ValueError: If addresses or options do not fit.
+    ValueError: If addresses or options are invalid.
     WorkerStartError: If no worker can be reached.
-    WorkerVersionError: If a worker is of another version.
+    WorkerVersionError: If a worker has another version.
   """
   settings = workers_lib.RemoteWorkers(
     addresses=tuple(addresses), tls=tls, insecure=insecure, timeout_s=timeout_s
@@ -392,7 +390,7 @@ def remote_workers(
   if insecure:
     warnings.warn(
       "The workers are used without encryption or authentication: users' data"
-      " and the noise's seed go over the network in the clear.",
+      ' and the noise seed are sent over the network in the clear.',
       RuntimeWarning,
       stacklevel=3,
     )

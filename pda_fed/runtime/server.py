@@ -1,11 +1,11 @@
-"""A worker: the in-process runtime, served to coordinators elsewhere.
+"""A worker: serves the in-process runtime to remote coordinators.
 
     coordinator --- mutual TLS, or a Unix socket --> WorkerServer --> Pool
 
-The server speaks TFF's own executor protocol, whose client is
-`tff.framework.RemoteExecutor`, and answers one call of its own, which tells the
-versions. TLS is grpcio's: a client without a certificate of our CA never gets
-as far as a call.
+The server implements TFF's executor protocol, whose client is
+`tff.framework.RemoteExecutor`, and one additional call that returns the
+versions. TLS is grpcio's: a client without a certificate of our CA cannot make
+any call.
 """
 
 from concurrent import futures
@@ -27,22 +27,23 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 HEALTH = '/pda_fed.Worker/Health'
-# A cohort's data and models travel in one message.
+# One message holds the data and models of a cohort.
 CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
 )
-# Version of the calls between coordinator and worker. Raise it with a change.
+# Version of the protocol between coordinator and worker. Increment it with
+# every change.
 _PROTOCOL = 2
-# A coordinator has few calls under way; those of one that hung up end.
+# A coordinator makes few calls at a time; calls end when it disconnects.
 _MAX_CALLS = 64
-# Seconds after which what a silent coordinator has left is removed.
+# Seconds after which the data of a silent coordinator is removed.
 _LEASE_SECONDS = 600.0
 _STOP_SECONDS = 2.0
 
 
 def versions() -> dict[str, Any]:
-  """Returns what coordinator and worker must have in common.
+  """Returns the versions that coordinator and worker must share.
 
   Example:
 
@@ -58,7 +59,7 @@ def versions() -> dict[str, Any]:
 
 
 class _Health(grpc.GenericRpcHandler):
-  """Tells which life of which version answers; notes who asks."""
+  """Returns versions and instance id, and records who asks."""
 
   def __init__(self, executors: service.ExecutorService):
     self._executors = executors
@@ -71,7 +72,7 @@ class _Health(grpc.GenericRpcHandler):
     metadata = dict(handler_call_details.invocation_metadata)
     self._executors.saw(metadata.get(service.SESSION, ''))
     if handler_call_details.method != HEALTH:
-      return None  # Another handler's, or UNIMPLEMENTED.
+      return None  # For another handler, or UNIMPLEMENTED.
     return grpc.unary_unary_rpc_method_handler(
       lambda request, context: self.answer
     )
@@ -85,15 +86,15 @@ def _credentials(tls: workers_lib.TlsFiles) -> grpc.ServerCredentials:
 
 
 def _check_free(path: str) -> None:
-  """Raises if somebody listens on a Unix socket; gRPC would take it over."""
+  """Raises if a Unix socket is in use; gRPC would take it over."""
   with socket.socket(socket.AF_UNIX) as s:
     with contextlib.suppress(OSError):
       s.connect(path)
-      raise errors.WorkerStartError(f'Another worker listens on unix:{path}.')
+      raise errors.WorkerStartError(f'Another worker uses unix:{path}.')
 
 
 class WorkerServer:
-  """Computes for coordinators, until it is stopped.
+  """Serves coordinators until it is stopped.
 
   Example:
 
@@ -103,7 +104,7 @@ class WorkerServer:
   ```
 
   Attributes:
-    address: Where it listens, with the port that was chosen.
+    address: The address on which it listens, with the actual port.
   """
 
   def __init__(
@@ -115,22 +116,21 @@ class WorkerServer:
     max_concurrent_clients: Optional[int] = None,
     lease_s: float = _LEASE_SECONDS,
   ):
-    """Starts to serve.
+    """Starts the server.
 
     Args:
-      address: `HOST:PORT`, with port 0 for any, or `unix:/PATH`, a socket that
-        only this user can open.
-      tls: The worker's side of TLS; needed for a port.
-      insecure: Whether a port may be open to everybody.
-      max_concurrent_clients: How many clients are simulated at a time.
-        Default: the cores.
-      lease_s: Seconds after which what a silent coordinator has left here is
-        removed.
+      address: `HOST:PORT`, with port 0 for any free port, or `unix:/PATH`, a
+        socket that only this user can open.
+      tls: The worker's TLS files; required for a port.
+      insecure: Whether a port may be open without TLS.
+      max_concurrent_clients: Number of clients simulated at a time; by default
+        the number of cores.
+      lease_s: Seconds after which the data of a silent coordinator is removed.
 
     Raises:
-      ValueError: If the address is none, or not protected.
-      WorkerStartError: If the address cannot be listened on, or the TLS files
-        cannot be used.
+      ValueError: If the address is invalid, or not protected.
+      WorkerStartError: If the address cannot be used, or the TLS files are
+        invalid.
     """
     workers_lib.check_address(address, lowest_port=0)
     workers_lib.check_protected([address], tls, insecure)
@@ -141,7 +141,7 @@ class WorkerServer:
     self._server = grpc.server(
       self._threads,
       handlers=[self._health],
-      # Else a second server on the port would take a share of the calls.
+      # Otherwise a second server on the port would take some of the calls.
       options=(*CHANNEL_OPTIONS, ('grpc.so_reuseport', 0)),
     )
     self._executors.add_to(self._server)
@@ -168,8 +168,8 @@ class WorkerServer:
     else:
       warnings.warn(
         f'The worker listens on {address} without encryption or'
-        ' authentication: whoever reaches it can run programs on this machine'
-        ' and see what is computed.',
+        ' authentication: anyone who can reach it can run programs on this'
+        ' machine and read the data.',
         RuntimeWarning,
         stacklevel=3,
       )
@@ -181,7 +181,7 @@ class WorkerServer:
       self._executors.dispose_silent(self._lease_s)
 
   def stop(self) -> None:
-    """Ends calls under way, and the server. Again, it does nothing."""
+    """Ends calls in progress and stops the server; may be called twice."""
     self._stopping.set()
     stopped = self._server.stop(_STOP_SECONDS)
     self._executors.close()

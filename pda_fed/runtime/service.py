@@ -1,7 +1,7 @@
 """TFF's executor service on the in-process runtime.
 
-A coordinator makes an executor for a number of clients, sends it values and
-compiled computations, calls, and asks for results:
+A coordinator creates an executor for a number of clients, sends it values and
+compiled computations, calls them, and fetches results:
 
     GetExecutor -> CreateValue, CreateStruct, CreateSelection, CreateCall
                 -> Compute -> Dispose, DisposeExecutor
@@ -32,16 +32,16 @@ from tensorflow_federated.python.core.impl.compiler import building_blocks
 from tensorflow_federated.python.core.impl.executors import value_serialization
 from tensorflow_federated.python.core.impl.types import type_serialization
 
-# Metadata keys: the coordinator that calls, and the client that failed.
+# Metadata keys: the coordinator's session, and the client that failed.
 SESSION = 'pda-fed-session'
 CLIENT = 'pda-fed-client'
-# A coordinator sends a computation with each call: the graphs are kept.
+# Number of cached programs: a coordinator sends a computation with each call.
 _MAX_PROGRAMS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-  """A value of a run, or a program if its type is a function's."""
+  """A value of a run, or a program if its type is a function."""
 
   value: Any
   type_spec: tff.Type
@@ -49,7 +49,7 @@ class _Value:
 
 @dataclasses.dataclass
 class _Executor:
-  """What a coordinator has here for one number of clients."""
+  """The values of a coordinator for one number of clients."""
 
   session: str
   num_clients: int
@@ -57,11 +57,11 @@ class _Executor:
 
 
 class _GoneError(Exception):
-  """An executor or a value is not here (any more)."""
+  """An executor or a value does not exist (any more)."""
 
 
 class _Programs:
-  """Programs by what was sent, the latest of them."""
+  """A cache of the latest programs."""
 
   def __init__(self):
     self._programs = collections.OrderedDict()
@@ -88,14 +88,14 @@ class _Programs:
 
 
 def _answers(method):
-  """Turns exceptions of a service's method into statuses of gRPC.
+  """Turns exceptions of a service method into gRPC statuses.
 
   Args:
-    method: Of `ExecutorService`; takes the executor, the request and the
-      call's context.
+    method: A method of `ExecutorService` that takes the executor, the request
+      and the call's context.
 
   Returns:
-    The method as gRPC calls it.
+    A method with gRPC's signature.
   """
 
   @functools.wraps(method)
@@ -103,7 +103,7 @@ def _answers(method):
     try:
       return method(self, self._executor(request), request, context)
     except _GoneError as e:
-      # TFF takes this as a reason to make a new executor.
+      # TFF then creates a new executor.
       context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
     except errors.RuntimeClosedError as e:
       context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
@@ -123,13 +123,13 @@ def _answers(method):
 
 
 class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
-  """The service's methods; names and arguments are gRPC's."""
+  """The service's methods, with gRPC's names and arguments."""
 
   def __init__(self, max_concurrent_clients: Optional[int] = None):
     """Initializes the service.
 
     Args:
-      max_concurrent_clients: As for `runtime.in_process`.
+      max_concurrent_clients: See `runtime.in_process`.
     """
     self._pool = context_lib.make_pool(max_concurrent_clients)
     self._programs = _Programs()
@@ -142,18 +142,18 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     executor_pb2_grpc.add_ExecutorGroupServicer_to_server(self, server)
 
   def saw(self, session: str) -> None:
-    """Notes a sign of life of a coordinator."""
+    """Records that a coordinator is alive."""
     with self._lock:
       self._seen[session] = time.monotonic()
 
   def dispose_silent(self, seconds: float) -> None:
-    """Removes what belongs to coordinators that were silent for so long.
+    """Removes the data of silent coordinators.
 
-    A coordinator that was killed cannot tidy up, and a worker that lives on
-    would keep its models and data for ever.
+    A killed coordinator cannot clean up, and the worker would keep its models
+    and data forever.
 
     Args:
-      seconds: Without a sign of life.
+      seconds: How long a coordinator must have been silent.
     """
     before = time.monotonic() - seconds
     with self._lock:
@@ -164,7 +164,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
       }
 
   def close(self) -> None:
-    """Stops what runs and frees everything."""
+    """Stops running computations and frees everything."""
     self._pool.close()
     self._programs.close()
     with self._lock:
@@ -174,7 +174,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     with self._lock:
       found = self._executors.get(request.executor.id)
     if found is None:
-      raise _GoneError('There is no such executor.')
+      raise _GoneError('The executor does not exist.')
     return found
 
   def _keep(self, executor: _Executor, value: _Value) -> executor_pb2.ValueRef:
@@ -186,10 +186,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     try:
       return executor.values[ref.id]
     except KeyError as e:
-      raise _GoneError('There is no such value.') from e
+      raise _GoneError('The value does not exist.') from e
 
   def GetExecutor(self, request, context):  # noqa: N802
-    """Makes an executor for the number of clients that is asked for."""
+    """Creates an executor for the requested number of clients."""
     session = dict(context.invocation_metadata()).get(SESSION, '')
     cardinalities = value_serialization.deserialize_cardinalities(
       request.cardinalities
@@ -205,7 +205,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
   @_answers
   def CreateValue(self, executor, request, context):  # noqa: N802
-    """Keeps a value or a computation."""
+    """Stores a value or a computation."""
     del context
     if request.value.WhichOneof('value') == 'computation':
       kept = self._programs.get(request.value.computation)
@@ -217,7 +217,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
   @_answers
   def CreateStruct(self, executor, request, context):  # noqa: N802
-    """Makes a structure of values that are here."""
+    """Creates a structure of stored values."""
     del context
     parts = [
       (e.name or None, self._find(executor, e.value_ref))
@@ -229,7 +229,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
   @_answers
   def CreateSelection(self, executor, request, context):  # noqa: N802
-    """Takes an element of a structure that is here."""
+    """Selects an element of a stored structure."""
     del context
     source = self._find(executor, request.source_ref)
     if not isinstance(source.type_spec, tff.StructType):
@@ -241,7 +241,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
   @_answers
   def CreateCall(self, executor, request, context):  # noqa: N802
-    """Calls a computation; returns when the result is there."""
+    """Calls a computation and waits for the result."""
     function = self._find(executor, request.function_ref)
     if not isinstance(function.value, interpreter.Program):
       raise ValueError(f'{function.type_spec} is not a function.')
@@ -251,7 +251,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
     def stop_with_the_call(run: tasks.Run) -> None:
       if not context.add_callback(run.cancel):
-        run.cancel()  # The coordinator has hung up already.
+        run.cancel()  # The coordinator has already disconnected.
 
     result = self._pool.call(
       lambda run: function.value.start(run, argument, executor.num_clients),
@@ -262,7 +262,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
   @_answers
   def Compute(self, executor, request, context):  # noqa: N802
-    """Sends a value that is here."""
+    """Returns a stored value."""
     del context
     found = self._find(executor, request.value_ref)
     value, _ = value_serialization.serialize_value(
@@ -280,7 +280,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
     return executor_pb2.DisposeResponse()
 
   def DisposeExecutor(self, request, context):  # noqa: N802
-    """Removes an executor with its values."""
+    """Removes an executor and its values."""
     del context
     with self._lock:
       self._executors.pop(request.executor.id, None)
@@ -295,7 +295,7 @@ def _struct(parts: list[tuple[Optional[str], _Value]]) -> _Value:
 
 
 def _deserialize(proto: executor_pb2.Value, num_clients: int) -> _Value:
-  """Reads a value; unlike TFF's function, also one of no clients."""
+  """Reads a value; unlike TFF's function, it allows zero clients."""
   kind = proto.WhichOneof('value')
   if kind == 'struct':
     return _struct(

@@ -1,23 +1,23 @@
-"""One computation on several workers, which may fail.
+"""Runs one computation on several workers, which may fail.
 
-TFF splits a computation at its aggregation into what is done for some clients
-(`up_to_merge`), the sum of two such results (`merge`), and the rest, which has
-no aggregation any more (`after_merge`: in DP-FedAvg the noise, the mean and the
-server's step). So
+TFF splits a computation at its aggregation into three: the work for some
+clients (`up_to_merge`), the sum of two such results (`merge`), and the rest,
+which has no aggregation (`after_merge`: in DP-FedAvg the noise, the mean and
+the server's step). So
 
     some clients -> up_to_merge on worker 0 --.
     the others   -> up_to_merge on worker 1 ---+-> merge -> after_merge
 
 adds the noise once, to the sum over all workers.
 
-TFF's own context for this awaits calls that block, so that its workers compute
-one after the other; it merges in the order in which they finish, so that the
-rounding changes from run to run; and it has no answer to a worker that is gone.
-This one computes in parallel and merges in the order of the clients. Clients
-are split by the number of workers that there are meant to be, and a part whose
-worker fails is computed by another: the three computations depend on their
-arguments alone, so whoever computes them, and however often, the result is the
-same, noise included.
+TFF's own context for this blocks in each call, so that its workers compute one
+after the other. It merges in the order in which they finish, so that rounding
+changes from run to run. And it cannot handle the loss of a worker. This context
+computes in parallel and merges in the order of the clients. Clients are split
+by the configured number of workers. If a worker fails, another computes its
+part. The three computations depend only on their arguments, so the result,
+including the noise, is the same whichever worker computes them, and however
+often.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,15 +50,15 @@ class Seat(Protocol):
   """A worker as a member of a group.
 
   Attributes:
-    name: For messages.
-    usable: Whether it is worth a try.
+    name: The name, for messages.
+    usable: Whether the worker is connected.
   """
 
   name: str
   usable: bool
 
   def check_owner(self) -> None:
-    """Raises `WorkerDiedError` in a process that may not use it."""
+    """Raises `WorkerDiedError` in a process that must not use the worker."""
 
   def invoke(self, comp: Any, arg: Any) -> Any:
     """Runs a computation.
@@ -68,12 +68,12 @@ class Seat(Protocol):
       arg: Its argument.
 
     Raises:
-      WorkerDiedError: If the worker, and not the computation, is at fault.
+      WorkerDiedError: If the worker failed, not the computation.
     """
 
 
 def _start(function: Callable[..., Any], *args) -> futures.Future:
-  """Calls a function on a thread that no end of the program waits for."""
+  """Calls a function on a daemon thread."""
   future = futures.Future()
 
   def run():
@@ -94,7 +94,7 @@ def _has_clients(type_spec: tff.Type) -> bool:
 
 
 def _is_one_for_all(type_spec: tff.Type) -> bool:
-  """Whether a result has nothing that each client has for itself."""
+  """Returns whether a result has no per-client values."""
   return type_analysis.contains_only(
     type_spec,
     lambda t: not isinstance(t, tff.FederatedType) or t.all_equal,
@@ -102,7 +102,7 @@ def _is_one_for_all(type_spec: tff.Type) -> bool:
 
 
 def _with_clients(arg: Any, type_spec: tff.Type, chosen: slice) -> Any:
-  """The argument with some of its clients; what all share stays."""
+  """Returns the argument with some of its clients; shared values stay."""
   if isinstance(type_spec, tff.StructType):
     elements = zip(
       tff.structure.from_container(arg),
@@ -128,7 +128,7 @@ def _count_clients(arg: Any, type_spec: tff.Type) -> int:
 def _in_cohort(
   error: errors.ComputationError, first: int, num_clients: int
 ) -> errors.ComputationError:
-  """Returns an error of a part with the client's place in the whole cohort."""
+  """Returns a part's error with the client's index in the whole cohort."""
   client = error.place.client
   if client is None:
     return error
@@ -137,18 +137,18 @@ def _in_cohort(
 
 
 def _split_clients(arg: Any, type_spec: tff.Type, most: int) -> list[Any]:
-  """Splits the clients into parts of consecutive ones, as equal as can be.
+  """Splits clients into consecutive parts of nearly equal size.
 
-  Not by TFF's own function: if the last element of the argument is not one of
-  clients, that gives the first part again and again, and the others never.
+  TFF's own function is wrong if the last element of the argument is not placed
+  at clients: it returns the first part again and again, and never the others.
 
   Args:
     arg: The argument.
-    type_spec: Its type.
-    most: The number of parts; with fewer clients, there is one for each.
+    type_spec: The type of the argument.
+    most: The number of parts. With fewer clients, each client is a part.
 
   Returns:
-    One part at least. In it, without clients, there are none.
+    At least one part. It is empty if there are no clients.
   """
   clients = _count_clients(arg, type_spec)
   parts = min(most, clients) or 1
@@ -161,13 +161,13 @@ def _split_clients(arg: Any, type_spec: tff.Type, most: int) -> list[Any]:
 
 
 class SharedContext(tff.framework.SyncContext):
-  """Shares the clients of each computation between workers."""
+  """Splits the clients of each computation over workers."""
 
   def __init__(self, seats: Sequence[Seat]):
     """Initializes the context.
 
     Args:
-      seats: The workers; clients are split by their number, usable or not.
+      seats: The workers. Clients are split by their number, usable or not.
     """
     self._seats = list(seats)
 
@@ -176,10 +176,10 @@ class SharedContext(tff.framework.SyncContext):
 
     Args:
       comp: A computation with at most one aggregation.
-      arg: Its argument.
+      arg: The argument.
 
     Returns:
-      Its result.
+      The result.
 
     Raises:
       WorkerDiedError: If no worker is left.
@@ -197,7 +197,7 @@ class SharedContext(tff.framework.SyncContext):
     )
     result_type = form.after_merge.type_signature.result
     if _is_one_for_all(result_type):
-      # Their data need not travel twice.
+      # Do not send the clients' data twice.
       parts = [_with_clients(arg, type_spec, slice(0))]
     results = self._run_all(
       form.after_merge,
@@ -210,7 +210,7 @@ class SharedContext(tff.framework.SyncContext):
   def _run_all(self, comp, args: Sequence[Any]) -> list[Any]:
     """Runs a computation on each argument, in parallel."""
     started = [_start(self._run, i, comp, arg) for i, arg in enumerate(args)]
-    futures.wait(started)  # None may go on behind the back of the next call.
+    futures.wait(started)  # None may still run during the next call.
     sizes = [_count_clients(arg, comp.type_signature.parameter) for arg in args]
     for i, future in enumerate(started):
       error = future.exception()
@@ -219,7 +219,7 @@ class SharedContext(tff.framework.SyncContext):
     return [future.result() for future in started]
 
   def _run(self, index: int, comp, arg) -> Any:
-    """Runs a computation on the seat of an index, or on one after it."""
+    """Runs a computation on the seat with an index, or on a later one."""
     failure = None
     for seat in self._seats[index:] + self._seats[:index]:
       if not seat.usable:
@@ -229,11 +229,11 @@ class SharedContext(tff.framework.SyncContext):
       except errors.WorkerDiedError as e:
         failure = e
         warnings.warn(
-          f'{e} Its part of the computation is done by another worker.',
+          f'{e} Another worker does its part of the computation.',
           RuntimeWarning,
           stacklevel=2,
         )
     names = ', '.join(seat.name for seat in self._seats)
     raise errors.WorkerDiedError(
-      f'No worker is left of {names}. The last error: {failure}'
+      f'No worker of {names} is left. Last error: {failure}'
     ) from failure

@@ -1,10 +1,10 @@
-"""A pool of threads that runs tasks as soon as their inputs are there.
+"""A pool of threads that runs tasks as soon as their inputs are ready.
 
 A `Run` is the work of one call: tasks that depend on each other, one for each
 client and step. No thread ever waits for a task, so any number of threads can
-finish any run. A task's result depends on its inputs alone; which thread runs
-it, and when, changes nothing, unless TensorFlow's operations keep a state of
-their own, as random ones with `seed=` do.
+finish any run. A task's result depends only on its inputs, not on the thread
+that runs it or on the time. TensorFlow operations with their own state, such as
+random ones with `seed=`, are the exception.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from typing import Any, Optional
 from pda_fed.runtime import errors
 import tensorflow as tf
 
-# TensorFlow exports no other way to stop a graph that is running.
+# TensorFlow exports no other way to stop a running graph.
 from tensorflow.python.eager import cancellation
 
 # Seconds to wait for threads that were told to stop.
@@ -26,20 +26,20 @@ _of_thread = threading.local()
 
 
 def cancellation_manager() -> cancellation.CancellationManager:
-  """Returns what cancels TensorFlow's calls of the task of this thread.
+  """Returns the object that cancels TensorFlow calls of this thread's task.
 
-  Outside of a task nothing does.
+  Outside a task, nothing cancels them.
   """
   found = getattr(_of_thread, 'manager', None)
   return cancellation.CancellationManager() if found is None else found
 
 
 class Task:
-  """A function call whose result comes later.
+  """A function call with a future result.
 
   Attributes:
-    place: Where it is said to run, for errors.
-    result: Its result, once it is done.
+    place: Where the task runs, for error messages.
+    result: The result, once the task is done.
   """
 
   def __init__(self, run: 'Run', function, place: errors.Place, urgency: int):
@@ -64,7 +64,7 @@ class Run:
     """
     self._pool = pool
     self._open = 0
-    self._cancelled = False  # No further task begins.
+    self._cancelled = False  # No further task starts.
     self._stopped = False  # By `cancel`, not by a failure.
     self._failure: Optional[tuple[errors.Place, BaseException]] = None
     self._finished = threading.Event()
@@ -83,9 +83,9 @@ class Run:
     Args:
       function: Called without arguments when all inputs are done.
       inputs: Tasks of this run.
-      place: Where the task is said to run, for errors.
-      urgency: The task's priority; higher runs first. Give later steps a
-        higher one, so that their inputs are freed early.
+      place: Where the task runs, for error messages.
+      urgency: The task's priority; higher runs first. Later steps should have a
+        higher priority, so that their inputs are freed early.
 
     Returns:
       The task.
@@ -105,10 +105,10 @@ class Run:
     """Waits until all tasks are done.
 
     Raises:
-      ComputationError: If a task failed; others that had not begun were
+      ComputationError: If a task failed. Tasks that had not started were
         dropped.
       RuntimeClosedError: If the run was cancelled.
-      KeyboardInterrupt: On Ctrl-C; graphs that run are told to stop first.
+      KeyboardInterrupt: On Ctrl-C, after running graphs were told to stop.
     """
     try:
       self._finished.wait()
@@ -122,7 +122,7 @@ class Run:
       raise errors.RuntimeClosedError('The TFF computation was stopped.')
 
   def cancel(self) -> None:
-    """Drops tasks that have not begun, and stops those that have."""
+    """Drops tasks that have not started, and stops running ones."""
     with self._pool.lock:
       self._cancelled = self._stopped = True
     self._stop.start_cancel()
@@ -141,10 +141,10 @@ class Run:
     self._finish(task, result)
 
   def _fail(self, task: Task, error: BaseException) -> None:
-    """Keeps the error to tell of; tasks that have not begun are dropped."""
+    """Records the error to report, and drops tasks that have not started."""
     with self._pool.lock:
       # A graph that fails cancels all graphs of its run. Their errors may come
-      # first, but are not what went wrong.
+      # first, but are not the cause.
       is_cause = not isinstance(error, tf.errors.CancelledError)
       has_cause = self._failure is not None and not isinstance(
         self._failure[1], tf.errors.CancelledError
@@ -168,7 +168,7 @@ class Run:
 
 
 class Pool:
-  """Threads that take the most urgent task, whichever run it is of.
+  """Threads that take the most urgent task of any run.
 
   Attributes:
     lock: Guards the pool's and its runs' state.
@@ -178,7 +178,7 @@ class Pool:
     """Initializes the pool; threads start with the first task.
 
     Args:
-      num_threads: How many tasks run at a time.
+      num_threads: Number of tasks that run at a time.
     """
     self.lock = threading.RLock()
     self._num_threads = num_threads
@@ -192,20 +192,20 @@ class Pool:
 
   @property
   def is_ours(self) -> bool:
-    """Whether this process made the pool; a forked one did not."""
+    """Whether this process created the pool; False in a forked process."""
     return os.getpid() == self._owner_pid
 
   def check_usable(self) -> None:
-    """Raises unless this process may use the pool.
+    """Raises if this process cannot use the pool.
 
     Raises:
-      RuntimeClosedError: If it is closed, or belongs to another process.
+      RuntimeClosedError: If the pool is closed, or belongs to another process.
     """
     if not self.is_ours:
       raise errors.RuntimeClosedError(
         f'The TFF runtime belongs to process {self._owner_pid}: TensorFlow does'
-        ' not work in a forked process. Start a new one (multiprocessing: the'
-        " 'spawn' method)."
+        ' not work in a forked process. Start a new process (in'
+        " multiprocessing, use the 'spawn' method)."
       )
     if self._closed:
       raise errors.RuntimeClosedError(
@@ -218,7 +218,7 @@ class Pool:
     function: Callable[[Run], Any],
     on_start: Callable[[Run], None] = lambda run: None,
   ) -> Any:
-    """Calls a function on a thread, and waits for all tasks that it starts.
+    """Calls a function on a thread and waits for all tasks that it starts.
 
     Args:
       function: Called with the run, to which it may add tasks.
@@ -226,7 +226,7 @@ class Pool:
         can cancel it.
 
     Returns:
-      What the function returns; tasks in it are done.
+      The function's result; tasks in it are done.
 
     Raises:
       ComputationError: If the function or a task failed.
@@ -234,11 +234,11 @@ class Pool:
     """
     if threading.current_thread() in self._threads:
       raise errors.UnsupportedComputationError(
-        'A TFF computation cannot be called from within another one.'
+        'A TFF computation cannot be called from within another computation.'
       )
     run = Run(self)
     on_start(run)
-    with self.lock:  # At once: a pool that is closed meanwhile ends the run.
+    with self.lock:  # Atomically, so that closing the pool ends the run.
       self.check_usable()
       self._runs.add(run)
       root = run.start(lambda: function(run))
@@ -253,7 +253,7 @@ class Pool:
     """Queues a task whose inputs are done; the caller holds the lock."""
     heapq.heappush(self._queue, (-task._urgency, next(self._order), task))
     if len(self._threads) < self._num_threads:
-      # A daemon: no end of the program waits for a graph that does not stop.
+      # A daemon, so that the program can exit if a graph does not stop.
       thread = threading.Thread(
         target=self._work, name='pda_fed-tff', daemon=True
       )
@@ -267,13 +267,13 @@ class Pool:
         while not self._queue and not self._closed:
           self._ready.wait()
         if not self._queue:
-          return  # It is closed, and nobody waits for a task any more.
+          return  # The pool is closed, and no task is left.
         task = heapq.heappop(self._queue)[-1]
       task._run.execute(task)
-      del task  # Else an idle thread would keep the last result alive.
+      del task  # Otherwise an idle thread would keep the last result alive.
 
   def close(self) -> None:
-    """Stops what runs and ends the threads. Again, it does nothing."""
+    """Stops running tasks and ends the threads; may be called twice."""
     if not self.is_ours:
       return
     with self.lock:

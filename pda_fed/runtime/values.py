@@ -1,8 +1,8 @@
-"""Values of TFF types as TensorFlow computes with them in this process.
+"""Values of TFF types, for TensorFlow in this process.
 
 A tensor is an eager tensor, a sequence is a variant tensor or a
-`tf.data.Dataset`, a structure is a `tff.structure.Struct`. What is placed at
-clients is `Clients` or `AllEqual`; what is placed at the server is the value
+`tf.data.Dataset`, a structure is a `tff.structure.Struct`. A value placed at
+clients is `Clients` or `AllEqual`; a value placed at the server is the value
 itself. Nothing is serialized.
 """
 
@@ -59,7 +59,7 @@ def _elements(value: Any, type_spec: tff.StructType) -> list[tuple[Any, Any]]:
 
 
 def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
-  """Converts a number, a string or an array; only its container may change."""
+  """Converts a number, a string or an array without changing its dtype."""
   if isinstance(value, tf.Variable):
     value = value.read_value()
   if isinstance(value, tf.Tensor):
@@ -69,7 +69,7 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
     ).is_compatible_with(shape):
       return value
     raise TypeError(
-      f'A value of type {type_spec} is needed. Found a tensor of type'
+      f'A value of type {type_spec} is required. Found a tensor of type'
       f' {dtype.name} and shape {shape}.'
     )
   dtype = type_spec.dtype.type
@@ -79,19 +79,21 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
   else:
     fits = array.is_compatible_dtype(value, dtype)
   if not fits or not array.is_compatible_shape(value, type_spec.shape):
-    raise TypeError(f'A value of type {type_spec} is needed. Found {value!r}.')
+    raise TypeError(
+      f'A value of type {type_spec} is required. Found {value!r}.'
+    )
   return tf.constant(value, tf.as_dtype(type_spec.dtype.type))
 
 
 def _element_type(spec: Any) -> tff.Type:
-  """Returns the type of a dataset's elements; a cohort has the same many times.
+  """Returns the type of a dataset's elements, cached for a cohort.
 
   Args:
     spec: The dataset's `element_spec`.
   """
   try:
     return _cached_type(spec)
-  except TypeError:  # A dictionary has no hash.
+  except TypeError:  # A dictionary is not hashable.
     return tff.types.tensorflow_to_type(spec)
 
 
@@ -106,25 +108,25 @@ def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
   found = _element_type(value.element_spec)
   if not type_spec.element.is_assignable_from(found):
     raise TypeError(
-      f'A dataset of elements of type {type_spec.element} is needed. Found one'
-      f' of {found}.'
+      f'A dataset with elements of type {type_spec.element} is required. Found'
+      f' elements of type {found}.'
     )
   return value
 
 
 def ingest(value: Any, type_spec: tff.Type) -> Any:
-  """Turns what a caller passes into a value.
+  """Converts a caller's argument to a value.
 
   Args:
     value: A number, a string, an array, a tensor, a dataset, a list of a
       sequence's elements, a list of clients' values, or a structure of these.
-    type_spec: The type that it must have.
+    type_spec: The required type.
 
   Returns:
     The value.
 
   Raises:
-    TypeError: If it is not of that type.
+    TypeError: If the value does not have that type.
   """
   if isinstance(type_spec, tff.FederatedType):
     if type_spec.placement is tff.SERVER:
@@ -140,11 +142,11 @@ def ingest(value: Any, type_spec: tff.Type) -> Any:
 
 
 def emit(value: Any, type_spec: tff.Type, num_clients: int = 0) -> Any:
-  """Turns a value into what a caller gets: NumPy's arrays and numbers.
+  """Converts a value to NumPy arrays and numbers for the caller.
 
   Args:
-    value: As `ingest` or a graph gives it.
-    type_spec: Its type.
+    value: A value returned by `ingest` or a graph.
+    type_spec: The value's type.
     num_clients: The size of the cohort.
 
   Returns:
@@ -166,7 +168,7 @@ def emit(value: Any, type_spec: tff.Type, num_clients: int = 0) -> Any:
 
 
 def as_dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
-  """Returns a sequence as a dataset, whichever form it has."""
+  """Returns a sequence, in any form, as a dataset."""
   if isinstance(value, tf.data.Dataset):
     return value
   spec = type_conversions.type_to_tf_structure(type_spec.element)
@@ -177,8 +179,9 @@ def flatten(value: Any, type_spec: tff.Type) -> list[tf.Tensor]:
   """Returns the tensors of a value, in the order of its type.
 
   Args:
-    value: As `ingest` or a graph gives it, or a literal of TFF's compiler.
-    type_spec: Its type.
+    value: A value returned by `ingest` or a graph, or a literal of TFF's
+      compiler.
+    type_spec: The value's type.
   """
   if isinstance(type_spec, tff.StructType):
     parts = zip(value, type_spec, strict=True)
@@ -191,7 +194,7 @@ def flatten(value: Any, type_spec: tff.Type) -> list[tf.Tensor]:
 
 
 def unflatten(tensors: Iterator[tf.Tensor], type_spec: tff.Type) -> Any:
-  """Builds a value of the next tensors; the inverse of `flatten`."""
+  """Builds a value from the next tensors; the inverse of `flatten`."""
   if isinstance(type_spec, tff.StructType):
     return tff.structure.Struct(
       [

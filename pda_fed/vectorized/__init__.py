@@ -1,4 +1,4 @@
-"""Rounds with clients, or examples, as a batch dimension, in JAX."""
+"""Training rounds in JAX, with clients or examples as a batch dimension."""
 
 from pda_fed.vectorized.aggregation import clipped_sum
 from pda_fed.vectorized.aggregation import ClippedSum

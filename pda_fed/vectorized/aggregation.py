@@ -5,13 +5,13 @@ Training" (Amid et al., ICML 2022, arXiv:2112.00193), g_t + b_t of Algorithm 1
 and of equation (3), in the form of DP-FedAvg: each client's update is clipped
 to the norm S, the clipped updates are summed, N(0, (sigma S)^2) is added to
 each coordinate, the result is rounded to a grid that hides the low bits of
-float32 (see `privacy.rounding`) and divided by the cohort that is *expected*.
-How many clients there were is private too, so no divisor may depend on it.
+float32 (see `privacy.rounding`) and divided by the *expected* cohort size. The
+actual number of clients is private too, so the divisor must not depend on it.
 
 Updates are a pytree of floating-point arrays with a leading client axis.
-Everything is computed, and returned, in float32 (or float64, where a leaf is).
-Every function may be compiled by `jax.jit` and mapped by `jax.vmap`; numbers
-are checked where they are known, which tracers are not.
+Everything is computed and returned in float32 (float64 if a leaf is float64).
+Every function works under `jax.jit` and `jax.vmap`. Values are checked only if
+they are concrete, not tracers.
 """
 
 import functools
@@ -27,18 +27,18 @@ from pda_fed.vectorized import clipping
 
 
 class ClippedSum(NamedTuple):
-  """A sum of clipped updates, and what was clipped.
+  """A sum of clipped updates, with counts of what was clipped.
 
-  Sums of disjoint sets of clients add up leaf by leaf: how clients are split
-  does not matter. Nothing here is private before `noised_mean`.
+  Sums of disjoint sets of clients can be added leaf by leaf, however the
+  clients are split. Nothing here is private until `noised_mean` adds noise.
 
   Example: see `clipped_sum`.
 
   Attributes:
     total: The sum, a pytree without the client axis.
-    num_clients: How many clients it is of.
-    num_clipped: How many of them were scaled down.
-    num_non_finite: How many of them became zeros.
+    num_clients: Number of clients in the sum.
+    num_clipped: Number of clients whose update was scaled down.
+    num_non_finite: Number of clients whose update was replaced by zeros.
   """
 
   total: Any
@@ -52,7 +52,7 @@ def clipped_sum(
 ) -> ClippedSum:
   """Clips each client's update and sums them.
 
-  One client more or less changes the total by at most `clip_norm`.
+  Adding or removing one client changes the total by at most `clip_norm`.
 
   Example:
 
@@ -66,15 +66,15 @@ def clipped_sum(
 
   Args:
     updates: A pytree of floating-point arrays of shape (clients, ...).
-    mask: A vector, non-zero for clients and 0 for padding, which contributes
-      nothing whatever it holds.
-    clip_norm: S, positive; infinity clips nothing but non-finite updates.
+    mask: A vector, non-zero for clients and 0 for padding. Padding contributes
+      nothing, whatever values it holds.
+    clip_norm: S, positive. If infinite, only non-finite updates are changed.
 
   Returns:
     The `ClippedSum`.
 
   Raises:
-    TypeError: If a leaf is not made of floating-point numbers.
+    TypeError: If a leaf is not a floating-point array.
     ValueError: If the shapes do not match, or `clip_norm` is not positive.
   """
   num_clients = clipping.count_clients(updates)
@@ -90,12 +90,12 @@ def clipped_sum(
 
 @jax.jit
 def _clipped_sum(updates: Any, mask: jax.Array, clip_norm) -> ClippedSum:
-  """Does what `clipped_sum` says, without checks."""
+  """`clipped_sum` without checks."""
   # Booleans: a weight above 1 would break the bound on the sensitivity.
   present = mask != 0
   clipped = clipping.clip_unchecked(updates, clip_norm)
   return ClippedSum(
-    # Sums of products, not matrix products: on GPUs these may round to TF32.
+    # Not a matrix product, which may round to TF32 on GPUs.
     total=jax.tree_util.tree_map(
       lambda leaf: jnp.where(clipping.per_client(present, leaf), leaf, 0).sum(
         axis=0
@@ -118,7 +118,8 @@ def noised_mean(
 ) -> Any:
   """Adds noise to a sum of clipped updates and divides by the expected cohort.
 
-  The noised sum is rounded to a power of two, at most 2^-12 sigma S.
+  The noised sum is rounded to multiples of a power of two, at most 2^-12 sigma
+  S.
 
   Example:
 
@@ -130,17 +131,17 @@ def noised_mean(
     [0.5, 1.0]
 
   Args:
-    total: The sum, as `clipped_sum` gives it.
-    clip_norm: S, the bound that the updates were clipped to. It may be infinite
-      where `noise_multiplier` is 0.
+    total: The sum returned by `clipped_sum`.
+    clip_norm: S, the norm that updates were clipped to. It may be infinite if
+      `noise_multiplier` is 0.
     noise_multiplier: sigma, at least 0.
     expected_cohort: qN, the expected number of clients; positive. It must not
-      be computed from the cohort.
-    key: The key of the noise, of `jax.random.key` or `jax.random.PRNGKey`. It
-      must never be used for another round.
+      depend on the actual cohort.
+    key: The noise key, from `jax.random.key` or `jax.random.PRNGKey`. Never use
+      it for another round.
 
   Returns:
-    The mean, of the structure of `total`.
+    The mean, with the same structure as `total`.
 
   Raises:
     ValueError: If a number is out of range.
@@ -151,7 +152,7 @@ def noised_mean(
     validate.non_negative(noise_multiplier=noise)
     if noise > 0 and clipping.known_number(clip_norm) == math.inf:
       raise ValueError(
-        'clip_norm must be finite where noise_multiplier is positive. Found '
+        'clip_norm must be finite if noise_multiplier is positive. Found '
         f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
       )
   cohort = clipping.known_number(expected_cohort)
@@ -163,7 +164,7 @@ def noised_mean(
     noise_multiplier,
     expected_cohort,
     key,
-    # Random numbers are not free; only a known 0 saves them.
+    # A concrete 0 skips drawing the noise, which is costly.
     add_noise=noise != 0,
   )
 
@@ -178,9 +179,9 @@ def _noised_mean(
   *,
   add_noise: bool,
 ) -> Any:
-  """Does what `noised_mean` says, without checks."""
+  """`noised_mean` without checks."""
   if add_noise:
-    # Written so that a traced 0 may meet an infinite norm, as a known one may.
+    # Avoids 0 * inf = NaN for a traced noise multiplier of 0.
     stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
     total = _add_noise(total, stddev, key)
   return jax.tree_util.tree_map(
@@ -197,11 +198,11 @@ def private_mean(
   expected_cohort: clipping.Scalar,
   key: jax.Array,
 ) -> tuple[Any, dict[str, jax.Array]]:
-  """Clips, sums, adds noise, and divides by the expected cohort.
+  """Clips and sums updates, adds noise, and divides by the expected cohort.
 
-  One client more or less changes the mean before noise by at most
-  `clip_norm / expected_cohort`; the noise has `noise_multiplier` times this
-  standard deviation. An empty cohort returns the noise alone.
+  Adding or removing one client changes the mean before noise by at most
+  `clip_norm / expected_cohort`. The standard deviation of the noise is
+  `noise_multiplier` times that. An empty cohort returns noise only.
 
   Example:
 
@@ -225,13 +226,13 @@ def private_mean(
 
   Returns:
     The mean, a pytree of arrays without the client axis, and metrics:
-    `clipped_fraction`, the clipped share of the cohort (0 if it is empty),
-    `num_non_finite`, the clients whose updates became zeros, and `num_clients`,
-    the size of the cohort. Metrics have no noise: releasing them is not covered
-    by the privacy guarantee.
+    `clipped_fraction`, the fraction of clients that were clipped (0 if the
+    cohort is empty), `num_non_finite`, the number of clients whose updates were
+    replaced by zeros, and `num_clients`, the size of the cohort. Metrics have
+    no noise: the privacy guarantee does not cover releasing them.
 
   Raises:
-    TypeError: If a leaf is not made of floating-point numbers.
+    TypeError: If a leaf is not a floating-point array.
     ValueError: If the shapes do not match, or if a number is out of range.
   """
   clipped = clipped_sum(updates, mask, clip_norm)
@@ -261,25 +262,25 @@ def adapted_clip_norm(
   expected_cohort: float,
   key: jax.Array,
 ) -> jax.Array:
-  """Moves the clip towards a quantile of the updates' norms.
+  """Moves the clipping norm towards a quantile of the updates' norms.
 
   "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
-  NeurIPS 2021, arXiv:1905.03871), Algorithm 1: the noised share of clients that
-  were not clipped moves the clip geometrically.
+  NeurIPS 2021, arXiv:1905.03871), Algorithm 1: a geometric update driven by the
+  noised fraction of clients that were not clipped.
 
   Args:
-    clip_norm: That the updates were clipped to.
-    sums: What was clipped.
-    target_quantile: The share of updates that should not be clipped.
-    learning_rate: How fast the clip follows.
-    count_stddev: The standard deviation of the noise of the count.
-    expected_cohort: qN; it must not be computed from the cohort.
-    key: Of the noise; never that of another round, nor of the updates' noise.
+    clip_norm: The norm that updates were clipped to.
+    sums: The clipped sum of the round.
+    target_quantile: The fraction of updates that should not be clipped.
+    learning_rate: Learning rate of the clipping norm.
+    count_stddev: Standard deviation of the noise on the count.
+    expected_cohort: qN; it must not depend on the actual cohort.
+    key: Noise key. Never use the key of another round or of the updates' noise.
 
   Returns:
-    The clip of the next round.
+    The clipping norm of the next round.
   """
-  # A client counts a half, up or down: the sensitivity is a half.
+  # Each client adds +1/2 or -1/2, so the sensitivity is 1/2.
   count = sums.num_clients / 2 - sums.num_clipped
   count = count + count_stddev * draw_normal(key, (), clip_norm.dtype)
   count = round_noised(count, count_stddev)
@@ -288,22 +289,22 @@ def adapted_clip_norm(
 
 
 def draw_normal(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
-  """Draws normal numbers whose tails are long enough for privacy.
+  """Draws normal samples whose tails are long enough for privacy.
 
-  One draw in float32 is the inverse of 2^23 probabilities and ends at 5.2 or
-  5.4 standard deviations: what lies beyond can only have come from a sum with
-  a certain example in it, and for little noise that happens more often than
-  delta. Half the sum of four draws goes as far as 10. Holohan and Braghin,
-  "Secure Random Sampling in Differential Privacy" (2021), have the sum against
-  attacks on single bits.
+  One float32 draw inverts one of 2^23 probabilities and never exceeds 5.2 or
+  5.4 standard deviations. A value beyond that can only come from a sum that
+  contains a certain example, and with little noise this happens more often than
+  delta. Half the sum of four draws reaches 10 standard deviations. Holohan and
+  Braghin, "Secure Random Sampling in Differential Privacy" (2021), use such a
+  sum against attacks on single bits.
 
   Args:
-    key: Of these numbers alone.
-    shape: Of the result.
-    dtype: Of the result.
+    key: Key used only for these samples.
+    shape: Shape of the result.
+    dtype: Dtype of the result.
 
   Returns:
-    Independent numbers with mean 0 and variance 1.
+    Independent samples with mean 0 and variance 1.
   """
   return jax.random.normal(key, (4, *shape), dtype).sum(axis=0) / 2
 
@@ -311,21 +312,21 @@ def draw_normal(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
 def round_noised(values: jax.Array, stddev: clipping.Scalar) -> jax.Array:
   """Rounds noised values to the grid of their noise.
 
-  See `privacy.rounding`: the low bits of float32 noise tell where a sum is
-  exactly zero.
+  The low bits of float32 noise reveal where a sum is exactly zero; see
+  `privacy.rounding`.
 
   Args:
     values: Values with noise.
-    stddev: The standard deviation of the noise; 0 changes nothing.
+    stddev: Standard deviation of the noise. If 0, values are not rounded.
 
   Returns:
     Multiples of a power of two, at most 2^-12 of `stddev`.
   """
-  # The power of two below, by its bits: logarithms are not exact everywhere.
+  # Take the power of two below from the bits: logarithms are not always exact.
   bits = jax.lax.bitcast_convert_type(jnp.float32(stddev), jnp.uint32)
   power = jax.lax.bitcast_convert_type(bits & 0x7F800000, jnp.float32)
   step = (power * rounding.GRID_STEP).astype(values.dtype)
-  # A power of two: division and product are exact.
+  # The step is a power of two, so division and product are exact.
   rounded = jnp.round(values / jnp.where(step > 0, step, 1)) * step
   return jnp.where(step > 0, rounded, values)
 
@@ -335,7 +336,7 @@ def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
   leaves, structure = jax.tree_util.tree_flatten(tree)
   dtype = jnp.result_type(*leaves)
   ends = np.cumsum([leaf.size for leaf in leaves])
-  # Drawn in one piece: a generator for each leaf takes long to compile.
+  # Draw all noise at once: one generator per leaf is slow to compile.
   noise = draw_normal(key, (int(ends[-1]),), dtype)
   noise = jnp.split(jnp.asarray(stddev, dtype) * noise, ends[:-1])
   return structure.unflatten(

@@ -1,7 +1,7 @@
-"""Canaries of an audit beside the clients, or examples, of a round.
+"""Adds the canaries of an audit to the clients or examples of a round.
 
-A canary's update goes the way of all updates: changed by the method before the
-clip, clipped, summed. See `pda_fed.audit`.
+A canary's update is processed like any other: the method may change it, then it
+is clipped and summed. See `pda_fed.audit`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +13,15 @@ import numpy as np
 from pda_fed.methods import arrays
 from pda_fed.vectorized import aggregation
 
-# The name of scores among the metrics of a round.
+# Key of the scores in a round's metrics.
 SCORES = 'canary_scores'
-# Numbers of the canaries that are formed at a time.
+# Limits on the canaries formed at a time: total coordinates, and canaries.
 _MOST_NUMBERS = 2**24
 _MOST_AT_A_TIME = 32
 
 
 class Directions(Protocol):
-  """What canaries send; `audit.Directions` is one."""
+  """Directions of the canaries' updates, such as `audit.Directions`."""
 
   num_coordinates: int
 
@@ -33,13 +33,13 @@ class Directions(Protocol):
 
 
 class CanarySettings(NamedTuple):
-  """What a compiled round depends on.
+  """Canary settings that a compiled round depends on.
 
   Example: see `stack_cohorts`.
 
   Attributes:
-    directions: What canaries send.
-    norm: The norm that it has before the clip.
+    directions: Directions of the canaries' updates.
+    norm: Norm of a canary's update before clipping.
   """
 
   directions: Directions
@@ -47,21 +47,21 @@ class CanarySettings(NamedTuple):
 
   @property
   def at_a_time(self) -> int:
-    """How many canaries are formed at a time."""
+    """Number of canaries formed at a time."""
     if jax.default_backend() == 'cpu':
-      return 1  # XLA is slow to add up a few arrays of a CPU.
+      return 1  # XLA is slow at adding a few arrays on a CPU.
     most = _MOST_NUMBERS // self.directions.num_coordinates
     return max(1, min(_MOST_AT_A_TIME, most))
 
 
 class CanaryInputs(NamedTuple):
-  """The canaries of a round, or with a leading axis those of several.
+  """The canaries of a round, or of several rounds with a leading axis.
 
   Example: see `stack_cohorts`.
 
   Attributes:
-    canaries: Their numbers, [room].
-    count: How many they are; the rest of the room is padding.
+    canaries: Indices of the canaries, [room].
+    count: Number of canaries; the rest of the room is padding.
   """
 
   canaries: np.ndarray
@@ -71,7 +71,7 @@ class CanaryInputs(NamedTuple):
 def stack_cohorts(
   cohorts: Sequence[np.ndarray], settings: CanarySettings
 ) -> list[CanaryInputs]:
-  """Pads the canaries of rounds to one room.
+  """Pads the canaries of several rounds to the same size.
 
   Example:
 
@@ -82,13 +82,13 @@ def stack_cohorts(
 
   Args:
     cohorts: The canaries of each round.
-    settings: Gives how many are formed at a time.
+    settings: Canary settings; they set how many canaries are formed at a time.
 
   Returns:
     The inputs of each round.
   """
   unit = settings.at_a_time
-  # A power of two of the unit: few programs serve all dispatches.
+  # The unit times a power of two, so that few programs are compiled.
   room = unit
   while room < max(map(len, cohorts)):
     room *= 2
@@ -112,15 +112,15 @@ def add_canaries(
   """Adds the clipped updates of canaries to a sum.
 
   Args:
-    sums: The sum of clients, or examples.
+    sums: The sum over clients or examples.
     inputs: The canaries of the round.
-    signs: Random signs of their directions.
-    settings: What they send.
-    clip_norm: S.
-    before_clip: What the method does to an update before the clip.
+    signs: Random signs of the canaries' directions.
+    settings: Canary settings.
+    clip_norm: S, the clipping norm.
+    before_clip: How the method changes an update before it is clipped.
 
   Returns:
-    The sum of all.
+    The sum including canaries.
   """
   leaves, structure = jax.tree_util.tree_flatten(sums.total)
   unit = settings.at_a_time
@@ -142,7 +142,7 @@ def add_canaries(
 
 
 def _split(flat: jax.Array, leaves: Sequence[jax.Array]) -> arrays.Update:
-  """Takes vectors apart into arrays of the leaves' shapes."""
+  """Splits vectors into arrays of the leaves' shapes."""
   ends = np.cumsum([leaf.size for leaf in leaves])
   parts = jnp.split(flat, ends[:-1], axis=1)
   return tuple(
@@ -160,18 +160,18 @@ def scores_of(
   clip_norm: jax.Array,
   expected_cohort: float,
 ) -> jax.Array:
-  """Returns the score of each canary, in units of the clip.
+  """Returns the score of each canary, in units of the clipping norm.
 
-  Differential privacy holds against those who know everybody else: the sum of
-  all others is taken off, so that noise and canaries are left.
+  Differential privacy holds against an adversary who knows all other data. So
+  the sum over real clients is subtracted, which leaves noise and canaries.
 
   Args:
     mean: The noised mean.
-    known: The sum of all but the canaries.
+    known: The sum without canaries.
     signs: Random signs of the directions.
-    settings: What canaries send.
+    settings: Canary settings.
     clip_norm: S.
-    expected_cohort: The divisor of the mean.
+    expected_cohort: qN, the divisor of the mean.
   """
   unknown = jax.tree_util.tree_map(
     lambda m, total: (m * expected_cohort - total).ravel(), mean, known.total

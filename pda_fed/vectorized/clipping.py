@@ -1,8 +1,8 @@
 """Clipping of clients' updates, and of examples' gradients, in JAX.
 
-The one rule of clipping, that of "Deep Learning with Differential Privacy"
-(Abadi et al., CCS 2016, arXiv:1607.00133): an update of norm n is multiplied by
-min(1, S / n), so that whoever sends it moves a sum by at most S.
+All clipping follows "Deep Learning with Differential Privacy" (Abadi et al.,
+CCS 2016, arXiv:1607.00133): an update of norm n is multiplied by min(1, S / n),
+so that it changes a sum by at most S.
 """
 
 import math
@@ -17,7 +17,7 @@ Scalar = Union[float, jax.Array]
 
 
 class ClippedUpdates(NamedTuple):
-  """What `clip_by_norm` returns.
+  """The result of `clip_by_norm`.
 
   Example: see `clip_by_norm`.
 
@@ -34,13 +34,13 @@ class ClippedUpdates(NamedTuple):
 
 
 class ClipFactors(NamedTuple):
-  """How updates of known norms are clipped.
+  """Factors that clip updates of known norms.
 
   Attributes:
-    scales: What each update is multiplied by; 1 for those of norm at most S.
+    scales: Factor of each update; 1 if its norm is at most S.
     was_clipped: Whether each update is scaled down.
-    was_non_finite: Whether each update has a norm that is no number. It must be
-      replaced by zeros: a product with 0 may be NaN.
+    was_non_finite: Whether the norm of each update is not finite. Such an
+      update must be replaced by zeros: multiplying it by 0 may give NaN.
   """
 
   scales: jax.Array
@@ -51,16 +51,16 @@ class ClipFactors(NamedTuple):
 def clip_factors(
   norms: jax.Array, clip_norm: Scalar, unit: Scalar = 1.0
 ) -> ClipFactors:
-  """Returns what brings updates down to a norm of at most `clip_norm`.
+  """Returns factors that reduce updates to a norm of at most `clip_norm`.
 
-  The one rule of clipping: for clients' updates as arrays, and for examples'
-  gradients of which there are only the norms.
+  Used both for clients' updates, which are arrays, and for examples' gradients,
+  of which only the norms are computed.
 
   Args:
-    norms: Of the updates, each multiplied by its `unit`.
+    norms: Norms of the updates, each multiplied by its `unit`.
     clip_norm: S.
-    unit: By which updates were rescaled so that their norms do not overflow;
-      the scales are then for the rescaled updates.
+    unit: Factor by which updates were rescaled to avoid overflow. The returned
+      scales apply to the rescaled updates.
   """
   finite = jnp.isfinite(norms)
   clipped = finite & (norms > clip_norm * unit)
@@ -71,9 +71,9 @@ def clip_factors(
 def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
   """Scales each client's update down to an L2 norm of at most `clip_norm`.
 
-  The norm is global, that of all leaves of a client's update together. The
-  bound holds, to rounding, for whatever a client sends: numbers whose squares
-  overflow are clipped, and an update with a NaN or an infinity becomes zeros.
+  The norm is global: it covers all leaves of a client's update. The bound
+  holds, up to rounding, for any input: values whose squares overflow are
+  clipped, and an update with a NaN or an infinity is replaced by zeros.
 
   Example:
 
@@ -87,14 +87,14 @@ def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
 
   Args:
     updates: A pytree of floating-point arrays of shape (clients, ...).
-    clip_norm: S, positive; infinity clips nothing but non-finite updates.
+    clip_norm: S, positive. If infinite, only non-finite updates are changed.
 
   Returns:
     The `ClippedUpdates`.
 
   Raises:
-    TypeError: If a leaf is not made of floating-point numbers.
-    ValueError: If there are no leaves, if their client axes are absent or
+    TypeError: If a leaf is not a floating-point array.
+    ValueError: If there are no leaves, if their client axes are missing or
       differ, or if `clip_norm` is not positive.
   """
   count_clients(updates)
@@ -102,26 +102,26 @@ def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
   return clip_unchecked(updates, clip_norm)
 
 
-# Compiled, also for callers who do not: one by one, the operations would each
-# leave another copy of all updates in memory.
+# Compiled even if the caller is not: run one by one, each operation would keep
+# another copy of all updates in memory.
 @jax.jit
 def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
-  """Does what `clip_by_norm` says, without checks."""
-  # One type, and no less than float32, for the sums of many small squares.
+  """`clip_by_norm` without checks."""
+  # One dtype of at least float32, because many small squares are summed.
   dtype = jnp.result_type(jnp.float32, *jax.tree_util.tree_leaves(updates))
   updates = jax.tree_util.tree_map(
     lambda leaf: jnp.asarray(leaf, dtype), updates
   )
   rescaled_norm, rescale = _rescaled_norms(updates)
   factors = clip_factors(rescaled_norm, jnp.asarray(clip_norm, dtype), rescale)
-  # Where nothing is clipped an update passes unchanged, bit for bit.
+  # An update that is not clipped stays unchanged, bit for bit.
   before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
 
   def clip(leaf):
-    # Not one factor: 2^-80 times S / norm may be less than any float32.
+    # Two factors: their product, 2^-80 * S / norm, may underflow float32.
     scaled = leaf * per_client(before, leaf)
     scaled = scaled * per_client(factors.scales, leaf)
-    # Not a factor of 0: NaN times 0 is NaN.
+    # A factor of 0 would not do: NaN times 0 is NaN.
     return jnp.where(per_client(factors.was_non_finite, leaf), 0, scaled)
 
   return ClippedUpdates(
@@ -132,7 +132,7 @@ def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
 
 
 def _rescaled_norms(updates: Any) -> tuple[jax.Array, jax.Array]:
-  """Norms of rescaled updates, NaN for non-finite ones, and the scales."""
+  """Returns norms of rescaled updates (NaN if non-finite) and the scales."""
   leaves = jax.tree_util.tree_leaves(updates)
   dtype = leaves[0].dtype
   largest = jnp.zeros(leaves[0].shape[0], dtype)
@@ -140,8 +140,8 @@ def _rescaled_norms(updates: Any) -> tuple[jax.Array, jax.Array]:
     magnitude = jnp.abs(leaf).max(axis=_all_but_first(leaf), initial=0)
     largest = jnp.maximum(largest, magnitude)
 
-  # The squares of entries from 2^-48 to 2^48 (for float32) neither overflow nor
-  # vanish. Others are brought there by a power of two, which is exact.
+  # Squares of entries from 2^-48 to 2^48 (for float32) neither overflow nor
+  # underflow. Other entries are scaled by a power of two, which is exact.
   max_exponent = jnp.finfo(dtype).maxexp
   bound = 2.0 ** (3 * max_exponent // 8)
   shift = 2.0 ** (5 * max_exponent // 8)
@@ -167,7 +167,7 @@ def update_norms(updates: Any) -> jax.Array:
 
 
 def clip_one(update: Any, clip_norm: Scalar) -> Any:
-  """Clips an update that belongs to nobody, a noised mean: post-processing.
+  """Clips a single update that is no client's, such as a noised mean.
 
   Args:
     update: A pytree of floating-point arrays, without a client axis.
@@ -179,18 +179,18 @@ def clip_one(update: Any, clip_norm: Scalar) -> Any:
 
 
 def sum_axis_by_axis(values: jax.Array) -> jax.Array:
-  """Sums over all axes but the first, with the rounding of short sums.
+  """Sums over all axes but the first, one axis at a time.
 
-  Summed at once, a matrix of many small squares beside a few large ones can
-  lose enough for its update to pass with 3e-5 too much.
+  Short sums lose less to rounding. If all axes are summed at once, a matrix of
+  many small squares and a few large ones can exceed its bound by 3e-5.
 
   Args:
-    values: Of shape (clients, ...).
+    values: An array of shape (clients, ...).
   """
   bits = jnp.finfo(values.dtype)
   while values.ndim > 1:
     values = values.sum(axis=-1)
-    # It changes nothing, but keeps compilers from making one sum of all axes.
+    # No effect on values, but it keeps the compiler from fusing the sums.
     values = jax.lax.reduce_precision(values, bits.nexp, bits.nmant)
   return values
 
@@ -214,7 +214,7 @@ def count_clients(updates: Any) -> int:
     name = f'updates{jax.tree_util.keystr(path)}'
     if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
       raise TypeError(
-        f'{name} must be made of floating-point numbers. Found the dtype '
+        f'{name} must be a floating-point array. Found dtype '
         f'{jnp.result_type(leaf)}.'
       )
     shape = jnp.shape(leaf)
@@ -225,13 +225,13 @@ def count_clients(updates: Any) -> int:
     if shape[0] != num_clients:
       raise ValueError(
         f'{name} must have as many clients as the other arrays, '
-        f'{num_clients}. Found the shape {shape}.'
+        f'{num_clients}. Found shape {shape}.'
       )
   return num_clients
 
 
 def known_number(value: Scalar) -> Optional[float]:
-  """Returns the number, or None where it is a tracer."""
+  """Returns the value as a number, or None if it is a tracer."""
   if not isinstance(value, (jax.Array, np.ndarray)):
     return value
   try:
@@ -241,7 +241,7 @@ def known_number(value: Scalar) -> Optional[float]:
 
 
 def check_clip_norm(clip_norm: Scalar) -> None:
-  """Raises unless S is positive, where it is known."""
+  """Raises if S is concrete and not positive."""
   number = known_number(clip_norm)
   if number is not None and number != math.inf:
     validate.positive(clip_norm=number)

@@ -1,4 +1,4 @@
-"""Devices, of one host or of several, that share clients or examples."""
+"""Splits clients or examples over the devices of one or more hosts."""
 
 from collections.abc import Callable, Sequence
 import os
@@ -14,23 +14,23 @@ from pda_fed.vectorized import errors
 CLIENTS = 'clients'
 EXAMPLES = 'examples'
 _HOST_DEVICES = '--xla_force_host_platform_device_count'
-# What a step costs on a GPU before its first client, in clients: latency.
+# Fixed cost (latency) of a step on a GPU, in units of one client's cost.
 _STEP_COST = 7
 _SMALL_GPU = 8 * 2**30
-# Copies of its weights that a client in training has at a time, and room for
-# its activations.
+# Memory of a client in training, as copies of its weights; this includes its
+# activations.
 _COPIES = 8
 
 
 def use_all_cores(cores: Optional[int] = None) -> None:
-  """Makes each core a device of its own, for computations on a CPU.
+  """Makes each CPU core a JAX device.
 
-  One device of all cores would split small products among threads, which
-  costs more than it gains. It must be called before anything of JAX runs, and
-  does nothing where the user has set the number.
+  A single device with all cores would split small products over threads, which
+  costs more than it gains. Call this before JAX is initialized. It does nothing
+  if the user has set the number of devices.
 
   Args:
-    cores: How many; by default all that this process may use.
+    cores: Number of cores; by default all that this process may use.
   """
   flags = os.environ.get('XLA_FLAGS', '')
   if _HOST_DEVICES not in flags:
@@ -42,16 +42,16 @@ def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
   """Returns the devices to compute on.
 
   Args:
-    platform: 'cpu' or 'gpu'; None takes what JAX found.
+    platform: 'cpu' or 'gpu'; None for JAX's default.
 
   Raises:
-    DeviceError: If there is none of the platform.
+    DeviceError: If no such device is available.
   """
   try:
     return list(jax.devices(platform))
   except RuntimeError as e:
     raise errors.DeviceError(
-      f'platform must be one that JAX finds here, such as'
+      f'platform must be available to JAX, such as'
       f' {jax.default_backend()!r}. Found {platform!r}: {e}'
     ) from e
 
@@ -64,16 +64,16 @@ def choose_clients_per_chunk(
 ) -> int:
   """Returns how many clients to train side by side.
 
-  A CPU trains one client at a time: a product with the weights of one client is
-  a plain one, and the weights stay in its cache. A GPU takes as long for a few
-  clients as for one, but the clients of a chunk wait for the largest of them.
-  So it depends on their sizes.
+  A CPU trains one client at a time: products are then plain matrix products,
+  and the weights stay in cache. A GPU takes as long for a few clients as for
+  one, but all clients of a chunk wait for the largest one. So the best number
+  depends on the clients' sizes.
 
   Args:
-    num_parameters: The number of the model's weights.
+    num_parameters: Number of parameters of the model.
     device: A CPU or an accelerator.
-    num_steps: Local steps of each user of the population.
-    cohort_size: Clients of a round.
+    num_steps: Number of local steps of each user.
+    cohort_size: Number of clients in a round.
   """
   if device.platform == 'cpu':
     return 1
@@ -94,12 +94,13 @@ def choose_clients_per_chunk(
 def map_over_devices(
   function: Callable[..., Any], devices: Sequence[jax.Device]
 ) -> Callable[..., Any]:
-  """Lets each device compute a part of a sum.
+  """Splits the computation of a sum over devices.
 
   Args:
-    function: Of (replicated, split, replicated), which returns a pytree of
-      sums. It gets the split argument without its first axis, that of devices.
-    devices: The devices; one needs no communication.
+    function: A function of (replicated, split, replicated) arguments that
+      returns a pytree of sums. It gets the split argument without its device
+      axis, the first one.
+    devices: The devices. A single device needs no communication.
 
   Returns:
     A function of the same arguments that returns the sums over all devices.
@@ -129,22 +130,21 @@ def map_over_devices(
 def run_on_each(
   function: Callable[..., Any], devices: Sequence[jax.Device], axis: str
 ) -> Callable[..., Any]:
-  """Lets each device run the whole of a computation, on its own copies.
+  """Runs a whole computation on each device, on its own copies.
 
-  Devices share work where the function tells them apart, by
-  `jax.lax.axis_index(axis)`, and has what they found summed by `ordered_sum`.
-  All else they compute alike.
+  The function can split work by `jax.lax.axis_index(axis)` and sum the results
+  with `ordered_sum`. Every device repeats all other computations.
 
   Args:
-    function: A function of arrays that all devices have. It returns the same
-      on each.
-    devices: Two or more.
+    function: A function of arrays that are replicated on all devices. It
+      returns the same on each.
+    devices: Two or more devices.
     axis: The name of the mesh's axis.
 
   Returns:
-    A function of the same arguments. It returns what the first device has
-    found: some sums of a GPU have another order, and other last digits, at
-    each time, and copies would part slowly.
+    A function of the same arguments. It returns the first device's result. Some
+    GPU sums are not deterministic in their last digits, so the copies would
+    otherwise drift apart.
   """
 
   def on_each(*arguments):
@@ -161,14 +161,15 @@ def run_on_each(
 
 
 def ordered_sum(tree: Any, num_devices: int, axis: str = CLIENTS) -> Any:
-  """Sums over devices, in the order of the devices: one reduction for all.
+  """Sums over devices in a fixed order, with one reduction for all arrays.
 
   The order of `psum` depends on how devices are spread over hosts. Here each
-  device sums a part of the numbers, so that as much travels as for `psum`.
+  device sums a part of the values, so the traffic is the same as for `psum`.
 
   Args:
-    tree: The device's own numbers; counts are below 2^24, exact in float32.
-    num_devices: That share the sum.
+    tree: The device's own values. Counts must be below 2^24 to be exact in
+      float32.
+    num_devices: Number of devices.
     axis: The name of the mesh's axis.
   """
   leaves, structure = jax.tree_util.tree_flatten(tree)
@@ -194,7 +195,7 @@ def _mesh(devices: Sequence[jax.Device], axis: str) -> jax.sharding.Mesh:
 
 
 def places_of_this_host(devices: Sequence[jax.Device]) -> list[int]:
-  """Returns which of the devices this process feeds and reads.
+  """Returns the indices of the devices that belong to this process.
 
   Args:
     devices: The devices of all hosts.
@@ -210,11 +211,11 @@ def _is_on_several_hosts(devices: Sequence[jax.Device]) -> bool:
 def replicate(
   tree: Any, devices: Sequence[jax.Device], axis: str = CLIENTS
 ) -> Any:
-  """Puts a copy of arrays on each device; those that are there stay.
+  """Copies arrays to each device, unless they are already there.
 
   Args:
-    tree: A pytree of arrays, on all hosts the same.
-    devices: The devices, also where JAX would choose others.
+    tree: A pytree of arrays, the same on all hosts.
+    devices: The devices to use, whatever JAX's default is.
     axis: The name of the mesh's axis.
   """
   if len(devices) == 1:
@@ -236,11 +237,11 @@ def replicate(
 
 
 def split(tree: Any, devices: Sequence[jax.Device]) -> Any:
-  """Gives each device its part of arrays [rounds, devices, ...].
+  """Splits arrays [rounds, devices, ...] over devices.
 
   Args:
-    tree: A pytree of arrays that hold the parts of this host's devices.
-    devices: The devices of all hosts. With one host JAX splits the arrays
+    tree: A pytree of arrays with the parts of this host's devices.
+    devices: The devices of all hosts. With one host, JAX splits the arrays
       itself.
 
   Returns:
@@ -257,7 +258,7 @@ def split(tree: Any, devices: Sequence[jax.Device]) -> Any:
 
 
 def _shard_map(function, **options):
-  """`shard_map` of any version: it has moved, and renamed an argument."""
+  """Calls `shard_map`, which moved and renamed an argument between versions."""
   if hasattr(jax, 'shard_map'):
     return jax.shard_map(function, check_vma=False, **options)
   from jax.experimental import shard_map

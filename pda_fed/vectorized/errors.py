@@ -1,10 +1,10 @@
-"""Errors of rounds in JAX that a user can mend."""
+"""Errors of the JAX engine that a user can fix."""
 
 from pda_fed import errors
 
 
 class DeviceError(errors.PdaFedError):
-  """A device that was asked for is not there.
+  """A requested device is not available.
 
   Example:
 
@@ -14,5 +14,5 @@ class DeviceError(errors.PdaFedError):
   """
 
 
-# Of the loop too, which knows no JAX.
+# Also raised by the training loop, which does not import JAX.
 DivergenceError = errors.DivergenceError

@@ -1,4 +1,4 @@
-"""The optimizers of servers, steps and warm starts, in JAX."""
+"""Optimizers for the server, for DP-SGD steps and for warm starts, in JAX."""
 
 from typing import Any, NamedTuple, Union
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from pda_fed.common import server_optimizers
 
 _Scalar = Union[float, jax.Array]
-# Of Adam, as `tff.learning.optimizers.build_adam` has them.
+# Adam's defaults in `tff.learning.optimizers.build_adam`.
 _BETA_1 = 0.9
 _BETA_2 = 0.999
 _EPSILON = 1e-7
@@ -20,12 +20,12 @@ def sgd_step(
   learning_rate: _Scalar,
   momentum_rate: float,
 ) -> tuple[Any, Any]:
-  """SGD with momentum, as TFF's `build_sgdm` takes it.
+  """Takes a step of SGD with momentum, as TFF's `build_sgdm` does.
 
   Args:
     params: The weights.
-    momentum: The accumulator; anything without momentum.
-    update: What is descended.
+    momentum: The accumulator; ignored if there is no momentum.
+    update: The gradient, or pseudo-gradient, to descend.
     learning_rate: The learning rate.
     momentum_rate: The decay of the accumulator; 0 for none.
 
@@ -56,7 +56,7 @@ class Adam(NamedTuple):
 
 
 def adam_step(params: Any, state: Adam, gradients: Any, learning_rate):
-  """One step of Adam; returns new weights and state."""
+  """Takes a step of Adam; returns new weights and state."""
   step = state.step + 1
   rate = learning_rate * jnp.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
   mean = jax.tree_util.tree_map(
@@ -77,7 +77,7 @@ def adam_step(params: Any, state: Adam, gradients: Any, learning_rate):
 def server_start(
   name: str, params: Any, momentum_rate: float
 ) -> tuple[Any, Any]:
-  """Returns the means of updates and of their squares, before round 0.
+  """Returns the initial means of updates and of their squares.
 
   Args:
     name: 'sgd', 'adam' or 'yogi'.
@@ -85,7 +85,7 @@ def server_start(
     momentum_rate: The server's momentum.
 
   Returns:
-    Both, each () where the optimizer has none.
+    Both means. A mean that the optimizer does not use is ().
   """
   tree_map = jax.tree_util.tree_map
   if name == 'sgd':
@@ -115,8 +115,8 @@ def server_step(
     params: The weights.
     momentum: The mean of updates.
     squares: The mean of squared updates.
-    update: What is descended: the noised mean, or what a method made of it.
-    step: The number of the step, from 1.
+    update: The pseudo-gradient: the noised mean, as changed by the method.
+    step: The index of the step, from 1.
     learning_rate: The learning rate.
     momentum_rate: The decay of `momentum`.
 
@@ -136,7 +136,7 @@ def server_step(
 
   def next_square(s, u):
     change = u * u - s
-    # Yogi moves by the square's size, in the direction of the difference.
+    # Yogi changes by u^2 in the direction of the difference.
     return s + (1 - beta_2) * (
       jnp.sign(change) * u * u if name == 'yogi' else change
     )

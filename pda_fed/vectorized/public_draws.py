@@ -1,7 +1,7 @@
-"""Which public users, or sentences, make the public update of a round.
+"""Draws the public users, or sentences, of a round's public update.
 
-The draws are those of `learning.PublicUpdate`: with the same seed, both engines
-train on the same public users.
+The draws equal those of `learning.PublicUpdate`: with the same seed, both
+engines train on the same public users.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ def draw_users(
     [0, 1, 2, 3, 4, 5, 6, 7, 8]
 
   Args:
-    seed: Of the sampling of public users, 63 bits.
-    round_num: The round.
-    num_users: How many public users there are.
-    users_per_round: How many to draw.
+    seed: Sampling seed of public users, 63 bits.
+    round_num: Index of the round.
+    num_users: Number of public users.
+    users_per_round: Number of users to draw.
 
   Returns:
-    Their places, in the order of the draw.
+    Indices of the users, in the order of the draw.
   """
   draws = philox.uniform((seed, round_num), num_users)
   return np.argsort(draws, kind='stable')[:users_per_round]
@@ -43,12 +43,12 @@ def draw_rows(
     (4,)
 
   Args:
-    seed: Of the sampling of public users, 63 bits.
-    round_num: The round.
-    num_sentences: How many sentences public users have together.
-    count: How many to draw.
+    seed: Sampling seed of public users, 63 bits.
+    round_num: Index of the round.
+    num_sentences: Number of sentences of all public users.
+    count: Number of sentences to draw.
 
   Returns:
-    Their places.
+    Indices of the sentences.
   """
   return philox.integers((seed, round_num), count, num_sentences)

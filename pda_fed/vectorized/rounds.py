@@ -1,4 +1,4 @@
-"""Rounds behind each other in one compiled program."""
+"""Runs several rounds in one compiled program."""
 
 from collections.abc import Callable, Sequence
 import contextlib
@@ -11,15 +11,15 @@ from pda_fed.common import validate
 
 
 def lasting_noise() -> contextlib.AbstractContextManager:
-  """A block in which a key gives the same numbers in all versions of JAX.
+  """Returns a context in which keys give the same noise in all JAX versions.
 
-  Compiled functions that draw noise are called in it. JAX 0.5 has changed its
-  default: a run that goes on where JAX is newer would else run rounds again
-  with other noise, which epsilon does not cover.
+  Call compiled functions that draw noise inside it. JAX 0.5 changed its
+  default. Without this context, a run resumed with a newer JAX would repeat
+  rounds with different noise, which epsilon does not cover.
   """
   if hasattr(jax, 'threefry_partitionable'):
     return jax.threefry_partitionable(True)
-  return contextlib.nullcontext()  # There is nothing else any longer.
+  return contextlib.nullcontext()  # Newer versions have only this mode.
 
 
 def run_rounds(
@@ -28,19 +28,20 @@ def run_rounds(
   inputs: Any,
   num_rounds: jax.Array,
 ) -> tuple[Any, dict[str, jax.Array]]:
-  """Runs the first rounds of those that there is room for.
+  """Runs the first `num_rounds` rounds of the inputs.
 
-  How many there are is data and not a shape: fewer rounds, at the end of a run,
-  need no other program.
+  The number of rounds is data, not a shape: running fewer rounds at the end of
+  a run does not compile another program.
 
   Args:
-    one_round: Of a state and a round's inputs, the next state and metrics.
-    state: Before the first round.
-    inputs: A pytree of arrays whose first axis is that of rounds.
-    num_rounds: How many rounds to run.
+    one_round: A function of a state and a round's inputs. It returns the next
+      state and metrics.
+    state: State before the first round.
+    inputs: A pytree of arrays whose first axis is the round.
+    num_rounds: Number of rounds to run.
 
   Returns:
-    The state, and metrics, each of one number a round.
+    The state, and metrics with one value per round each.
   """
 
   def at(i):
@@ -63,9 +64,9 @@ def run_rounds(
 
 
 def noise_key(seed: int) -> np.ndarray:
-  """Returns the key of all noise; all 64 bits of the seed count.
+  """Returns the noise key for a 64-bit seed.
 
-  `jax.random.PRNGKey` takes 32 bits unless JAX is set to 64.
+  `jax.random.PRNGKey` uses only 32 bits unless JAX is in 64-bit mode.
 
   Example:
 
@@ -73,10 +74,10 @@ def noise_key(seed: int) -> np.ndarray:
     array([1, 7], dtype=uint32)
 
   Args:
-    seed: 64 bits.
+    seed: The seed, 64 bits.
 
   Raises:
-    ValueError: If it is negative or has more bits.
+    ValueError: If the seed is negative or has more than 64 bits.
   """
   validate.integers(0, noise_seed=seed)
   validate.in_range(0, 2**64 - 1, noise_seed=seed)
@@ -84,16 +85,17 @@ def noise_key(seed: int) -> np.ndarray:
 
 
 def stack_rounds(rounds: Sequence[Any], room: int) -> Any:
-  """Puts rounds behind each other, with room for more.
+  """Stacks rounds along a new axis, padded to a fixed length.
 
   Example: see `build_rounds`.
 
   Args:
-    rounds: At least one, all of equal shapes.
-    room: At least as many; the rest is a copy of the last one.
+    rounds: One or more rounds of equal shapes.
+    room: Length of the new axis, at least the number of rounds. Padding repeats
+      the last round.
 
   Returns:
-    The rounds as one structure, with a leading axis of that size.
+    The rounds as one structure, with a leading axis of length `room`.
   """
   padded = [*rounds, *[rounds[-1]] * (room - len(rounds))]
   return jax.tree_util.tree_map(lambda *a: np.stack(a), *padded)

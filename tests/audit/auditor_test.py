@@ -72,12 +72,12 @@ def test_words_say_what_each_number_means():
   auditor, model = _auditor()
   report = auditor.report([model], 4.0).as_dict()
   text = ' '.join(audit.describe(report))
-  for part in ('1,000 canaries', 'proven', 'about', 'at least', 'in any case'):
+  for part in ('1,000 canaries', 'proven', 'about', 'at least', 'assumptions'):
     assert part in text
   unknown = ' '.join(audit.describe({**report, 'proven': None}))
   assert 'was not computed' in unknown
   copied = ' '.join(audit.describe({**report, 'copy': True}))
-  assert 'the model has none' in copied
+  assert 'only in a copy of the run' in copied
 
 
 def test_too_few_canaries():
@@ -146,4 +146,4 @@ def test_a_model_gets_as_many_canaries_as_fit():
 def test_estimates_below_the_resolution_are_said_to_be():
   auditor, model = _auditor(noise_multiplier=50.0)
   text = ' '.join(audit.describe(auditor.report([model], 0.05).as_dict()))
-  assert 'cannot tell estimates below' in text
+  assert 'cannot distinguish estimates below' in text

@@ -44,7 +44,7 @@ def test_what_a_run_leaves(tmp_path):
   config = json.loads((folder.path / 'config.json').read_text())
   assert config['settings']['plan']['population'] == 1000
   assert config['settings']['alpha'] == {'kind': 'cosine', 'K': 8}
-  assert 'can take the noise off' in config['noise']
+  assert 'can remove the noise' in config['noise']
   assert config['libraries']['numpy']
 
 

@@ -93,10 +93,10 @@ def test_bad_input():
   with pytest.raises(ValueError, match='public_data must have at least one'):
     learning.pretrain(_MODEL_FN, [], _ADAM)
   one = [linear_model.make_examples(np.random.default_rng(0), 1, 2)]
-  with pytest.raises(ValueError, match='held_out must leave examples'):
+  with pytest.raises(ValueError, match='held_out must split'):
     learning.pretrain(_MODEL_FN, one, _ADAM)
   wild = tff.learning.optimizers.build_sgdm(1e30)
-  with pytest.raises(ValueError, match='lower its learning rate'):
+  with pytest.raises(ValueError, match='lower the learning rate'):
     learning.pretrain(_MODEL_FN, _users(), wild)
 
 

@@ -345,7 +345,7 @@ def test_runs_and_resumes_in_tffs_training_loop(tmp_path):
     ),
     (
       dict(public_data=[_PUBLIC[0], (_PUBLIC[1][0], _PUBLIC[1][1][1:])]),
-      'public_data must have as many rows in each .* user 1',
+      'public_data must have equal row counts .* user 1',
     ),
     (
       dict(public_data=[_PUBLIC[0][0]], public_users_per_round=1),

@@ -103,7 +103,7 @@ def test_hessian_is_singular_for_any_number_of_samples():
   np.testing.assert_allclose(
     result.public_features @ direction, 0.0, atol=1e-12
   )
-  with pytest.raises(ValueError, match='Regularise'):
+  with pytest.raises(ValueError, match='regularization must be larger'):
     linear_regression.QuadraticMirrorMap(
       result.public_features, result.public_responses
     )

@@ -218,7 +218,7 @@ def _duplicated_column(num_samples, p):
 )
 def test_singular_features(features):
   responses = np.ones(features.shape[0])
-  with pytest.raises(ValueError, match=r'singular.*Regularise.* Found 0\.0'):
+  with pytest.raises(ValueError, match=r'singular.*be larger.* Found 0\.0'):
     quadratic.QuadraticMirrorMap(features, responses)
   mirror_map = quadratic.QuadraticMirrorMap(
     features, responses, regularization=1e-3
@@ -227,7 +227,7 @@ def test_singular_features(features):
 
 
 def test_too_little_regularization():
-  with pytest.raises(ValueError, match=r'singular.*Regularise.* Found 1e-30'):
+  with pytest.raises(ValueError, match=r'singular.*be larger.* Found 1e-30'):
     quadratic.QuadraticMirrorMap(
       np.ones((5, 3)), np.ones(5), regularization=1e-30
     )

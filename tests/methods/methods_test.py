@@ -127,7 +127,7 @@ def test_the_registry_has_the_order_of_tables():
 
 
 def test_a_name_is_taken_once():
-  with pytest.raises(ValueError, match="name must be new. Found 'pda'"):
+  with pytest.raises(ValueError, match="name must be unique. Found 'pda'"):
     type('Other', (methods.Method,), {'name': 'pda', '__module__': 'other'})
   assert methods.get('pda') is methods.PdaDpmd
 

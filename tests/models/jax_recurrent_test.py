@@ -181,7 +181,7 @@ class TestInitialParams:
 
 def test_weights_of_another_model(params):
   other = models.RecurrentSpec(num_words=30, embedding_size=6, lstm_size=4)
-  with pytest.raises(ValueError, match='they are of another model'):
+  with pytest.raises(ValueError, match='they belong to another model'):
     other.jax_model().check_params(params)
-  with pytest.raises(ValueError, match='they are of another model'):
+  with pytest.raises(ValueError, match='they belong to another model'):
     _SPEC.jax_model().check_params(params[:-1])

@@ -237,7 +237,7 @@ def test_curve_at_some_rounds_in_any_order():
   assert list(privacy.epsilon_curve(silent, [0, 1])) == [0, math.inf]
   with pytest.raises(ValueError, match='rounds must be'):
     privacy.epsilon_curve(_PLAN, [-1])
-  with pytest.raises(ValueError, match='rounds must be a list of integers'):
+  with pytest.raises(ValueError, match='rounds must be a list of non-negative'):
     privacy.epsilon_curve(_PLAN, [1.9])
 
 

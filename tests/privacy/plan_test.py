@@ -178,7 +178,7 @@ def test_a_large_delta_is_warned_of():
     (dict(sampling='epochs'), "mechanism must be 'tree' exactly when"),
     (
       dict(sampling='fixed_size', expected_cohort=2.5),
-      'expected_cohort must be a whole number',
+      'expected_cohort must be an integer',
     ),
     (
       dict(

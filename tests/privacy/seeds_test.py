@@ -27,7 +27,7 @@ def test_without_a_seed_every_run_is_fresh():
 
 
 def test_the_statement_tells_which():
-  assert 'can take the noise off' in privacy.SeedStreams(0).statement()
+  assert 'can remove the noise' in privacy.SeedStreams(0).statement()
   assert 'secret' in privacy.SeedStreams().statement()
 
 

@@ -315,7 +315,7 @@ class TestDoors:
     server = runtime.WorkerServer(f'unix:{short_path}/w.sock')
     with runtime.remote_workers([server.address], timeout_s=8) as (found,):
       health = server._health.answer
-      with pytest.warns(RuntimeWarning, match='must have the versions') as seen:
+      with pytest.warns(RuntimeWarning, match='must have the same') as seen:
         server._health.answer = health.replace(
           b'"protocol": 2', b'"protocol": 0'
         )

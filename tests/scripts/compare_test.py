@@ -301,6 +301,6 @@ def test_audits_are_in_the_table_and_on_the_page(tmp_path):
   assert 'at least' in row
   for text in (done.stdout, (tmp_path / 'index.html').read_text()):
     assert 'Audit with 200 canaries' in text
-    assert 'Whoever sees every noised mean' in text
+    assert 'An adversary who sees every noised mean' in text
   report = json.loads((tmp_path / 'runs/cold_0/result.json').read_text())
   assert report['audit']['canaries'] == 200

@@ -51,7 +51,7 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   assert [line.split()[0] for line in lines[2:6]] == ['0', '1', '2', 'test']
   assert float(lines[5].split()[1]) <= 9
   assert 'Poisson cohorts of 3 out of 56 users' in done.stdout
-  assert 'can take the noise off' in done.stdout
+  assert 'can remove the noise' in done.stdout
   assert lines[-1] == f'Wrote {out}.'
   # What it is about to do, before it does it.
   said = done.stderr
@@ -141,7 +141,7 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
     ),
     (
       ['--sampling=fixed_size', '--clients_per_round=2.5'],
-      'clients_per_round must be a whole number',
+      'clients_per_round must be an integer',
     ),
     (['--data_dir=nowhere'], 'nowhere is no token store'),
     (['--output_dir='], 'output_dir'),

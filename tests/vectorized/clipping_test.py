@@ -135,7 +135,7 @@ class TestClipByNorm:
       (
         {'a': np.ones((2, 1)), 'b': np.ones((3, 1))},
         ValueError,
-        r"updates\['b'\] .* other arrays, 2\. Found the shape \(3, 1\)",
+        r"updates\['b'\] .* other arrays, 2\. Found shape \(3, 1\)",
       ),
       ({'a': np.ones((2, 1), int)}, TypeError, r"updates\['a'\] .* int"),
     ],

@@ -1,1 +1,1 @@
-"""Clients as a batch dimension: rounds of DP-FedAvg with public data."""
+"""DP-FedAvg with public data, with clients as a batch dimension."""

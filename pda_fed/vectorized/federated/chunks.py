@@ -1,10 +1,10 @@
-"""Clients in chunks: arrays of shapes that do not vary from round to round.
+"""Groups clients into chunks whose array shapes do not vary between rounds.
 
-Clients differ in size, most being small, and padding all of them to the largest
-would waste most of the work. So they are sorted by size and cut into chunks
-that train side by side, and each chunk takes as many steps as its largest
-client: the number of steps, and of chunks, is data and not a shape. A program
-is compiled once, whatever cohorts a Poisson sampler draws.
+Most clients are small, and padding all of them to the size of the largest would
+waste most of the work. So clients are sorted by size and grouped into chunks
+that train side by side. Each chunk takes as many steps as its largest client.
+The numbers of steps and chunks are data, not shapes, so a program is compiled
+once, whatever cohorts a Poisson sampler draws.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,15 @@ from typing import NamedTuple, Optional
 import numpy as np
 from pda_fed.common import validate
 
-# Of clients' places and the wished number of clients: arrays of their examples,
-# [clients, steps, batch, ...], and weights, [clients, steps, batch].
+# A function of the clients' indices and the padded number of clients. It
+# returns arrays of examples, [clients, steps, batch, ...], and weights,
+# [clients, steps, batch].
 Examples = tuple[np.ndarray, ...]
 LoadFn = Callable[[np.ndarray, int], tuple[Examples, np.ndarray]]
 
 
 class ClientChunks(NamedTuple):
-  """Clients of a round; the first axis is that of devices.
+  """Clients of a round; the first axis is the device.
 
   Example: see `chunk_clients`.
 
@@ -29,7 +30,7 @@ class ClientChunks(NamedTuple):
     weights: float32 [devices, chunks, clients, steps, batch].
     present: bool [devices, chunks, clients]; False is padding.
     num_steps: int32 [devices, chunks].
-    num_chunks: int32 [devices]; those beyond are padding.
+    num_chunks: int32 [devices]; further chunks are padding.
   """
 
   examples: Examples
@@ -43,7 +44,7 @@ def bucket_size(count: int) -> int:
   """Rounds up to 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few shapes, little waste.
 
   Args:
-    count: At least 0.
+    count: The number to round up, at least 0.
   """
   power = 1
   while power < count:
@@ -54,16 +55,16 @@ def bucket_size(count: int) -> int:
 def assign_chunks(
   num_steps: np.ndarray, clients_per_chunk: int, num_devices: int
 ) -> list[list[np.ndarray]]:
-  """Sorts clients into chunks of like size and shares these among devices.
+  """Sorts clients into chunks of similar size and assigns them to devices.
 
   Args:
-    num_steps: Of each client.
-    clients_per_chunk: The last chunk may have fewer.
-    num_devices: Each chunk, the largest first, goes to the device that has the
-      least to do.
+    num_steps: Number of steps of each client.
+    clients_per_chunk: Clients in a chunk; the last one may have fewer.
+    num_devices: Number of devices. Each chunk, largest first, goes to the
+      device with the least work.
 
   Returns:
-    For each device its chunks, as places of clients.
+    For each device, its chunks as arrays of client indices.
   """
   order = np.argsort(-num_steps, kind='stable')
   load = [0] * num_devices
@@ -86,7 +87,7 @@ def chunk_clients(
   min_chunks: int = 1,
   own_devices: Optional[Sequence[int]] = None,
 ) -> ClientChunks:
-  """Loads clients and arranges them.
+  """Loads clients and arranges them in chunks.
 
   Example:
 
@@ -100,14 +101,14 @@ def chunk_clients(
 
   Args:
     num_examples: The number of examples of each client.
-    load: Gives the arrays of clients, padded by absent clients at the end.
-    batch_size: Examples in a step.
-    clients_per_chunk: How many clients train side by side.
-    num_devices: That share the clients.
-    min_chunks: Room for chunks on each device: with the same room, shapes are
-      the same.
-    own_devices: The devices of this host, whose clients alone are loaded and
-      returned; by default all.
+    load: Returns the arrays of the clients, padded at the end.
+    batch_size: Number of examples in a step.
+    clients_per_chunk: Number of clients that train side by side.
+    num_devices: Number of devices that share the clients.
+    min_chunks: Minimum room for chunks on each device. Equal room gives equal
+      shapes.
+    own_devices: Indices of this host's devices. Only their clients are loaded
+      and returned. By default all devices.
 
   Returns:
     The chunks.
@@ -129,7 +130,8 @@ def chunk_clients(
   present = np.zeros((num_devices, room * clients_per_chunk), bool)
   num_steps = np.zeros((num_devices, room), np.int32)
   for device, chunks in enumerate(assigned):
-    # Only the last chunk of all can be short, and it is its device's last.
+    # Only the last chunk overall can be short, and it is the last of its
+    # device.
     places = np.concatenate([*chunks, np.zeros(0, np.int64)])
     loaded.append(load(places.astype(np.int64), room * clients_per_chunk))
     present[device, : len(places)] = True
@@ -155,7 +157,7 @@ def chunk_rounds(
   min_chunks: int = 1,
   **options,
 ) -> list[ClientChunks]:
-  """Does what `chunk_clients` does for several rounds, in one shape.
+  """Chunks the clients of several rounds, with equal shapes.
 
   Example:
 
@@ -171,7 +173,7 @@ def chunk_rounds(
 
   Args:
     num_examples: For each round, the number of examples of each client.
-    loads: For each round, what loads its clients.
+    loads: For each round, the function that loads its clients.
     min_chunks: See `chunk_clients`.
     **options: See `chunk_clients`.
 
@@ -203,7 +205,7 @@ def one_batch(
   num_devices: int = 1,
   own_devices: Optional[Sequence[int]] = None,
 ) -> ClientChunks:
-  """A single client with a single batch, on the first device.
+  """Returns a single client with a single batch, on the first device.
 
   Example:
 
@@ -212,11 +214,11 @@ def one_batch(
 
   Args:
     examples: Arrays [batch, ...].
-    num_devices: The others have nothing to do.
+    num_devices: Number of devices. All but the first are idle.
     own_devices: The devices of this host; by default all.
 
   Returns:
-    The client, as the only one of its chunk.
+    A single chunk with that client.
   """
   places = range(num_devices) if own_devices is None else own_devices
   first = np.asarray(places) == 0

@@ -1,4 +1,4 @@
-"""Evaluation of a model on the examples of many users, in JAX."""
+"""Evaluates a model on the examples of many users, in JAX."""
 
 import functools
 from typing import Any
@@ -40,15 +40,15 @@ def evaluate(
   Args:
     model: The model.
     weights: Its weights.
-    examples: Arrays with one row an example; memory-mapped arrays are read
+    examples: Arrays with one row per example; memory-mapped arrays are read
       batch by batch.
 
   Returns:
-    `loss` per target, what else the model measures (`accuracy`, for example),
-    and `perplexity` for text.
+    `loss` per target, the model's other metrics (such as `accuracy`), and
+    `perplexity` for text.
 
   Raises:
-    ValueError: If there are no examples, or the weights are another model's.
+    ValueError: If there are no examples, or the weights do not fit the model.
   """
   count = len(examples[0])
   if not count:
@@ -64,7 +64,7 @@ def evaluate(
       params, batch, np.arange(start, start + size) < count, model=model
     )
     for name, pair in sums.items():
-      # In float64: sums over many batches.
+      # Sums over many batches need float64.
       pair = np.array(pair, np.float64)
       totals[name] = totals.get(name, 0) + pair
   found = {

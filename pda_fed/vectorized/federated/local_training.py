@@ -1,10 +1,10 @@
 """Local training of many clients at once.
 
-What `learning.local_training` does for one client at a time: SGD over a
-client's batches in order, the last one smaller, and the model's change as the
-update. Here clients are the leading axis, each with weights of its own, and
-batches are padded: a padded example has no weight in the loss, and a padded
-batch, or client, has a gradient of exactly 0.
+The same computation as `learning.local_training`, which trains one client at a
+time: SGD over a client's batches in order (the last may be smaller), where the
+update is the model's change. Here clients are the leading axis, each with its
+own weights, and batches are padded. A padded example has no weight in the loss;
+a padded batch or client has a gradient of exactly 0.
 """
 
 from typing import Any, NamedTuple, Optional
@@ -15,13 +15,14 @@ from pda_fed.models import jax_model
 
 
 class LocalResults(NamedTuple):
-  """What the local training of clients gives.
+  """Results of the clients' local training.
 
   Attributes:
-    updates: The weights before less those after, [clients, ...] each.
+    updates: Weights before training minus weights after, [clients, ...].
     stats: Metrics, as sums over a client's batches.
     first_loss: The loss of the first batch.
-    mean_loss: The mean loss of all batches, each at the weights it met.
+    mean_loss: The mean loss of all batches, each at the weights before its
+      step.
   """
 
   updates: Any
@@ -48,11 +49,11 @@ def train_clients(
     params: The server's weights.
     examples: Arrays [clients, steps, batch, ...].
     weights: [clients, steps, batch], 1 for an example and 0 for padding.
-    num_steps: How many steps to take, those of the largest client at least. It
-      may be traced, so that clients of all sizes share a compiled program.
+    num_steps: Number of steps, at least that of the largest client. It may be
+      traced, so that clients of all sizes share a compiled program.
     learning_rate: The learning rate of SGD.
     gradient_clip: An optional bound on the norm of each gradient.
-    dtype: The dtype of products.
+    dtype: Dtype of matrix products.
 
   Returns:
     The results of each client.
@@ -97,14 +98,14 @@ def _mean_loss(stats: jax_model.BatchStats) -> jax.Array:
 def _clipped_step(params: Any, stepped: Any, length: Any) -> Any:
   """Shortens a step to a length: with SGD, this clips the gradient.
 
-  Models compute gradient and step together, so the step is what there is.
+  Models compute gradient and step together, so only the step is available.
   """
   change = jax.tree_util.tree_map(jnp.subtract, stepped, params)
   leaves = jax.tree_util.tree_leaves(change)
   norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in leaves))
   scale = jnp.where(norm > length, length / norm, 1.0)
   return jax.tree_util.tree_map(
-    # A short step stays as it is, bit for bit.
+    # A short step stays unchanged, bit for bit.
     lambda w, s, c: jnp.where(norm > length, w + scale * c, s),
     params,
     stepped,

@@ -1,4 +1,4 @@
-"""Warm start of federated models; `models.convergence` says when it ends."""
+"""Warm start of federated models; `models.convergence` decides when to stop."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -17,7 +17,7 @@ _EVALUATION_BATCH = 256
 
 @functools.partial(jax.jit, static_argnames=('model', 'dtype'))
 def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
-  """Steps over batches, [steps, batch, ...] and [steps, batch]."""
+  """Takes a step for each batch, [steps, batch, ...] and [steps, batch]."""
 
   def step(carry, batch):
     params, state = carry
@@ -30,7 +30,7 @@ def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
 
 @functools.partial(jax.jit, static_argnames=('model', 'dtype'))
 def _mean_loss(params, examples, weights, *, model, dtype):
-  """The mean of batches' losses by their examples, as TFF's trainer has it."""
+  """Returns the example-weighted mean of batch losses, as in TFF's trainer."""
 
   def loss(batch):
     _, stats = model.batch_stats(params, *batch, dtype)
@@ -93,7 +93,7 @@ def pretrain(
 ) -> convergence.Pretrained:
   """Trains with Adam on the examples of all public users together.
 
-  What `learning.pretrain` does: from the same weights, the same steps.
+  Takes the same steps as `learning.pretrain` from the same weights.
 
   Example:
 
@@ -104,19 +104,19 @@ def pretrain(
 
   Args:
     model: The model.
-    weights: The weights to start at.
-    examples: Arrays with one row an example, as the model takes them.
+    weights: The initial weights.
+    examples: Arrays with one row per example, in the model's input format.
     learning_rate: The learning rate of Adam.
-    config: When to stop.
-    compute_dtype: The dtype of products.
+    config: The stopping rule and the batch size.
+    compute_dtype: Dtype of matrix products.
     on_epoch: Called with the number of epochs and the held-out loss.
 
   Returns:
     The weights with the lowest held-out loss.
 
   Raises:
-    ValueError: If the data are too few to hold some out, or the loss is not
-      finite.
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
   """
   validate.positive(learning_rate=learning_rate)
   config = config or convergence.PretrainingConfig()

@@ -1,4 +1,4 @@
-"""What a round of DP-FedAvg in JAX is of: its settings, state and inputs."""
+"""Settings, state and inputs of a DP-FedAvg round in JAX."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -17,12 +17,12 @@ from pda_fed.vectorized import canaries as canaries_lib
 from pda_fed.vectorized import optimizers
 from pda_fed.vectorized.federated import chunks as chunks_lib
 
-# Weights of a model, in the structure that it has for them.
+# Weights of a model, in the model's own structure.
 Params = Any
 
 
 class ServerState(NamedTuple):
-  """What goes from round to round.
+  """Server state that is passed from round to round.
 
   Example: see `initial_state`.
 
@@ -30,8 +30,8 @@ class ServerState(NamedTuple):
     params: The model's weights.
     momentum: The server optimizer's mean of updates; () for SGD without
       momentum.
-    clip_norm: S, which adaptive clipping moves.
-    memory: What the method remembers of public updates.
+    clip_norm: S, the current clipping norm; adaptive clipping changes it.
+    memory: The method's memory of public updates.
     squares: The mean of squared updates of Adam and Yogi; () for SGD.
   """
 
@@ -43,17 +43,17 @@ class ServerState(NamedTuple):
 
 
 class RoundInputs(NamedTuple):
-  """The data of a round, or with one more leading axis those of several.
+  """The data of a round, or of several rounds with a leading axis.
 
   Example: see `build_rounds`.
 
   Attributes:
-    round_num: The round.
-    private: Its private clients.
-    public: Those whose updates make the public one; None if the method uses
-      none.
-    schedules: Values of the method's schedules, by field.
-    canaries: The canaries of an audit; None without one.
+    round_num: Index of the round.
+    private: Private clients.
+    public: Clients whose updates form the public update; None if the method
+      uses none.
+    schedules: Values of the method's schedules, by field name.
+    canaries: The canaries of an audit; None without an audit.
   """
 
   round_num: np.ndarray
@@ -65,7 +65,7 @@ class RoundInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedSettings:
-  """What a compiled round depends on.
+  """Settings that a compiled round depends on.
 
   Example:
 
@@ -84,22 +84,23 @@ class FederatedSettings:
 
   Attributes:
     model: The model.
-    plan: Clip, noise and expected cohort, with the 'gaussian' mechanism.
-    client_learning_rate: Of local SGD.
-    server_learning_rate: Of the server's optimizer.
-    server_momentum: Of the server's SGD; for Adam and Yogi, beta_1.
+    plan: Clipping norm, noise and expected cohort. The mechanism must be
+      'gaussian'.
+    client_learning_rate: Learning rate of local SGD.
+    server_learning_rate: Learning rate of the server's optimizer.
+    server_momentum: Momentum of the server's SGD; beta_1 of Adam and Yogi.
     server_optimizer: 'sgd', 'adam' or 'yogi'.
     client_gradient_clip: An optional bound on the norm of each gradient of
       local training.
-    method: The public-data method; by default none.
+    method: The public-data method; by default, no public data is used.
     public_clip_norm: The bound on the public update's norm: a number, 'private'
-      for the clip of private updates, or None for no bound.
+      for the clipping norm of private updates, or None for no bound.
     mean_clip_norm: An optional bound on the noised mean's norm.
-    compute_dtype: Of products, 'float32' or 'bfloat16'. Weights, clipping, sums
-      and noise are in float32 in any case.
-    pad_to: Sizes of the model become multiples of this during local training,
-      which changes no number.
-    canaries: What the canaries of an audit send; None without one.
+    compute_dtype: Dtype of matrix products, 'float32' or 'bfloat16'. Weights,
+      clipping, sums and noise are always in float32.
+    pad_to: Layer sizes are padded to multiples of this during local training.
+      It does not affect results.
+    canaries: Canary settings of an audit; None without an audit.
   """
 
   model: jax_model.Model
@@ -160,11 +161,11 @@ def initial_state(
     (0.5, ())
 
   Args:
-    settings: Of the run.
-    weights: Of the model, in the order of the Keras model.
+    settings: Settings of the run.
+    weights: The model's weights, in the order of the Keras model.
 
   Raises:
-    ValueError: If they are of another model.
+    ValueError: If the weights do not fit the model.
   """
   params = settings.model.check_params(weights)
   momentum, squares = optimizers.server_start(

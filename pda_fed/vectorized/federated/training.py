@@ -7,9 +7,9 @@ equation (3):
     chunks of clients -> local SGD -> [before_clip] -> clip -> sum  (per device)
       -> noise -> / qN -> [after_noise] -> server SGD
 
-where the brackets are the method's. The same computation as
-`learning.build_learning_process`: without noise, weights agree to rounding.
-Several rounds are one compiled program.
+where the method supplies the steps in brackets. The computation is the same as
+in `learning.build_learning_process`: without noise, weights agree up to
+rounding. Several rounds run as one compiled program.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from pda_fed.vectorized.federated import settings as settings_lib
 
 
 class _ClientSums(NamedTuple):
-  """Of clients: their updates, clipped and summed, and metrics."""
+  """Clipped and summed updates of clients, and their metrics."""
 
   updates: aggregation.ClippedSum
   loss: jax.Array
@@ -44,7 +44,7 @@ class _ClientSums(NamedTuple):
 
 
 class _ClipInputs(NamedTuple):
-  """What clipping needs: the norm, and what the method has of public data."""
+  """Inputs of clipping: the norm and the method's prepared public update."""
 
   clip_norm: jax.Array
   prepared: Any = ()
@@ -66,11 +66,11 @@ def _sum_clients(
   model, dtype = settings.model, jnp.dtype(settings.compute_dtype)
 
   def changed(update):
-    # A method sees the model's own coordinates, without padding.
+    # Methods see the model's coordinates without padding.
     leaves = _leaves(model.unpad_params(update))
     return model.as_params(before_clip(leaves, clip.prepared))
 
-  # Padding of a vocabulary has huge biases.
+  # Unpad first: padded words have huge biases.
   weights_norm = arrays.norm(_leaves(model.unpad_params(params)))
 
   def body(i, sums):
@@ -95,7 +95,7 @@ def _sum_clients(
     )
     if before_clip is not None:
       updates = jax.vmap(changed)(updates)
-    # A client that is not finite sends zeros; its loss is left out, too.
+    # A non-finite client sends zeros; its loss is left out, too.
     counted = present & jnp.isfinite(stats.loss)
     chunk = _ClientSums(
       aggregation.clipped_sum(updates, present, clip.clip_norm),
@@ -125,7 +125,7 @@ def _private_update(
   clip_norm: jax.Array,
   key: jax.Array,
 ) -> tuple[settings_lib.Params, jax.Array]:
-  """The noised mean, and the clip of the next round."""
+  """Returns the noised mean and the clipping norm of the next round."""
   update_key, count_key = jax.random.split(key)
   mean = aggregation.noised_mean(
     sums.total,
@@ -148,7 +148,7 @@ def _private_update(
 
 
 class _Public(NamedTuple):
-  """A round's public update, and what the method made of it."""
+  """A round's public update, and what the method derived from it."""
 
   update: arrays.Update
   prepared: Any
@@ -163,7 +163,7 @@ def _public_update(
   settings: settings_lib.FederatedSettings,
   sum_public: Callable[..., _ClientSums],
 ) -> _Public:
-  """The mean update of public clients, clipped as the method wants it."""
+  """Returns the public clients' mean update, clipped as the method requires."""
   is_clipped = settings.method.public == 'clipped_update'
   clip_norm = state.clip_norm if is_clipped else jnp.inf
   public = sum_public(params, inputs.public, _ClipInputs(clip_norm))
@@ -190,7 +190,7 @@ def _with_canaries(
   settings: settings_lib.FederatedSettings,
   public: _Public,
 ) -> aggregation.ClippedSum:
-  """Adds canaries to the sum of clients."""
+  """Adds canaries to the clients' sum."""
   method, before_clip = settings.method, None
   if method.acts_before_clip:
     before_clip = functools.partial(method.before_clip, public=public.prepared)
@@ -214,7 +214,7 @@ def _round(
   sum_private: Callable[..., _ClientSums],
   sum_public: Callable[..., _ClientSums],
 ) -> tuple[settings_lib.ServerState, dict[str, jax.Array]]:
-  """One round."""
+  """Runs one round."""
   model = settings.model
   method = settings.method.with_schedules_at(inputs.schedules)
   params = model.pad_params(state.params, settings.pad_to)
@@ -226,7 +226,7 @@ def _round(
   )
   sums = private.updates
   if not method.acts_before_clip:
-    # Noise is for the model's own coordinates, so padding goes first.
+    # Noise applies to the model's coordinates only, so unpad first.
     sums = sums._replace(total=model.unpad_params(sums.total))
   everybody = sums
   if settings.canaries is not None:
@@ -301,15 +301,15 @@ def build_rounds(
   ```
 
   Args:
-    settings: Of the run.
-    devices: Share the clients of a round. If they are of several hosts, each
-      host calls the function with the clients of its own devices.
+    settings: Settings of the run.
+    devices: Devices that share the clients of a round. If they are on several
+      hosts, each host calls the function with the clients of its own devices.
 
   Returns:
-    A function of the state, `RoundInputs` of several rounds, of how many of
-    these to run, of the `noise_key` and, for an audit, of the canaries' signs.
-    It returns the new state and metrics, each a vector of one number a round;
-    the canaries' scores have one more axis.
+    A function of the state, `RoundInputs` of several rounds, the number of
+    rounds to run, the `noise_key` and, for an audit, the canaries' signs. It
+    returns the new state and metrics. Each metric is a vector with one value
+    per round; canary scores have one more axis.
   """
   method = settings.method
   before_clip = method.before_clip if method.acts_before_clip else None
@@ -335,8 +335,8 @@ def build_rounds(
   compiled = jax.jit(run)
 
   def run_on_devices(state, inputs, num_rounds, key_data, signs=None):
-    # What a call returns is on all devices; what it gets must be, too, or the
-    # second call would be compiled again.
+    # Results are on all devices. Inputs must be too, or the second call would
+    # compile again.
     state = devices_lib.replicate(state, devices)
     inputs = inputs._replace(
       private=devices_lib.split(inputs.private, devices),

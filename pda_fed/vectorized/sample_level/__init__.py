@@ -1,1 +1,1 @@
-"""Examples as a batch dimension: steps of DP-SGD with public data."""
+"""DP-SGD with public data, with examples as a batch dimension."""

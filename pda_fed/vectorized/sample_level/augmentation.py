@@ -1,4 +1,4 @@
-"""Images and tables, standardised; images, varied."""
+"""Standardization of images and tables, and augmentation of images."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed.common import standardization
 
-# Of `vary_strongly`: radians, and shares of an image's size or deviation.
+# Limits of `vary_strongly`: radians, and fractions of an image's size or of its
+# standard deviation.
 _MAX_ANGLE = 0.25
 _MAX_SHEAR = 0.15
 _MAX_GROWTH = 0.15
@@ -15,7 +16,7 @@ _MAX_COLOUR = 0.4
 
 
 class Standardization(NamedTuple):
-  """Brings inputs to mean 0 and variance 1, by channel or feature.
+  """Scales inputs to mean 0 and variance 1 per channel or feature.
 
   Attributes:
     mean: [channels], of pixels from 0 to 255, or [features].
@@ -27,7 +28,7 @@ class Standardization(NamedTuple):
 
   @classmethod
   def of(cls, inputs: np.ndarray) -> 'Standardization':
-    """Measures inputs: public ones, or epsilon does not cover it.
+    """Measures public inputs. Epsilon does not cover measuring private ones.
 
     Args:
       inputs: uint8 [images, height, width, channels], or float32 [examples,
@@ -36,12 +37,12 @@ class Standardization(NamedTuple):
     return cls(*standardization.mean_and_scale(inputs))
 
   def apply(self, inputs: jax.Array) -> jax.Array:
-    """Returns standardised inputs, float32."""
+    """Returns standardized inputs as float32."""
     return (inputs.astype(jnp.float32) - self.mean) / self.stddev
 
 
 def _flip_and_crop(image: jax.Array, key: jax.Array) -> jax.Array:
-  """Mirrors one image or not, and shifts it."""
+  """Randomly mirrors and shifts one image."""
   padding = round(min(image.shape[:2]) / 8)
   flip_key, crop_key = jax.random.split(key)
   image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
@@ -56,15 +57,16 @@ def flip_and_crop(
 ) -> jax.Array:
   """Mirrors half of the images and shifts each by up to an eighth of its size.
 
-  What is beyond an image is 0. For CIFAR-10 these are 4 pixels, as is usual.
+  Pixels beyond the image are 0. For CIFAR-10 the shift is up to 4 pixels, the
+  usual choice.
 
-  What happens to an image depends on the key and on its place in the batch, not
-  on how many there are: a batch in parts, or with padding, is varied alike.
+  The variation of an image depends on the key and on the image's index in the
+  batch, not on the batch size. Microbatches and padding do not change it.
 
   Args:
-    images: Standardised, [images, height, width, channels].
-    key: Of the draws of the whole batch.
-    start: The place of the first image in the batch.
+    images: Standardized images, [images, height, width, channels].
+    key: The random key of the whole batch.
+    start: The index of the first image in the batch.
   """
 
   def vary(image, place):
@@ -74,7 +76,7 @@ def flip_and_crop(
 
 
 def _turn(image: jax.Array, key: jax.Array) -> jax.Array:
-  """Turns, scales and shears one image around its centre; beyond it is 0."""
+  """Rotates, scales and shears one image around its centre, filled with 0."""
   angle, shear, grow = jax.random.uniform(key, (3,), minval=-1, maxval=1)
   cosine, sine = jnp.cos(_MAX_ANGLE * angle), jnp.sin(_MAX_ANGLE * angle)
   turned = jnp.array([[cosine, -sine], [sine, cosine]])
@@ -102,7 +104,7 @@ def _change_colours(image: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def _cut_out(image: jax.Array, key: jax.Array) -> jax.Array:
-  """Puts 0 into a square of one image, half as high and wide as the image."""
+  """Zeroes a random square of one image, half as wide as the image."""
   height, width = image.shape[:2]
   centre = jax.random.uniform(key, (2,)) * jnp.array([height, width])
   half = min(height, width) / 4
@@ -112,15 +114,15 @@ def _cut_out(image: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def vary_strongly(images: jax.Array, key: jax.Array) -> jax.Array:
-  """Varies images in all the ways that leave a class recognisable.
+  """Varies images in all ways that leave a class recognizable.
 
-  It mirrors, shifts, turns, scales and shears, changes colours, and cuts a
-  square out ("Improved Regularization of Convolutional Neural Networks with
-  Cutout", DeVries and Taylor 2017, arXiv:1708.04552).
+  It mirrors, shifts, rotates, scales and shears images, changes their colours,
+  and cuts out a square ("Improved Regularization of Convolutional Neural
+  Networks with Cutout", DeVries and Taylor 2017, arXiv:1708.04552).
 
   Args:
-    images: Standardised, [images, height, width, channels].
-    key: The key of the draws of the whole batch.
+    images: Standardized images, [images, height, width, channels].
+    key: The random key of the whole batch.
   """
 
   def vary(image, key):
@@ -141,12 +143,12 @@ def mix_up(
 
   Args:
     images: [images, ...].
-    key: The key of the draws.
-    concentration: Both parameters of the Beta distribution of the weights.
+    key: The random key.
+    concentration: Both parameters of the Beta distribution of the weight.
 
   Returns:
-    The blends; for each the place of the second image; and the weight of the
-    first one, one number for all.
+    The blends, the index of the second image of each, and the weight of the
+    first image, which is the same for all blends.
   """
   pair_key, weight_key = jax.random.split(key)
   weight = jax.random.beta(weight_key, concentration, concentration)

@@ -1,4 +1,4 @@
-"""What steps of sample-level training read: examples, and batches of them."""
+"""Inputs of sample-level training: examples, and batches of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
@@ -9,8 +9,8 @@ import numpy as np
 from pda_fed import privacy
 from pda_fed.vectorized import canaries as canaries_lib
 
-# A batch is padded to its mean and this many standard deviations: larger ones
-# are so rare that the program for them is compiled when they come.
+# A batch is padded to the mean size plus this many standard deviations. Larger
+# batches are so rare that a program is compiled for them when they occur.
 _ROOM_STDDEVS = 4.5
 _ROOM_MULTIPLE = 8
 
@@ -21,7 +21,7 @@ class ExampleArrays(NamedTuple):
   Example: see `SampleTrainer`.
 
   Attributes:
-    inputs: [examples, ...], as they are stored.
+    inputs: [examples, ...], in their stored format.
     targets: [examples, ...].
   """
 
@@ -34,13 +34,13 @@ class ExampleArrays(NamedTuple):
 
 
 class TrainingArrays(NamedTuple):
-  """What steps read.
+  """Data of training steps.
 
   Example: see `SampleTrainer`.
 
   Attributes:
     private: Private examples.
-    public: Public ones; None for DP-SGD.
+    public: Public examples; None for DP-SGD.
   """
 
   private: ExampleArrays
@@ -48,19 +48,19 @@ class TrainingArrays(NamedTuple):
 
 
 class StepInputs(NamedTuple):
-  """A step's batches, or with one more leading axis those of several steps.
+  """The batches of a step, or of several steps with a leading axis.
 
   Example: see `SampleTrainer`.
 
   Attributes:
-    round_num: The step.
-    rows: Of private examples, [room].
-    present: Which rows are examples; the others are padding.
-    learning_rate: Of SGD.
-    epoch: t of schedules: whole epochs done before the step.
-    public_rows: Of public examples, [public batch]; None for DP-SGD.
-    schedules: Values of the method's schedules, by field.
-    canaries: The canaries of an audit; None without one.
+    round_num: Index of the step.
+    rows: Indices of private examples, [room].
+    present: True for examples and False for padding, [room].
+    learning_rate: Learning rate of SGD.
+    epoch: Number of whole epochs completed before the step; t of the schedules.
+    public_rows: Indices of public examples, [public batch]; None for DP-SGD.
+    schedules: Values of the method's schedules, by field name.
+    canaries: The canaries of an audit; None without an audit.
   """
 
   round_num: np.ndarray
@@ -74,13 +74,13 @@ class StepInputs(NamedTuple):
 
 
 def batch_room(expected_batch: float, largest: int, multiple: int = 1) -> int:
-  """Returns how many rows a batch is padded to.
+  """Returns the number of rows that a batch is padded to.
 
   Args:
-    expected_batch: The mean of a batch's size.
-    largest: The size of the largest batch that must fit: no example of a batch
-      may be left out.
-    multiple: Of microbatches; the room is a multiple of it.
+    expected_batch: The expected batch size.
+    largest: The size of the largest batch. It must fit: no example of a batch
+      may be dropped.
+    multiple: The result is a multiple of this, the microbatch size.
   """
   usual = expected_batch + _ROOM_STDDEVS * expected_batch**0.5
   unit = multiple if multiple > 1 else _ROOM_MULTIPLE
@@ -107,13 +107,13 @@ def draw_batches(
     True
 
   Args:
-    plan: Draws them, whatever size they have.
-    rounds: Numbers of rounds.
-    seed: Of the sampling.
+    plan: The privacy plan, which samples the batches.
+    rounds: Indices of the rounds.
+    seed: Sampling seed.
     microbatch_size: See `SampleLevelSettings`.
 
   Returns:
-    Rows, int32 [rounds, room], and which of them are examples.
+    Rows, int32 [rounds, room], and a mask that is False for padding.
   """
   cohorts = [plan.cohort(t, seed) for t in rounds]
   room = batch_room(
@@ -131,9 +131,9 @@ class Share(NamedTuple):
   """The part of a step's batch that a device computes.
 
   Attributes:
-    start: The place of its first row in the batch.
-    rows: As in `StepInputs`.
-    present: As in `StepInputs`.
+    start: The index of its first row in the batch.
+    rows: See `StepInputs`.
+    present: See `StepInputs`.
   """
 
   start: jax.Array
@@ -147,13 +147,14 @@ def share_of(
   num_devices: int,
   microbatch_size: Optional[int] = None,
 ) -> Share:
-  """Returns a device's part of a batch: as many rows as the others have.
+  """Returns a device's part of a batch; all parts have the same size.
 
   Args:
     inputs: The inputs of one step.
-    place: The device's, from 0.
-    num_devices: They may be more than the rows; the last ones get padding.
-    microbatch_size: See `SampleLevelSettings`; parts are multiples of it.
+    place: The index of the device, from 0.
+    num_devices: Number of devices. If there are more devices than rows, the
+      last ones get padding.
+    microbatch_size: See `SampleLevelSettings`. Parts are multiples of it.
   """
   room = len(inputs.rows)
   size = -(-room // num_devices)

@@ -1,8 +1,8 @@
-"""Gradients of single examples by the weights of each type of layer.
+"""Per-example gradients for each type of layer.
 
-See `per_example` for the formulas. What went into a layer and its deltas come
-from one backward pass of the batch; copies of an example, which augmentation
-varies, count as more positions of it.
+See `per_example` for the formulas. One backward pass over the batch gives the
+inputs of each layer and its deltas. Augmented copies of an example count as
+additional positions.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ def _dense(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
 def _shifted_products(
   layer: jax_layers.Convolution, x: jax.Array, delta: jax.Array, copies: int
 ) -> jax.Array:
-  """Gradients by a kernel of stride 1, without patches.
+  """Returns gradients by a kernel of stride 1, without forming patches.
 
-  Columns are shifted in what went in and rows in the deltas, which together is
-  fewer numbers to write and read than patches: of 3 x 3 pixels, three times
-  both instead of nine times the input.
+  Columns are shifted in the input and rows in the deltas. This needs less
+  memory traffic than patches: for 3 x 3 kernels, three times both arrays
+  instead of nine times the input.
 
   Args:
     layer: The convolution.
     x: [batch, height, width, channels].
     delta: [batch, rows, columns, outputs].
-    copies: The number of images of an example.
+    copies: Number of copies of each example.
 
   Returns:
     [examples, column of the kernel * channels, row of the kernel * outputs].
@@ -47,8 +47,8 @@ def _shifted_products(
   shifts = np.arange(layer.size)
   seen = np.arange(columns)[:, None] + shifts
   x = jnp.take(x, seen, axis=2, mode='clip')
-  # Row h of an image meets the deltas of output row h - shift; there is a zero
-  # where the output has no such row.
+  # Row h of an image is paired with the deltas of output row h - shift, or with
+  # zeros if the output has no such row.
   margin = layer.size - 1
   delta = jnp.pad(delta, ((0, 0), (margin, margin), (0, 0), (0, 0)))
   seen_by = np.arange(height)[:, None] + margin - shifts
@@ -61,10 +61,10 @@ def _shifted_products(
 
 
 def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
-  """Of images; `_convolution` is of patches, too."""
-  # Here, before patches repeat each pixel; the norm tells what was dropped. A
-  # comparison and not `isfinite`: XLA may compute this from numbers that are
-  # not yet rounded to bfloat16, where the largest ones become infinite.
+  """Handles image inputs; `_convolution` also takes patches."""
+  # Drop non-finite inputs here, before patches repeat each pixel; the norm
+  # marks them. Compare instead of calling `isfinite`: XLA may evaluate this on
+  # values not yet rounded to bfloat16, where the largest become infinite.
   finite = (jnp.abs(x) <= jnp.finfo(x.dtype).max).all(axis=(1, 2, 3))
   finite = finite.reshape(-1, copies).all(axis=1)
   x = layer_sums.keep(jnp.repeat(finite, copies), x)
@@ -92,7 +92,8 @@ def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
   gradients = sums.gradients
 
   def marked():
-    # As their norms are: what looks finite must not stand for what is not.
+    # Mark gradients like their norms: they look finite because non-finite
+    # inputs were dropped.
     kernel, bias = gradients()
     mark = jnp.where(finite, 0.0, jnp.nan)
     return kernel + mark.reshape(-1, 1, 1, 1, 1), bias
@@ -106,7 +107,7 @@ def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
 def _convolution(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
   if x.ndim == 4:
     return _image_convolution(layer, shapes[0], x, delta, copies)
-  # What went in is the patches.
+  # The input consists of patches.
   pixels = delta.reshape(len(delta), -1, delta.shape[-1])
   sums = layer_sums.product_sums(
     *(layer_sums.merge_copies(part, copies) for part in (x, pixels))
@@ -117,7 +118,7 @@ def _convolution(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
 
 
 def _group_norm(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
-  """Sums over pixels: the scale meets what was normalized, the bias the 1."""
+  """Sums over pixels: normalized input times delta (scale), delta (bias)."""
   del layer
   channels = shapes[0][0]
   x, delta = (
@@ -145,7 +146,7 @@ def _lstm(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
 def _embedding(layer, shapes, tokens, delta, copies) -> layer_sums.LayerSums:
   del layer
   tokens, delta = (layer_sums.merge_copies(p, copies) for p in (tokens, delta))
-  # Rows of one token add up, so that their inner products count.
+  # Rows of the same token add up, so their inner products count.
   same = tokens[:, :, None] == tokens[:, None, :]
   grams = layer_sums.gram(delta)
   squared_norms = layer_sums.from_above(
@@ -187,8 +188,8 @@ def sums_of(
   Args:
     layer: The layer.
     shapes: The shapes of its weights.
-    x: What went into it, [examples * copies, ...]; see `jax_layers.Trace`.
-    delta: The derivative by what came out of it.
-    copies: The number of copies of each example.
+    x: The layer's inputs, [examples * copies, ...]; see `jax_layers.Trace`.
+    delta: The derivatives by the layer's outputs.
+    copies: Number of copies of each example.
   """
   return _SUMS[type(layer)](layer, shapes, x, delta, copies)

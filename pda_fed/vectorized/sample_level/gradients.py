@@ -1,4 +1,4 @@
-"""Gradients of a step: sums over a private batch, and of a public one."""
+"""Gradients of a step: clipped private sums and the public update."""
 
 from collections.abc import Callable
 from typing import Any, Optional
@@ -24,12 +24,12 @@ class Gradients:
     settings: settings_lib.SampleLevelSettings,
     standardization: Optional[augmentation.Standardization] = None,
   ):
-    """Computes nothing yet.
+    """Initializes the object; nothing is computed yet.
 
     Args:
       model: The model.
       settings: The settings of the run.
-      standardization: How images or tables are standardised; None for tokens.
+      standardization: How images or tables are standardized; None for tokens.
     """
     self._model = model
     self._settings = settings
@@ -43,13 +43,14 @@ class Gradients:
     start: int = 0,
     copies: int = 1,
   ) -> batches_lib.ExampleArrays:
-    """Returns examples as the model takes them, varied if there is a key.
+    """Returns examples as model inputs, augmented if a key is given.
 
     Args:
       examples: A batch, or a part of it.
-      key: The key of the variations.
-      start: The place of the first one in the batch.
-      copies: The number of variations of each, which stand together.
+      key: The random key of the augmentation.
+      start: The index of the first example in the batch.
+      copies: Number of copies of each example. Copies of an example are
+        adjacent.
     """
     if copies > 1:
       examples = batches_lib.ExampleArrays(
@@ -124,16 +125,16 @@ class Gradients:
     before_clip: Optional[Callable[[Any], Any]] = None,
     num_devices: int = 1,
   ) -> tuple[aggregation.ClippedSum, per_example.ExampleStats]:
-    """Returns sums over the batch of a step.
+    """Returns clipped sums over the private batch of a step.
 
     Args:
       params: The weights.
       examples: Private examples.
       inputs: The step's inputs.
-      key: The key of variations.
-      before_clip: What the method does to a gradient before the clip.
-      num_devices: That share the rows, and all get the sums. Of several, each
-        calls it; see `devices.run_on_each`.
+      key: The random key of the augmentation.
+      before_clip: How the method changes a gradient before it is clipped.
+      num_devices: Number of devices that share the rows. If there are several,
+        each calls this and gets the sums; see `devices.run_on_each`.
     """
     options = key, before_clip
     if num_devices == 1:
@@ -152,11 +153,11 @@ class Gradients:
   def public_update(
     self, params: jax_layers.Params, batch: batches_lib.ExampleArrays
   ) -> tuple[jax_layers.Params, jax.Array]:
-    """Returns the gradient of a public batch, and its loss.
+    """Returns the gradient of a public batch and its loss.
 
     Args:
       params: The weights.
-      batch: As `prepare` returns it.
+      batch: The batch, as returned by `prepare`.
     """
     settings = self._settings
     is_clipped = settings.method.public == 'clipped_update'

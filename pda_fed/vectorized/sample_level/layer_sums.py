@@ -1,8 +1,7 @@
-"""Norms and weighted sums of gradients of single examples, layer by layer.
+"""Norms and weighted sums of per-example gradients, layer by layer.
 
 The gradient of an example by a kernel is G = X' D; see `per_example`. Whatever
-the dtype of the backward pass that gave X and D, norms and sums are in float32
-at full precision.
+the dtype of X and D, norms and sums are in float32 at full precision.
 """
 
 from collections.abc import Callable
@@ -15,20 +14,21 @@ from pda_fed.vectorized import clipping
 
 _Arrays = tuple[jax.Array, ...]
 
-# What rounding can take off a sum of products in float32, for each of them and
-# relative to the sum of their sizes.
+# Bound on the rounding error of a float32 sum of products: per product, and
+# relative to the sum of their magnitudes.
 _ROUNDING = 2.0**-24
 
 
 class LayerSums(NamedTuple):
-  """What a layer adds to the clipping.
+  """A layer's contribution to the clipped sum.
 
   Attributes:
-    squared_norms: Of the examples' gradients by the layer's arrays.
-    weighted_sum: Of weights and of which examples count, the weighted sum of
-      gradients by each array.
+    squared_norms: Squared norms of the examples' gradients by the layer's
+      arrays.
+    weighted_sum: A function of weights and of a mask of examples that count. It
+      returns the weighted sum of gradients by each array.
     gradients: Returns the gradients of all examples by each array, [batch, ...]
-      in float32. What nobody calls is not computed.
+      in float32. They are computed only when this is called.
   """
 
   squared_norms: jax.Array
@@ -37,7 +37,7 @@ class LayerSums(NamedTuple):
 
 
 def _product(a, b, contract, batch=((), ())) -> jax.Array:
-  """A product in float32; GPUs would round its factors to TF32 by default."""
+  """Multiplies in float32; GPUs would round factors to TF32 by default."""
   return jax.lax.dot_general(
     a,
     b,
@@ -48,36 +48,36 @@ def _product(a, b, contract, batch=((), ())) -> jax.Array:
 
 
 def gram(x: jax.Array) -> jax.Array:
-  """Inner products of positions, [batch, positions, positions]."""
+  """Returns inner products of positions, [batch, positions, positions]."""
   return _product(x, x, ((2,), (2,)), ((0,), (0,)))
 
 
 def _square_sum(x: jax.Array) -> jax.Array:
-  """The sum of squares of each example."""
+  """Returns the sum of squares of each example."""
   return clipping.sum_axis_by_axis(jnp.square(x.astype(jnp.float32)))
 
 
 def keep(counts: jax.Array, x: jax.Array) -> jax.Array:
-  """What does not count becomes 0, even NaN."""
+  """Replaces examples that do not count by 0, even if they are NaN."""
   return jnp.where(counts.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0)
 
 
 def weigh(weights: jax.Array, counts: jax.Array, x: jax.Array) -> jax.Array:
-  """Weights examples in float32; what does not count is 0, even NaN."""
+  """Weights examples in float32; uncounted ones become 0, even if NaN."""
   shape = (-1,) + (1,) * (x.ndim - 1)
   return keep(counts, weights.reshape(shape) * x.astype(jnp.float32))
 
 
 def is_ghost_cheaper(positions: int, inputs: int, outputs: int) -> bool:
-  """Whether Gram matrices need fewer products than gradients."""
+  """Returns whether Gram matrices need fewer products than gradients."""
   return positions * (inputs + outputs) < inputs * outputs
 
 
 def _split(x: jax.Array) -> jax.Array:
-  """Writes float32 numbers as sums of three bfloat16 ones, side by side.
+  """Splits float32 values into three bfloat16 parts, side by side.
 
-  A product of bfloat16 numbers is exact in float32, and on a GPU many times as
-  fast as one of float32 numbers.
+  Products of bfloat16 values are exact in float32, and many times faster on a
+  GPU than products of float32 values.
 
   Args:
     x: [..., features].
@@ -87,7 +87,7 @@ def _split(x: jax.Array) -> jax.Array:
   """
   parts = []
   for _ in range(3):
-    # XLA leaves out a cast to bfloat16 and back, but never this.
+    # XLA may remove a cast to bfloat16 and back, but never this.
     part = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
     parts.append(part.astype(jnp.bfloat16))
     x = x - part
@@ -95,7 +95,7 @@ def _split(x: jax.Array) -> jax.Array:
 
 
 def weighted_product(weighted: jax.Array, other: jax.Array) -> jax.Array:
-  """Sums outer products over examples and positions, to float32's precision.
+  """Sums outer products over examples and positions, in float32 precision.
 
   Args:
     weighted: [batch, positions, a], in float32.
@@ -112,7 +112,7 @@ def weighted_product(weighted: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def _with_ones(x: jax.Array) -> jax.Array:
-  """Adds the bias's input, 1, and zeros up to a width that GPUs like."""
+  """Appends the bias's input, 1, and pads with zeros to a multiple of 8."""
   width = x.shape[-1]
   padded = -(-(width + 1) // 8) * 8
   ones = jnp.zeros((padded - width,), x.dtype).at[0].set(1)
@@ -122,46 +122,46 @@ def _with_ones(x: jax.Array) -> jax.Array:
 
 
 def lengths_of(grams: jax.Array) -> jax.Array:
-  """The norm at each position, [batch, positions]."""
+  """Returns the norm at each position, [batch, positions]."""
   return jnp.sqrt(jnp.diagonal(grams, axis1=1, axis2=2))
 
 
 def from_above(
   squared_norms: jax.Array, lengths: jax.Array, features: int
 ) -> jax.Array:
-  """Adds to squared norms what rounding may have taken off them.
+  """Adds a bound on the rounding error to squared norms.
 
-  Products of Gram matrices are signed. Where they cancel, rounding is as large
-  as what is left, and a norm that is found too small would let an example into
-  the sum with more than the clip. Rounding grows with the number of products
-  that are added, and an example can be made for which it always goes down.
+  Products of Gram matrices are signed. Where they cancel, the rounding error is
+  as large as the result, and a norm that is too small would let an example
+  exceed its clipping norm. The error grows with the number of products, and an
+  adversarial example can make it always round down.
 
   Args:
-    squared_norms: As sums of products over pairs of positions.
+    squared_norms: Squared norms, as sums of products over pairs of positions.
     lengths: [batch, positions], the norms of the outer products at positions.
-    features: Over how many the inner products of positions are, all together.
+    features: Total number of features in the inner products of positions.
 
   Returns:
-    Squared norms that are not too small, or not finite.
+    Upper bounds on the squared norms, or non-finite values.
   """
-  # Over the features in any order; over the Gram matrices as if row by row.
-  # Where all cancels, so do rows, and there is little to round between them.
+  # Features are summed in any order, Gram matrices as if row by row. Where
+  # everything cancels, rows cancel too, so rounding between rows is small.
   added = features + 2 * lengths.shape[1]
   found = squared_norms + added * _ROUNDING * jnp.square(lengths.sum(axis=1))
-  # Below 0, one layer would hide the norms of others.
+  # A negative value would hide the norms of other layers.
   return jnp.maximum(found, 0)
 
 
 def ghost_sums(
   x: jax.Array, delta: jax.Array, is_finite: bool = False
 ) -> LayerSums:
-  """From Gram matrices.
+  """Computes a layer's sums from Gram matrices.
 
   Args:
     x: [batch, positions, inputs].
     delta: [batch, positions, outputs].
-    is_finite: Whether `x` is finite whatever the examples are; it saves a pass
-      over `x` that drops those that do not count.
+    is_finite: Whether `x` is always finite. This saves a pass over `x` that
+      zeroes the examples that do not count.
   """
   of_inputs = gram(x) + 1  # The 1 is the bias, whose input is 1.
   of_deltas = gram(delta)
@@ -171,13 +171,13 @@ def ghost_sums(
     seen * lengths_of(of_deltas),
     features=x.shape[-1] + 1 + delta.shape[-1],
   )
-  # Products of deltas below 1e-19 are 0 in float32, and inputs may be as large
+  # Products of deltas below 1e-19 underflow float32, and inputs may be as large
   # as deltas are small.
   least = float(delta.shape[-1] * jnp.finfo(jnp.float32).tiny)
   squared_norms += jnp.square(seen.sum(axis=1) * math.sqrt(least))
 
   def weighted_sum(weights, counts):
-    # Weights go to the narrower factor: weighing is a pass over it in float32.
+    # Apply weights to the narrower factor, as this is a pass in float32.
     inputs = x.shape[-1]
     if inputs < delta.shape[-1]:
       weighted = weigh(weights, counts, _with_ones(x))
@@ -200,7 +200,7 @@ def products(x: jax.Array, delta: jax.Array) -> jax.Array:
 
 
 def direct_sums(kernels: jax.Array, delta: jax.Array) -> LayerSums:
-  """From gradients of single examples.
+  """Computes a layer's sums from per-example gradients.
 
   Args:
     kernels: The gradients by the kernel, [batch, ...].
@@ -217,7 +217,7 @@ def direct_sums(kernels: jax.Array, delta: jax.Array) -> LayerSums:
 
 
 def product_sums(x: jax.Array, delta: jax.Array) -> LayerSums:
-  """Of a kernel and a bias, by what is cheaper.
+  """Computes the sums of a kernel and a bias in the cheaper way.
 
   Args:
     x: [batch, positions, inputs].
@@ -232,11 +232,11 @@ def product_sums(x: jax.Array, delta: jax.Array) -> LayerSums:
 def map_arrays(
   sums: LayerSums, change: Callable[[_Arrays], _Arrays]
 ) -> LayerSums:
-  """Brings a layer's arrays into their shapes, after the sum.
+  """Changes the shapes of a layer's arrays, after the sum.
 
   Args:
     sums: The sums of the layer.
-    change: Takes the arrays of one gradient; it reshapes, or splits.
+    change: Reshapes or splits the arrays of one gradient.
   """
 
   def weighted_sum(weights, counts):
@@ -249,18 +249,18 @@ def map_arrays(
 
 
 def reshape_kernel(sums: LayerSums, reshape) -> LayerSums:
-  """Brings a layer's first array into its shape, after the sum."""
+  """Reshapes a layer's first array, after the sum."""
   return map_arrays(sums, lambda arrays: (reshape(arrays[0]), *arrays[1:]))
 
 
 def merge_copies(x: jax.Array, copies: int) -> jax.Array:
-  """Makes the copies of an example one example with more positions.
+  """Merges the copies of an example into one example with more positions.
 
-  The gradient of a sum over copies is then again a sum over positions.
+  The gradient of a sum over copies is then a sum over positions, too.
 
   Args:
-    x: [examples * copies, positions, ...], the copies of an example together.
-    copies: The number of copies of each example.
+    x: [examples * copies, positions, ...], with adjacent copies of an example.
+    copies: Number of copies of each example.
 
   Returns:
     [examples, copies * positions, ...].

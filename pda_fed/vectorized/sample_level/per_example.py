@@ -1,9 +1,9 @@
-"""Gradients of single examples: their norms, and their clipped sum.
+"""Per-example gradients: their norms and their clipped sum.
 
 DP-SGD ("Deep Learning with Differential Privacy", Abadi et al., CCS 2016,
-arXiv:1607.00133) clips the gradient of each example. One at a time, or by
-`vmap(grad)`, that costs several times an ordinary step. Here one ordinary
-backward pass of the batch gives the deltas of each layer, and of an example's
+arXiv:1607.00133) clips the gradient of each example. Computed one at a time, or
+by `vmap(grad)`, this costs several times an ordinary step. Here one ordinary
+backward pass over the batch gives the deltas of each layer. Of an example's
 gradient by a kernel,
 
     G = X' D,    X: positions x inputs,    D: positions x outputs,
@@ -18,9 +18,9 @@ Differentially Private Learners", Li et al., ICLR 2022, arXiv:2110.05679, after
 G itself where that is cheaper. The clipped sum is then one product for all
 examples.
 
-Whatever the dtype of the backward pass, norms and sums here are of the same
-numbers, in float32 at full precision, and ghost norms are rounded up: the bound
-on an example's part of the sum holds for what is summed.
+Whatever the dtype of the backward pass, norms and sums use the same values, in
+float32 at full precision, and ghost norms are rounded up. So the bound on an
+example's contribution holds for the values that are summed.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def _layer_sums(
   targets: jax.Array,
   copies: int,
 ) -> tuple[list[layer_sums.LayerSums], jax_layers.Trace]:
-  """Returns what each layer adds, and the trace of the batch."""
+  """Returns the sums of each layer and the trace of the batch."""
   deltas, trace = _backward(model, params, inputs, targets, copies)
   return [
     by_layer.sums_of(
@@ -77,14 +77,15 @@ def _layer_sums(
 
 
 def _round_once(x: jax.Array) -> jax.Array:
-  """Rounds to the dtype that an array has, for all that reads it.
+  """Rounds an array to its own dtype, for all its readers.
 
-  XLA leaves out casts to bfloat16 and back, for one reader and not for another.
-  Where terms cancel, the norm of numbers before they are rounded says nothing
-  of the sum of those after it: an example could exceed its clip severalfold.
+  XLA may remove casts to bfloat16 and back for one reader but not for another.
+  Where terms cancel, the norm of values before rounding says nothing about the
+  sum of values after rounding: an example could exceed its clipping norm
+  severalfold.
 
   Args:
-    x: What a layer saw, or its deltas.
+    x: A layer's inputs, or its deltas.
   """
   if x.dtype != jnp.bfloat16:
     return x
@@ -96,12 +97,12 @@ def _round_once(x: jax.Array) -> jax.Array:
 
 
 class ExampleStats(NamedTuple):
-  """Sums over the examples of a batch that were not padding; not private.
+  """Sums over the real examples of a batch. They are not private.
 
   Attributes:
-    loss: Of the mean loss of an example's targets.
-    hits: Of targets that were the most likely ones.
-    squared_norm: Of the gradients before clipping.
+    loss: Sum of the mean loss of each example's targets.
+    hits: Sum of correctly predicted targets.
+    squared_norm: Sum of the squared gradient norms before clipping.
   """
 
   loss: jax.Array
@@ -110,7 +111,7 @@ class ExampleStats(NamedTuple):
 
 
 def _mean_of_copies(x: jax.Array, copies: int) -> jax.Array:
-  """[examples * copies] to [examples]."""
+  """Averages over copies: [examples * copies] to [examples]."""
   return x.reshape(-1, copies).mean(axis=1)
 
 
@@ -125,26 +126,26 @@ def clipped_sum(
   compute_dtype: Optional[jnp.dtype] = None,
   copies: int = 1,
 ) -> tuple[aggregation.ClippedSum, ExampleStats]:
-  """Clips the gradient of each example's loss, and sums them.
+  """Clips the gradient of each example's loss and sums the gradients.
 
-  One example more or less changes the total by at most `clip_norm`, however
-  many copies of it there are.
+  Adding or removing one example changes the total by at most `clip_norm`,
+  however many copies it has.
 
   Args:
     model: The model.
     params: Its weights.
-    inputs: [batch * copies, ...], the copies of an example together.
+    inputs: [batch * copies, ...], with adjacent copies of an example.
     targets: [batch * copies, ...].
-    mask: [batch], non-zero for examples and 0 for padding, which contributes
-      nothing whatever it holds.
-    clip_norm: S; infinity clips nothing but gradients that are not finite,
-      which become zeros.
-    compute_dtype: Of the forward and backward pass; by default the weights'.
-    copies: The number of copies of each example, varied by augmentation. The
-      loss of an example is the mean over its copies.
+    mask: [batch], non-zero for examples and 0 for padding. Padding contributes
+      nothing, whatever values it holds.
+    clip_norm: S. If infinite, only non-finite gradients are changed, to zeros.
+    compute_dtype: Dtype of the forward and backward pass; by default that of
+      the weights.
+    copies: Number of augmented copies of each example. The loss of an example
+      is the mean over its copies.
 
   Returns:
-    The `aggregation.ClippedSum`, of arrays in float32, and statistics.
+    The `aggregation.ClippedSum`, with float32 arrays, and statistics.
   """
   if compute_dtype is not None:
     params = tuple(w.astype(compute_dtype) for w in params)
@@ -185,7 +186,7 @@ def example_gradients(
 ) -> tuple[_Arrays, tuple[jax.Array, jax.Array]]:
   """Forms the gradient of each example's loss.
 
-  A model with layers needs one backward pass of the batch for it, any other one
+  A model with layers needs one backward pass over the batch. Other models use
   `vmap(grad)`, which is slow for convolutions.
 
   Args:
@@ -197,8 +198,8 @@ def example_gradients(
     copies: See `clipped_sum`.
 
   Returns:
-    The gradients, [batch, ...] for each of the model's arrays; the mean loss of
-    each example's targets, and its hits.
+    The gradients, [batch, ...] for each of the model's arrays, and for each
+    example the mean loss of its targets and its hits.
   """
 
   def cast(params):
@@ -237,10 +238,10 @@ def clipped_sum_of_changed(
   compute_dtype: Optional[jnp.dtype] = None,
   copies: int = 1,
 ) -> tuple[aggregation.ClippedSum, ExampleStats]:
-  """Does what `clipped_sum` does, with each gradient changed before the clip.
+  """Like `clipped_sum`, but changes each gradient before it is clipped.
 
-  It forms the gradients of all examples, which takes more time and memory, and
-  needs no layers of the model.
+  It forms the gradients of all examples, which takes more time and memory. The
+  model need not have layers.
 
   Args:
     model: See `clipped_sum`.

@@ -1,4 +1,4 @@
-"""Warm start on public examples; `models.convergence` says when it ends."""
+"""Warm start on public examples; `models.convergence` decides when to stop."""
 
 from collections.abc import Callable
 import functools
@@ -65,7 +65,7 @@ class _Trainer:
 
   def train(self, rows: np.ndarray) -> None:
     size = min(self._batch_size, len(rows))
-    # What is left over waits for another epoch's order.
+    # Left-over rows may be used in another epoch's order.
     batches = rows[: len(rows) // size * size].reshape(-1, size)
     rate = self._optimizer.learning_rate
     if self._optimizer.decay == 'cosine':
@@ -84,7 +84,7 @@ class _Trainer:
     return jax.lax.scan(step, state, batches)[0]
 
   def _varied(self, batch, key) -> batches_lib.ExampleArrays:
-    """Returns a batch as the model takes it, varied as the options say."""
+    """Returns a batch as model inputs, augmented as configured."""
     augmented = self._optimizer.augmentation
     batch = self._steps.prepare(batch, key if augmented == 'standard' else None)
     if augmented != 'strong':
@@ -92,7 +92,7 @@ class _Trainer:
     return batch._replace(inputs=augmentation.vary_strongly(batch.inputs, key))
 
   def _gradient(self, loss, params, batch, key):
-    """Returns the gradient of a loss, of pairs of images if they are mixed."""
+    """Returns the gradient of a loss, of blended pairs if mixup is used."""
     if not self._optimizer.mixup:
       return jax.grad(loss)(params, *batch)
     inputs, others, weight = augmentation.mix_up(
@@ -154,25 +154,25 @@ def pretrain(
   candidates: int = 1,
   on_epoch: Optional[Callable[[int, float], None]] = None,
 ) -> convergence.Pretrained:
-  """Trains on public examples until held-out ones say that it is enough.
+  """Trains on public examples until the held-out loss stops improving.
 
   Args:
     model: The model.
-    steps: Knows how examples are prepared and evaluated.
+    steps: The trainer, which prepares and evaluates examples.
     examples: Public examples.
-    optimizer: How steps are taken.
-    config: When to stop.
-    initialization_seed: Of the initial weights.
-    candidates: Models that are trained, from different initial weights; the one
-      with the lowest held-out loss is returned.
+    optimizer: The optimizer and its options.
+    config: The stopping rule and the batch size.
+    initialization_seed: Seed of the initial weights.
+    candidates: Number of models to train, each from different initial weights.
+      The model with the lowest held-out loss is returned.
     on_epoch: Called with the number of epochs and the held-out loss.
 
   Returns:
     The weights with the lowest held-out loss.
 
   Raises:
-    ValueError: If the data are too few to hold some out, or the loss is not
-      finite.
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
   """
   validate.integers(1, pretraining_candidates=candidates)
   train = functools.partial(
@@ -183,7 +183,7 @@ def pretrain(
   )
   found = []
   for i in range(candidates):
-    # The first one is the run's own model, whatever the number of others.
+    # The first candidate is the same whatever the number of candidates.
     seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
     weights = model.initial_params(seed)
     found.append(

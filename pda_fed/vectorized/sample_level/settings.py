@@ -15,7 +15,7 @@ _DTYPES = ('float32', 'bfloat16')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleLevelSettings:
-  """What a compiled step depends on.
+  """Settings that a compiled step depends on.
 
   Example:
 
@@ -24,26 +24,26 @@ class SampleLevelSettings:
 
   Attributes:
     clip_norm: S, the bound on the norm of an example's gradient.
-    expected_batch: qN, by which sums are divided.
-    method: The public-data method; by default none.
-    momentum: Of SGD.
-    mean_clip_norm: A bound on the norm of the noised mean; the paper has one,
-      S, for images. None for none.
-    public_update: 'gradient', that of the mean loss of a public batch; or
-      'clipped', the mean of its examples' gradients, each clipped to S like
+    expected_batch: qN, the expected batch size; sums are divided by it.
+    method: The public-data method; by default, no public data is used.
+    momentum: Momentum of SGD.
+    mean_clip_norm: A bound on the norm of the noised mean, or None. The paper
+      uses S for images.
+    public_update: 'gradient' is the gradient of a public batch's mean loss.
+      'clipped' is the mean of its examples' gradients, each clipped to S like
       private ones.
     public_clip_norm: A bound on the norm of the public gradient, or None.
-    augmentation: Of images: 'none', 'public' batches, or 'all'.
-    augmentation_multiplicity: The number of variations of each private image,
-      over which its gradient is averaged before the clip (De et al. 2022,
-      arXiv:2204.13650). They differ if augmentation is 'all'.
-    averaging: The decay of an exponential average of the weights, in [0, 1);
-      the average is what is evaluated. 0 for none.
-    compute_dtype: Of forward and backward pass, 'float32' or 'bfloat16'.
-      Weights, norms, sums and noise are in float32 in any case.
+    augmentation: Which images are augmented: 'none', 'public' or 'all'.
+    augmentation_multiplicity: Number of copies of each private image. Its
+      gradient is averaged over them before it is clipped (De et al. 2022,
+      arXiv:2204.13650). Copies differ only if augmentation is 'all'.
+    averaging: Decay of an exponential average of the weights, in [0, 1). The
+      average is what is evaluated. 0 for no averaging.
+    compute_dtype: Dtype of the forward and backward pass, 'float32' or
+      'bfloat16'. Weights, norms, sums and noise are always in float32.
     microbatch_size: Examples whose gradients are computed at a time; None takes
       all.
-    canaries: What the canaries of an audit send; None without one.
+    canaries: Canary settings of an audit; None without an audit.
   """
 
   clip_norm: float

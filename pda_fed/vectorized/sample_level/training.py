@@ -8,13 +8,13 @@ batch of examples, and an update is a gradient:
     rows of a batch -> gradients of examples -> [before_clip] -> clip -> sum
       -> noise -> / expected batch -> clip once more -> [after_noise] -> SGD
 
-where the brackets are the method's. Clipping, noise and SGD are those of the
-federated rounds. All steps of a call are one compiled program, the data lie on
-the device, and several runs can be computed side by side.
+where the method supplies the steps in brackets. Clipping, noise and SGD are the
+same as in federated rounds. All steps of a call are one compiled program, the
+data is on the device, and several runs can be computed side by side.
 
-Several devices share the rows of a batch: their clipped sums are reduced once a
-step, in the order of devices. All else, and so the noise of the one key, each
-of them computes for itself.
+Several devices share the rows of a batch. Their clipped sums are reduced once
+per step, in the order of devices. Each device repeats all other computations,
+including the noise, which has one key.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from pda_fed.vectorized.sample_level import settings as settings_lib
 
 
 class SampleState(NamedTuple):
-  """What goes from step to step.
+  """State that is passed from step to step.
 
   Example: see `SampleTrainer`.
 
@@ -48,7 +48,7 @@ class SampleState(NamedTuple):
     params: The model's weights.
     momentum: The accumulator of SGD; () without momentum.
     average: Averaged weights; () without averaging.
-    memory: What the method remembers of public gradients.
+    memory: The method's memory of public gradients.
   """
 
   params: jax_layers.Params
@@ -72,7 +72,7 @@ def initial_state(
     weights: Its weights.
 
   Raises:
-    ValueError: If they are of another model.
+    ValueError: If the weights do not fit the model.
   """
   params = model.check_params(weights)
   return SampleState(
@@ -84,7 +84,7 @@ def initial_state(
 
 
 class SampleTrainer:
-  """Steps of a model; compiled when they are first run.
+  """Runs training steps of a model, compiled on first use.
 
   Example:
 
@@ -108,10 +108,10 @@ class SampleTrainer:
     Args:
       model: The model.
       settings: The settings of the run.
-      standardization: How images or tables are standardised; None for tokens.
-      devices: Share the examples of a step, if they are several; they may be of
-        several hosts, which then all call `run` with the same arguments. One
-        computes where the data lie.
+      standardization: How images or tables are standardized; None for tokens.
+      devices: Devices that share the examples of a step. If they are on several
+        hosts, all hosts call `run` with the same arguments. With one device or
+        none, steps run where the data is.
     """
     self._model = model
     self._settings = settings
@@ -125,7 +125,7 @@ class SampleTrainer:
         devices_lib.EXAMPLES,
       )
     self._one = jax.jit(run)
-    # Data and the number of rounds are those of all runs.
+    # All runs share the data and the number of rounds.
     axes = (0, None, 0, None, 0, 0)
     self._many = jax.jit(jax.vmap(self._run, in_axes=axes))
     self._evaluate = jax.jit(self._evaluate_batches)
@@ -143,22 +143,22 @@ class SampleTrainer:
     """Runs the first steps of `inputs`.
 
     Args:
-      state: Before them.
+      state: State before the first step.
       data: Private and public examples. `devices.replicate` puts them on
         several devices, once for many calls.
       inputs: The batches of several steps.
-      num_rounds: How many of them to run.
+      num_rounds: Number of steps to run.
       noise_multiplier: sigma.
       key_data: See `noise_key`.
       signs: Random signs of an audit's canaries.
 
     Returns:
-      The new state, and metrics, each of one number a step; the canaries'
-      scores have one more axis.
+      The new state, and metrics with one value per step each. Canary scores
+      have one more axis.
     """
     if len(self._devices) > 1:
-      # What a call returns is on all devices; what it gets must be, too, or the
-      # second call would be compiled again.
+      # Results are on all devices. Inputs must be too, or the second call would
+      # compile again.
       state, data = devices_lib.replicate(
         (state, data), self._devices, devices_lib.EXAMPLES
       )
@@ -168,11 +168,11 @@ class SampleTrainer:
       )
 
   def run_side_by_side(self, state, data, inputs, num_rounds, noise, key_data):
-    """Does what `run` does for several runs at once, on one device.
+    """Runs the steps of several runs at once, on one device.
 
     Args:
-      state: With one more leading axis, that of runs, as all of the arguments
-        but `data` and `num_rounds`.
+      state: State with an additional leading axis, the run. All arguments but
+        `data` and `num_rounds` have it.
       data: See `run`.
       inputs: See `run`.
       num_rounds: See `run`.
@@ -180,7 +180,7 @@ class SampleTrainer:
       key_data: The noise key of each run.
 
     Returns:
-      State and metrics, with the axis of runs.
+      State and metrics, with the run axis.
     """
     with rounds_lib.lasting_noise():
       return self._many(state, data, inputs, num_rounds, noise, key_data)
@@ -210,11 +210,11 @@ class SampleTrainer:
     examples: batches_lib.ExampleArrays,
     key: Optional[jax.Array] = None,
   ) -> batches_lib.ExampleArrays:
-    """Returns examples as the model takes them, varied if there is a key.
+    """Returns examples as model inputs, augmented if a key is given.
 
     Args:
       examples: A batch.
-      key: The key of the variations.
+      key: The random key of the augmentation.
     """
     return self._gradients.prepare(examples, key)
 
@@ -299,8 +299,8 @@ class SampleTrainer:
 
     Args:
       params: The weights.
-      examples: All of them count.
-      batch_size: Examples at a time.
+      examples: The examples to evaluate.
+      batch_size: Number of examples evaluated at a time.
     """
     count = len(examples.targets)
     size = min(batch_size, count)
@@ -313,14 +313,14 @@ class SampleTrainer:
       rows < count,
     )
     targets = examples.targets.size
-    # Sums over batches in float64.
+    # Sums over many batches need float64.
     return {
       'loss': float(np.asarray(loss, np.float64).sum() / count),
       'accuracy': float(np.asarray(hits, np.float64).sum() / targets),
     }
 
   def _evaluate_batches(self, params, examples, rows, present):
-    """Sums of losses and of hits of each batch."""
+    """Returns the sums of losses and of hits of each batch."""
 
     def one(batch):
       rows, present = batch
@@ -334,15 +334,15 @@ class SampleTrainer:
 def averaged(
   average: Any, params: Any, decay: float, round_num: jax.Array
 ) -> Any:
-  """An exponential average that leaves the first weights behind quickly.
+  """Updates an exponential average that forgets the first weights quickly.
 
-  The decay grows with the steps done, (1 + t) / (10 + t), up to `decay`.
+  The decay grows with the number of steps, (1 + t) / (10 + t), up to `decay`.
 
   Args:
-    average: So far.
+    average: The average so far.
     params: The new weights.
-    decay: In [0, 1).
-    round_num: t.
+    decay: The largest decay, in [0, 1).
+    round_num: t, the index of the step.
   """
   t = jnp.asarray(round_num, jnp.float32)
   kept = jnp.minimum(decay, (1 + t) / (10 + t))

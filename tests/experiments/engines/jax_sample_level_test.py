@@ -375,5 +375,5 @@ def test_data_and_settings_must_fit():
   tree = dataclasses.replace(
     _config().plan, mechanism='tree', sampling='epochs'
   )
-  with pytest.raises(ValueError, match='without a state'):
+  with pytest.raises(ValueError, match='stateless aggregation'):
     _config(plan=tree)

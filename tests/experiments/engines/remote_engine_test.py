@@ -39,8 +39,8 @@ def test_what_was_computed_outlives_all_workers(tmp_path, short_path):
     for s in served:
       s.at_next_call(s.die)
     with (
-      pytest.warns(RuntimeWarning, match='done by another worker'),
-      pytest.raises(runtime.WorkerDiedError, match='No worker is left'),
+      pytest.warns(RuntimeWarning, match='Another worker does its part'),
+      pytest.raises(runtime.WorkerDiedError, match='No worker of .* is left'),
     ):
       engine.run_rounds(state, 1, 1)
     saved = engine.to_arrays(state)  # As the loop does; see `engine_failure`.

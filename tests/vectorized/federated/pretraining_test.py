@@ -51,7 +51,7 @@ def test_both_engines_train_alike():
 
 
 def test_a_rate_too_high_says_so():
-  with pytest.raises(ValueError, match='lower its learning rate'):
+  with pytest.raises(ValueError, match='lower the learning rate'):
     pretraining.pretrain(
       _MODEL, _MODEL.initial_params(0), (_SENTENCES,), 1e38, _CONFIG
     )

@@ -393,5 +393,5 @@ def test_bad_settings(options):
 
 
 def test_weights_of_another_model_are_refused(images):
-  with pytest.raises(ValueError, match='of another model'):
+  with pytest.raises(ValueError, match='another model'):
     training.initial_state(_PLAIN, images[0], images[1][:-1])
