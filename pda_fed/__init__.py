@@ -1,12 +1,11 @@
 """Private federated learning with a little public data.
 
 pda_fed implements PDA-DPMD, "Public Data-Assisted Mirror Descent for Private
-Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). Its packages are
-imported one by one, so that those without TensorFlow Federated work where it
-is not installed:
+Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). Import its packages
+one by one. Those that do not use TensorFlow Federated (TFF) work without it:
 
     pda_fed.schedules          alpha_t
-    pda_fed.privacy            one plan: sampling, clipping, noise, epsilon
+    pda_fed.privacy            the privacy plan: sampling, clipping, noise
     pda_fed.methods            public-data methods, one file each
     pda_fed.learning           federated learning processes (TFF)
     pda_fed.runtime            where TFF computations run
@@ -14,7 +13,7 @@ is not installed:
     pda_fed.linear_regression  the exact mirror step
     pda_fed.models             model specifications
     pda_fed.experiments        settings, the training loop, engines
-    pda_fed.analysis           comparisons, sweeps, figures, the page
+    pda_fed.analysis           comparisons, sweeps, figures, the HTML report
 """
 
 from pda_fed import _tff_imports

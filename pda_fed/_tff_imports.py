@@ -1,20 +1,21 @@
-"""Makes TensorFlow Federated importable on today's releases.
+"""Makes TensorFlow Federated importable with current library versions.
 
-TFF 0.87.0 was released in 2024. Its code runs on the releases of the lock,
-except for a few imports that pda_fed does not need. `install` puts stand-ins in
-their place. `import pda_fed` calls it, so import pda_fed, or one of its
-packages, before tensorflow_federated.
+TFF 0.87.0 was released in 2024. It runs with the locked library versions,
+except for a few imports that pda_fed does not need. `install` replaces these
+with stand-ins. `import pda_fed` calls `install`, so import pda_fed, or one of
+its packages, before tensorflow_federated.
 
-`_REPLACED` cannot be imported any more: TensorFlow dropped its estimators, and
-JAX what `tff.jax` needs. `_OPTIONAL` are replaced if they are not installed.
-Using one of these features is an ImportError that names it.
+The modules in `_REPLACED` can no longer be imported: TensorFlow dropped its
+estimators, and JAX dropped code that `tff.jax` needs. The modules in
+`_OPTIONAL` are replaced if they are not installed. Using a replaced feature
+raises an ImportError that names the feature.
 
-TFF also needs Keras 2. TensorFlow brings Keras 3 unless TF_USE_LEGACY_KERAS is
-set when `tf.keras` is first used; then it takes tf_keras.
+TFF also needs Keras 2. `tf.keras` is Keras 3 unless TF_USE_LEGACY_KERAS is set
+when `tf.keras` is first used; then it is tf_keras (Keras 2).
 
-And at the end of its import TFF looks for its C++ program, which is not
-installed, to make a default context. Its default context is
-`pda_fed.runtime.in_process` instead.
+At the end of its import, TFF creates a default context from its C++ executor,
+which is not installed. The default context here is
+`pda_fed.runtime.in_process`.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ import types
 
 _LEGACY_KERAS = 'TF_USE_LEGACY_KERAS'
 _TFF = 'tensorflow_federated'
-# Modules, and the features that need them.
+# Each module, and the feature that needs it.
 _REPLACED = {
   'tensorflow_privacy.privacy.estimators': "tensorflow_privacy's estimators",
   f'{_TFF}.python.core.environments.jax_frontend': 'tff.jax',
@@ -39,7 +40,7 @@ _OPTIONAL = {
   'vizier': 'tff.learning.programs.train_model_with_vizier',
   'tensorflow_probability': "tensorflow_privacy's discrete Gaussian query",
 }
-# What TensorFlow's libraries print while they load, whatever their log level.
+# Lines that TensorFlow prints while it loads, whatever the log level.
 _START_UP_NOISE = re.compile(
   rb'WARNING: All log messages before absl::InitializeLog.*|I0000 .*'
 )
@@ -48,7 +49,7 @@ _START_UP_NOISE = re.compile(
 class _Missing(type):
   """The type of every name in a stand-in, and of that name's attributes.
 
-  Such a name serves as an annotation or a base class. Calling it is an error.
+  Such a name can be an annotation or a base class. Calling it is an error.
   """
 
   def __getattr__(cls, name: str):
@@ -83,7 +84,7 @@ class _StandIn(types.ModuleType):
 
 
 class _StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-  """Finds stand-ins for some modules and all that is below them."""
+  """Finds stand-ins for some modules and their submodules."""
 
   def __init__(self, names: Iterable[str]):
     self._names = tuple(names)
@@ -117,12 +118,12 @@ class _Guard(importlib.abc.MetaPathFinder):
 
 
 def _wants_silence() -> bool:
-  """Whether the user, or a program of ours, has asked for less than INFO."""
+  """Whether the log level is set to show less than INFO."""
   return os.environ.get('TF_CPP_MIN_LOG_LEVEL', '0') not in ('', '0')
 
 
 class _Loader(importlib.abc.Loader):
-  """Does what another loader does."""
+  """Wraps another loader."""
 
   def __init__(self, inner):
     self._inner = inner
@@ -143,8 +144,9 @@ class _TffLoader(_Loader):
   def exec_module(self, module):
     check_keras()
     if importlib.util.find_spec('distutils') is None:
-      # Python 3.12 removed it. setuptools brings it when Python starts, unless
-      # setuptools itself was installed only now, by a notebook's first cell.
+      # Python 3.12 removed distutils. setuptools provides it when Python
+      # starts, unless setuptools was installed later, as in a notebook's first
+      # cell.
       importlib.import_module('setuptools')
     native = importlib.import_module(f'{_TFF}.python.core.backends.native')
     native.set_sync_local_cpp_execution_context = _set_default_context
@@ -152,16 +154,16 @@ class _TffLoader(_Loader):
 
 
 def _set_default_context(**options) -> None:
-  """Takes the place of `set_sync_local_cpp_execution_context`.
+  """Replaces `set_sync_local_cpp_execution_context`.
 
   Args:
-    **options: Options of TFF's C++ program; ignored.
+    **options: Options of TFF's C++ executor; ignored.
   """
   del options
   import tensorflow_federated as tff
 
   class FirstCall(tff.framework.SyncContext):
-    """Gives way to ours, which cannot be imported within TFF's import."""
+    """Installs our context on first use: TFF's import is too early for it."""
 
     def invoke(self, comp, arg):
       from pda_fed import runtime
@@ -174,8 +176,8 @@ def _set_default_context(**options) -> None:
 class _QuietLoader(_Loader):
   """Loads TensorFlow without its start-up noise.
 
-  TF_CPP_MIN_LOG_LEVEL is to prevent that, but TensorFlow 2.21 writes two lines
-  to stderr before it has read it.
+  TF_CPP_MIN_LOG_LEVEL should prevent it, but TensorFlow 2.21 writes two lines
+  to stderr before it reads that variable.
   """
 
   def exec_module(self, module):
@@ -185,7 +187,7 @@ class _QuietLoader(_Loader):
 
 @contextlib.contextmanager
 def _without_noise():
-  """Holds back what is written to stderr; passes on what is not noise."""
+  """Buffers stderr within the block, then prints it without the noise."""
   try:
     saved = os.dup(2)
   except OSError:  # There is no stderr.
@@ -205,14 +207,14 @@ def _without_noise():
 
 
 def check_keras() -> None:
-  """Raises unless `tf.keras` is Keras 2, the only one that TFF can use.
+  """Raises unless `tf.keras` is Keras 2, the only version that TFF supports.
 
   Raises:
     ImportError: If Keras 3 was loaded as `tf.keras` before pda_fed was
       imported, or tf_keras is not installed.
   """
   if importlib.util.find_spec('tensorflow') is None:
-    return  # TFF's import says so.
+    return  # TFF's own import reports this.
   import tensorflow as tf
 
   try:
@@ -221,14 +223,14 @@ def check_keras() -> None:
     found = 'none'
   if not found.startswith('tf_keras.'):
     raise ImportError(
-      'TensorFlow Federated needs Keras 2 (the package tf_keras), and tf.keras'
-      f' is another here ({found}): import pda_fed before anything that uses'
-      f' tf.keras, with {_LEGACY_KERAS} unset or 1, and start Python again.'
+      'tf.keras must be Keras 2 (the package tf_keras) for TensorFlow'
+      f' Federated. Found {found}. Restart Python, with {_LEGACY_KERAS} unset'
+      ' or 1, and import pda_fed before anything that uses tf.keras.'
     )
 
 
 def install() -> None:
-  """Installs the stand-ins and chooses Keras 2. Again, it does nothing."""
+  """Installs the stand-ins and selects Keras 2. Later calls do nothing."""
   if any(isinstance(finder, _Guard) for finder in sys.meta_path):
     return
   os.environ.setdefault(_LEGACY_KERAS, '1')

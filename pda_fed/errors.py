@@ -1,4 +1,4 @@
-"""The base of the project's own exceptions, and those of more than one room."""
+"""Exceptions that several packages share, and the base class of all of them."""
 
 import signal
 
@@ -6,7 +6,7 @@ import signal
 class PdaFedError(Exception):
   """Something outside the program's code is wrong; the message says what to do.
 
-  Arguments out of range are ValueError and TypeError, as everywhere in Python.
+  Invalid arguments raise ValueError or TypeError, as usual in Python.
 
   Example:
 
@@ -18,16 +18,16 @@ class PdaFedError(Exception):
   ```
 
   Attributes:
-    exit_code: The exit code of a program that ends by it: 2 for what it was
-      given, 3 for what another try may not meet, 4 for training that diverged,
-      5 for an audit that contradicts the proven epsilon.
+    exit_code: The exit code of a program that ends with this error: 2 for
+      invalid input, 3 for a failure that a retry may avoid, 4 for training that
+      diverged, 5 for an audit that contradicts the proven epsilon.
   """
 
   exit_code = 2
 
 
 class OutputError(PdaFedError):
-  """An output folder does not hold what it should.
+  """The contents of an output folder are missing, damaged or unexpected.
 
   Example:
 
@@ -41,7 +41,7 @@ class OutputError(PdaFedError):
 
 
 class BusyError(OutputError):
-  """Another process is at work in an output folder.
+  """Another process is using an output folder.
 
   Example:
 
@@ -53,7 +53,7 @@ class BusyError(OutputError):
 
 
 class DivergenceError(PdaFedError):
-  """Training has left the finite numbers, and would do so again.
+  """Training produced values that are not finite, and would do so again.
 
   Example:
 
@@ -65,7 +65,7 @@ class DivergenceError(PdaFedError):
 
 
 class StoppedError(PdaFedError):
-  """A signal ended a program, which has saved what it had.
+  """A signal stopped a program, which saved its progress first.
 
   Example:
 
@@ -73,7 +73,7 @@ class StoppedError(PdaFedError):
     130
 
   Attributes:
-    exit_code: What a shell expects of a program that a signal ended.
+    exit_code: 128 plus the signal's number, as shells expect.
   """
 
   def __init__(self, signum: int, message: str):

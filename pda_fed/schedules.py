@@ -1,19 +1,18 @@
-"""How much the private gradient counts: alpha_t, from 1 towards 0.
+"""Schedules of alpha_t, the weight of the private gradient, from 1 to 0.
 
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
-ICML 2022, arXiv:2112.00193) mixes, in its first-order mirror step (equation
-(3)),
+ICML 2022, arXiv:2112.00193) mixes the noised private gradient with the gradient
+of the public loss in its first-order mirror step (equation (3)):
 
     alpha_t * (g_t + b_t) + (1 - alpha_t) * grad Psi(theta_t),
-    alpha_t = cos(pi t / (2 K)),
+    alpha_t = cos(pi t / (2 K)).
 
-the noised private gradient with the gradient of the public loss. t counts from
-0: rounds in federated training, epochs in sample-level training.
+t counts from 0: rounds in federated training, epochs in sample-level training.
 
     >>> cosine(K=4).values(6).round(3)
     array([1.   , 0.924, 0.707, 0.383, 0.   , 0.   ])
 
-Plain numpy: both engines read the same numbers.
+Schedules are plain numpy, so that all engines use the same values.
 """
 
 import abc
@@ -25,7 +24,7 @@ from pda_fed.common import validate
 
 
 class Schedule(abc.ABC):
-  """alpha as a function of t; always in [0, 1].
+  """A function from t to alpha_t in [0, 1].
 
   Example:
 
@@ -42,7 +41,7 @@ class Schedule(abc.ABC):
     """Returns alpha_0 ... alpha_{T-1} as float64.
 
     Args:
-      T: How many values.
+      T: The number of values.
 
     Raises:
       ValueError: If `T` is negative.
@@ -54,7 +53,7 @@ class Schedule(abc.ABC):
     """Returns alpha_t.
 
     Args:
-      t: The round, or the epoch, which may be a fraction; from 0.
+      t: The round or epoch, from 0. It may be a fraction.
 
     Raises:
       ValueError: If `t` is negative.
@@ -71,7 +70,7 @@ class _Cosine(Schedule):
     validate.positive(K=self.K)
 
   def _alpha(self, t: np.ndarray) -> np.ndarray:
-    # The cosine itself would rise again after 3K; alpha stays at 0 from K on.
+    # The clipped cosine would rise again after 3K; alpha stays at 0 from K on.
     return np.where(
       t < self.K, np.cos(np.pi / 2 * np.minimum(t / self.K, 1.0)), 0.0
     )
@@ -113,7 +112,7 @@ class _Listed(Schedule):
 
 
 def listed(alphas: Sequence[float]) -> Schedule:
-  """Returns a schedule of given values; the last one holds from then on.
+  """Returns a schedule of given values; the last value repeats forever.
 
   Example:
 
@@ -124,13 +123,13 @@ def listed(alphas: Sequence[float]) -> Schedule:
     alphas: alpha_0, alpha_1, ...
 
   Raises:
-    ValueError: If there are none, or one is outside [0, 1].
+    ValueError: If `alphas` is empty, or a value is outside [0, 1].
   """
   values = np.asarray(alphas, np.float64)
   if values.ndim != 1 or not values.size:
     raise ValueError(
-      'alpha must be a list of numbers, or a schedule,'
-      f' schedules.constant(0.5) for example. Found {alphas!r}.'
+      'alpha must be a list of numbers, or a schedule such as'
+      f' schedules.constant(0.5). Found {alphas!r}.'
     )
   return _Listed(tuple(values.tolist()))
 
@@ -144,7 +143,7 @@ def cosine(K: float) -> Schedule:
     array([1.   , 0.707, 0.   , 0.   ])
 
   Args:
-    K: Where alpha reaches 0.
+    K: The t at which alpha reaches 0.
 
   Raises:
     ValueError: If `K` is not positive and finite.
@@ -161,8 +160,8 @@ def for_stackoverflow(i: float, T: int) -> Schedule:
     True
 
   Args:
-    i: The paper tries 2, 3, 4, 5 and 8, and 5 is best.
-    T: The number of rounds of the whole run, 1,600 in the paper.
+    i: Scales the decay. The paper tries 2, 3, 4, 5 and 8; 5 is best.
+    T: The number of rounds of the run; 1,600 in the paper.
 
   Raises:
     ValueError: If `i` is not positive and finite, or `T` is less than 1.
@@ -181,7 +180,7 @@ def linear(K: float) -> Schedule:
     array([1.  , 0.75, 0.5 , 0.25, 0.  , 0.  ])
 
   Args:
-    K: Where alpha reaches 0.
+    K: The t at which alpha reaches 0.
 
   Raises:
     ValueError: If `K` is not positive and finite.
@@ -190,7 +189,7 @@ def linear(K: float) -> Schedule:
 
 
 def constant(alpha: float) -> Schedule:
-  """Returns alpha_t = alpha. 1 is DP-FedAvg; 0 is public training alone.
+  """Returns alpha_t = alpha: 1 is DP-FedAvg, 0 trains on public data only.
 
   Example:
 
@@ -198,7 +197,7 @@ def constant(alpha: float) -> Schedule:
     array([0.5, 0.5, 0.5])
 
   Args:
-    alpha: In [0, 1].
+    alpha: The weight of the private gradient, in [0, 1].
 
   Raises:
     ValueError: If `alpha` is outside [0, 1].

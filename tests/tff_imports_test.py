@@ -81,7 +81,7 @@ def test_keras_3_is_one_clear_line(before, environment):
   )
   assert done.returncode == 1
   last = done.stderr.splitlines()[-1]
-  assert last.startswith('ImportError: TensorFlow Federated needs Keras 2')
+  assert last.startswith('ImportError: tf.keras must be Keras 2')
   assert 'import pda_fed before' in last
 
 

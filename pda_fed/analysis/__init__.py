@@ -1,1 +1,1 @@
-"""From finished runs to answers: comparisons, sweeps, figures, the page."""
+"""Analysis of finished runs: comparisons, sweeps, figures, the HTML report."""

@@ -1,4 +1,4 @@
-"""What audits of runs found, for tables and pages."""
+"""Results of audits, for tables and reports."""
 
 from collections.abc import Mapping, Sequence
 import statistics
@@ -7,15 +7,15 @@ from typing import Any, Optional
 from pda_fed import audit
 from pda_fed import methods as methods_lib
 
-# Reports of a method's runs, as in result.json, each with the run's seed.
+# Seeds and audit reports (as in result.json) of runs, by method.
 _Reports = Mapping[str, Sequence[tuple[Optional[int], Mapping[str, Any]]]]
 
 
 def found(runs: Mapping[str, Sequence[Any]]) -> _Reports:
-  """Returns the audits of runs, by method; methods without one are left out.
+  """Returns the audits of runs by method; omits methods without an audit.
 
   Args:
-    runs: By method, each a `comparison.Run`.
+    runs: Runs by method, each a `comparison.Run`.
   """
   reports = {
     method: [
@@ -29,14 +29,15 @@ def found(runs: Mapping[str, Sequence[Any]]) -> _Reports:
 
 
 def cell(reports: _Reports, method: str) -> Optional[str]:
-  """Returns the cell of a table: mean estimate, and largest lower bound.
+  """Returns a table cell: the mean estimate and the largest lower bound.
 
   Args:
-    reports: As `found` gives them.
+    reports: Reports, as returned by `found`.
     method: The method.
 
   Returns:
-    None if no method was audited, and the table has no such column.
+    The cell, or None if no method was audited: the table then has no such
+    column.
   """
   if not reports:
     return None
@@ -51,10 +52,10 @@ def cell(reports: _Reports, method: str) -> Optional[str]:
 
 
 def sentences(reports: _Reports) -> list[str]:
-  """Returns what the audits found, in words: of each method the worst run.
+  """Returns a sentence about each method's worst run.
 
   Args:
-    reports: As `found` gives them.
+    reports: Reports, as returned by `found`.
   """
   lines = []
   for method, of_method in reports.items():

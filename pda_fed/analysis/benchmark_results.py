@@ -1,8 +1,8 @@
-"""The benchmark's results: one table, one figure and files of all runs.
+"""The benchmark's results: a table, a figure and CSV files of all runs.
 
-A task's folder is that of a comparison (`scripts/compare`), with the search of
-each method in it. Methods are shown by how much better they are than a warm
-start, by the metric that chose their settings.
+A task's folder is the output folder of `scripts/compare`, including the search
+of each method. Results show how much better methods are than a warm start, by
+the metric that chose their settings.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,10 +35,10 @@ _CHOSEN = 'chosen.json'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskResult:
-  """What was found on a task.
+  """The results of a task.
 
   Attributes:
-    task: With the methods that were compared.
+    task: The task, with the compared methods only.
     folder: The folder of the comparison.
     comparison: The comparison of the final runs.
     choices: The settings that searches chose, by method as flags name it.
@@ -51,12 +51,12 @@ class TaskResult:
 
   @property
   def title(self) -> str:
-    """What tables call it."""
+    """The title in tables."""
     return f'{self.task.title}, epsilon {self.task.epsilon:g}'
 
   @property
   def metric(self) -> str:
-    """The metric that the table shows: that of the searches."""
+    """The metric that the table shows, by which searches chose settings."""
     return self.comparison.selected
 
   @property
@@ -67,19 +67,19 @@ class TaskResult:
 def load(
   folder: os.PathLike, task: benchmark_tasks.Task
 ) -> Optional[TaskResult]:
-  """Reads what `scripts/compare` has made for a task.
+  """Reads the results of `scripts/compare` for a task.
 
   Args:
-    folder: Its --output_dir.
-    task: With the methods that are compared.
+    folder: The --output_dir of scripts/compare.
+    task: The task, with the methods to compare.
 
   Returns:
-    The task has the methods alone whose searches are finished. None before
-    there are any, and before there are tested runs.
+    The results of the methods whose searches are finished. None if there are
+    none, or no tested runs.
 
   Raises:
     OutputError: If a file is damaged.
-    ValueError: If runs are on different data, or chosen.json is none.
+    ValueError: If runs use different data, or chosen.json is invalid.
   """
   folder = pathlib.Path(folder)
   note = folder / _CHOSEN
@@ -101,8 +101,8 @@ def gains(result: TaskResult) -> dict[str, statistics_lib.Difference]:
     result: The result of a task.
 
   Returns:
-    By method, positive for what is better; none for methods that diverged, and
-    nothing without a warm start.
+    Gains by method; positive is better. Methods that diverged are left out.
+    Empty without a warm start.
   """
   values = {
     method: by_seed
@@ -128,7 +128,7 @@ def _format_gain(metric: str, mean: float, gain) -> str:
   digits, scale = metrics_lib.decimals(metric, mean), metrics_lib.scale(metric)
 
   def shown(value: float) -> str:
-    # -0.00 is 0.00.
+    # Shows -0.00 as +0.00.
     return f'{round(scale * value, digits) + 0.0:+.{digits}f}'
 
   text = shown(gain.mean)
@@ -138,7 +138,7 @@ def _format_gain(metric: str, mean: float, gain) -> str:
 
 
 def _score(result: TaskResult, method: str, wins: str) -> tuple[str, str]:
-  """The mean of a method on a task, and its gain."""
+  """Returns the mean of a method on a task, and its gain."""
   if method not in result.comparison.scores:
     return '', ''
   score = result.comparison.scores[method][result.metric]
@@ -157,7 +157,7 @@ def _cell(result: TaskResult, method: str, wins: str) -> str:
 
 
 def _tries(results: Sequence[TaskResult], method: str) -> str:
-  """How many settings a method has tried on each task."""
+  """Returns how many settings a method tried on each task."""
   if method == comparison_lib.PUBLIC:
     return ''
   numbers = {
@@ -166,7 +166,7 @@ def _tries(results: Sequence[TaskResult], method: str) -> str:
     for name, choice in result.choices.methods.items()
     if methods_lib.get(name).name == method
   }
-  if not numbers:  # Runs are there whose search is not.
+  if not numbers:  # There are runs without a search.
     return ''
   return ' to '.join(map(str, sorted({min(numbers), max(numbers)})))
 
@@ -184,8 +184,8 @@ def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
   """Returns the table's rows, one for each method.
 
   Args:
-    results: At least one.
-    wins: A pattern for the mean of a clear winner.
+    results: The results of tasks, at least one.
+    wins: A format string for the mean of a clear winner.
   """
   table = []
   for method in cells_lib.methods_of([r.cell for r in results]):
@@ -200,7 +200,7 @@ def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
 
 
 def lines(results: Sequence[TaskResult]) -> list[str]:
-  """Returns the verdict of each task, and what makes it no such task.
+  """Returns the verdict of each task, and violations of the task's rules.
 
   Args:
     results: The results of tasks.
@@ -212,7 +212,7 @@ def lines(results: Sequence[TaskResult]) -> list[str]:
     if not is_kept and not fairness.is_same(epsilon, wanted):
       shown = fairness.format_epsilon(epsilon)
       found.append(
-        f'{result.task.name}: epsilon is {shown}, and the task allows'
+        f'{result.task.name}: epsilon is {shown}, but the task allows'
         f' {wanted:g}.'
       )
     found += _missing_seeds(result)
@@ -220,7 +220,7 @@ def lines(results: Sequence[TaskResult]) -> list[str]:
 
 
 def _missing_seeds(result: TaskResult) -> list[str]:
-  """Names methods that lack seeds: failed, or not finished."""
+  """Returns warnings about methods with failed or unfinished seeds."""
   seeds = {
     method: {run.result['seed'] for run in runs}
     for method, runs in result.comparison.runs.items()
@@ -228,8 +228,8 @@ def _missing_seeds(result: TaskResult) -> list[str]:
   most = set.union(*seeds.values())
   return [
     f'{result.task.name}: {comparison_lib.title_of(method)} has'
-    f' {len(found)} of {len(most)} seeds. The others failed or are not'
-    ' finished: its mean cannot be compared.'
+    f' {len(found)} of {len(most)} seeds. The rest failed or are not'
+    ' finished, so its mean is not comparable.'
     for method, found in seeds.items()
     if found != most
   ]
@@ -260,9 +260,9 @@ def as_markdown(results: Sequence[TaskResult]) -> str:
   )
   cells = [result.cell for result in results]
   how = (
-    'Means of the test over seeds. In brackets: how much better than warm start'
-    ' a method is, seed by seed, with the 95 % interval (paired t). Tries: the'
-    ' settings that the search of a method tried on each task.'
+    'Test means over seeds. In brackets: how much better a method is than warm'
+    ' start, seed by seed, with the 95 % interval (paired t). Tries: the number'
+    " of settings that a method's search tried on each task."
   )
   return '\n'.join(
     [
@@ -278,12 +278,12 @@ def draw(results: Sequence[TaskResult], folder: os.PathLike) -> None:
 
   Args:
     results: The results of tasks. Tasks without a warm start are left out.
-    folder: Where `gains.png` and `gains.svg` are written.
+    folder: The folder for `gains.png` and `gains.svg`.
   """
   panels = []
   for result in results:
     found = gains(result)
-    # Without private data: often far from all others.
+    # Public data alone is often far from all methods.
     found.pop(comparison_lib.PUBLIC, None)
     scale = metrics_lib.scale(result.metric)
     scaled = {m: _scaled(gain, scale) for m, gain in found.items()}
@@ -333,7 +333,7 @@ def search_csv(results: Sequence[TaskResult]) -> str:
       chosen = result.choices.methods[method].flags
       for cell in sweeping.cells(sweeping.parse_grid(axes)):
         folder = result.folder / 'tuning' / method / 'cells' / cell.name
-        # A run that diverged has no values.
+        # A run that diverged has no metrics.
         found = sweeping.look(cell, folder).metrics or {}
         table.append(
           [
@@ -380,11 +380,11 @@ def write(results: Sequence[TaskResult], folder: os.PathLike) -> None:
   """Writes table.md, search.csv, final.csv, gains.png and gains.svg.
 
   Args:
-    results: At least one.
-    folder: Where.
+    results: The results of tasks, at least one.
+    folder: The output folder.
 
   Raises:
-    ImportError: If matplotlib is not installed; the other files are written.
+    ImportError: If matplotlib is not installed. The text files are written.
   """
   folder = pathlib.Path(folder)
   for name, text in {

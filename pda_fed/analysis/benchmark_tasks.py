@@ -1,6 +1,6 @@
-"""Tasks of the benchmark: data, privacy and a grid of tries for each method.
+"""Tasks of the benchmark: data, privacy and a search grid for each method.
 
-A task is a file of JSON, of the name of the task:
+A task is a JSON file, named after the task:
 
 ```
 {"format": "pda_fed benchmark task",
@@ -17,7 +17,7 @@ A task is a file of JSON, of the name of the task:
            "pda": ["learning_rate=0.3,1,3", "alpha_K=50,125,500"]}}
 ```
 
-All grids of a task must have the same number of cells: methods that may try
+All grids of a task must have the same number of cells, because methods that try
 more settings find better ones.
 """
 
@@ -37,7 +37,7 @@ _FORMAT = 'pda_fed benchmark task'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """A task: methods are compared on it, each with what its own search found.
+  """A benchmark task: compares methods, each with its best settings.
 
   Example:
 
@@ -53,17 +53,18 @@ class Task:
     ('learning_rate=0.3,1', 'semi_dp_weight=0.5,0.9')
 
   Attributes:
-    name: The name of its file and of its results.
-    title: What tables call it, without epsilon.
-    epsilon: What its final runs cost at most.
+    name: The name of the task's file and of its results.
+    title: The title in tables, without epsilon.
+    epsilon: The maximum epsilon of a final run.
     binary: The training binary.
-    data_dir: Relative to that of the benchmark; None for data without files.
+    data_dir: The data folder, relative to the benchmark's; None if the data
+      need no files.
     flags: The flags of all runs.
-    search_flags: Flags that only the runs of the search have.
-    select_by: The metric of validation data that chooses settings.
-    metrics: Those of the test that are shown.
-    rates: Axes for methods that have no grid here, beside their own axes.
-    grids: Axes by method, as `--tune` of scripts.compare takes them.
+    search_flags: Additional flags of the runs of searches.
+    select_by: The validation metric that chooses settings.
+    metrics: The test metrics to show.
+    rates: Axes to add to a method's own axes if it has no grid here.
+    grids: Axes by method, in the format of `--tune` of scripts.compare.
   """
 
   name: str
@@ -93,20 +94,20 @@ class Task:
 
   @property
   def tries(self) -> int:
-    """How many settings each method tries."""
+    """The number of settings that each method tries."""
     return _count(next(iter(self.grids.values())))
 
   def with_method(self, method: str, axes: Sequence[str]) -> 'Task':
     """Returns the task with a grid for one more method.
 
     Args:
-      method: Its name or module.
-      axes: As FLAG=VALUE,VALUE,...; those of `rates` are added where these have
-        none for the flag.
+      method: The method's name or module.
+      axes: Axes in the format FLAG=VALUE,VALUE,... Axes of `rates` are added
+        for flags that have none here.
 
     Raises:
-      ValueError: If an axis is none, or the grid has not as many cells as
-        others.
+      ValueError: If an axis is malformed, or the number of cells differs from
+        that of other grids.
     """
     own = sweeping.parse_grid(axes, 'tune')
     rates = [r for r in self.rates if r.partition('=')[0] not in own]
@@ -115,46 +116,48 @@ class Task:
     )
 
   def only(self, methods: Sequence[str]) -> 'Task':
-    """Returns the task with the grids of some of its methods."""
+    """Returns the task with the grids of the given methods only."""
     return dataclasses.replace(self, grids={m: self.grids[m] for m in methods})
 
   def asked_for(self, methods: Sequence[str], axes: Sequence[str]) -> 'Task':
-    """Returns the task with some methods alone, of which one may be new.
+    """Returns the task with the given methods only; one may be new.
 
     Args:
-      methods: Names or modules; none for all that have a grid.
-      axes: The axes of the method that has no grid; see `with_method`.
+      methods: Names or modules of methods; an empty list for all methods that
+        have a grid.
+      axes: Axes of the method that has no grid; see `with_method`.
 
     Raises:
-      ValueError: If several have no grid, or axes come without such a method.
+      ValueError: If several methods have no grid, or axes are given but every
+        method has a grid.
     """
     new = [method for method in methods if method not in self.grids]
     if len(new) > 1:
       raise ValueError(
-        f'methods must have at most one that {self.name} has no grid for. Found'
-        f' {", ".join(new)}: add one after the other.'
+        f'methods must have at most one without a grid in {self.name}. Found'
+        f' {", ".join(new)}: add one at a time.'
       )
     if axes and not new:
       raise ValueError(
-        f'tune must come with a method that {self.name} has no grid for. It has'
-        f' grids for {", ".join(self.grids)}.'
+        f'tune must be given with a method without a grid in {self.name}, which'
+        f' has grids for {", ".join(self.grids)}.'
       )
     task = self.with_method(new[0], axes) if new else self
     return task.only(methods or list(self.grids))
 
   def joined_with(self, before: 'Task') -> 'Task':
-    """Returns the task with the methods of an earlier call, which come first.
+    """Returns the task with the methods of an earlier call added in front.
 
     Args:
-      before: What was run.
+      before: The task of the earlier call.
 
     Raises:
-      ValueError: If it is another task, or a method has another grid.
+      ValueError: If the tasks differ, or a method has a different grid.
     """
     grids = {**before.grids, **self.grids}
     joined = dataclasses.replace(self, grids=grids)
     if joined.only(list(before.grids)) != before:
-      raise ValueError(f'{self.name} or a grid of it was another one before.')
+      raise ValueError(f'{self.name} or one of its grids has changed.')
     return joined
 
   def write(self, path: os.PathLike) -> None:
@@ -171,7 +174,7 @@ def _count(axes: Sequence[str]) -> int:
 def axes_by_task(
   texts: Sequence[str], names: Sequence[str]
 ) -> dict[str, list[str]]:
-  """Returns which axes are for which task.
+  """Returns the axes of each task.
 
   Example:
 
@@ -179,24 +182,24 @@ def axes_by_task(
     {'a': ['weight=1,2'], 'b': ['weight=1,2', 'rate=3']}
 
   Args:
-    texts: As FLAG=VALUE,... for all tasks, or TASK:FLAG=VALUE,...
+    texts: Axes: FLAG=VALUE,... for all tasks, or TASK:FLAG=VALUE,... for one.
     names: The names of the tasks.
 
   Raises:
-    ValueError: If a task is not known.
+    ValueError: If a task is unknown.
   """
   found: dict[str, list[str]] = {name: [] for name in names}
   for text in texts:
     task, colon, axis = text.partition(':')
-    if not colon or '=' in task:  # A value may have a colon, too.
+    if not colon or '=' in task:  # The colon may be part of a value.
       for axes in found.values():
         axes.append(text)
     elif task in found:
       found[task].append(axis)
     else:
       raise ValueError(
-        f'tune must be FLAG=VALUE,... or begin with one of {", ".join(names)}'
-        f' and a colon. Found {text!r}.'
+        f'tune must be FLAG=VALUE,... or TASK:FLAG=VALUE,... with one of the'
+        f' tasks {", ".join(names)}. Found {text!r}.'
       )
   return found
 
@@ -205,19 +208,18 @@ def load(path: os.PathLike) -> Task:
   """Reads a task.
 
   Args:
-    path: Its file, NAME.json.
+    path: The task's file, NAME.json.
 
   Raises:
     OutputError: If the file cannot be read.
-    ValueError: If it is no task, or methods have different numbers of tries.
+    ValueError: If the file is not a valid task, or methods have different
+      numbers of tries.
   """
   content = files.read_json(path)
   try:
     return _parse(pathlib.Path(path).stem, content)
   except ValueError as e:
-    raise ValueError(
-      f'{os.fspath(path)} must be a task of the benchmark: {e}'
-    ) from e
+    raise ValueError(f'{os.fspath(path)} must be a benchmark task: {e}') from e
 
 
 def _parse(name: str, content: Any) -> Task:
@@ -232,7 +234,7 @@ def _parse(name: str, content: Any) -> Task:
   epsilon, grids = content['epsilon'], content['grids']
   data_dir = content['data_dir']
   if data_dir is not None and not isinstance(data_dir, str):
-    raise ValueError(f'data_dir must be text or null. Found {data_dir!r}.')
+    raise ValueError(f'data_dir must be a string or null. Found {data_dir!r}.')
   if type(epsilon) not in (int, float):
     raise ValueError(f'epsilon must be a number. Found {epsilon!r}.')
   if not isinstance(grids, dict):
@@ -250,11 +252,11 @@ def _parse(name: str, content: Any) -> Task:
 
 def _text(name: str, value: Any) -> str:
   if not isinstance(value, str) or not value:
-    raise ValueError(f'{name} must be text. Found {value!r}.')
+    raise ValueError(f'{name} must be a non-empty string. Found {value!r}.')
   return value
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
   if not isinstance(value, list):
-    raise ValueError(f'{name} must be a list of texts. Found {value!r}.')
+    raise ValueError(f'{name} must be a list of strings. Found {value!r}.')
   return tuple(_text(name, text) for text in value)

@@ -1,7 +1,7 @@
-"""Several comparisons in one table, as Table 2 of the paper has them.
+"""Several comparisons in one table, like Table 2 of the paper.
 
 A cell is a comparison of methods on one data set at one level of privacy, made
-by `scripts/compare`; the table has a row for each of its metrics.
+by `scripts/compare`. The table has a row for each of its metrics.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from pda_fed.experiments import outputs
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-  """A comparison among others.
+  """One of several comparisons.
 
   Attributes:
-    name: What a table calls it.
-    comparison: Its methods.
+    name: The name in tables.
+    comparison: The comparison.
   """
 
   name: str
@@ -36,7 +36,7 @@ class Cell:
 
   @property
   def epsilon(self) -> str:
-    """Epsilon of its runs as a table shows it: the largest, if they differ."""
+    """Epsilon of the runs, formatted; the largest if they differ."""
     differ = 'at most ' if findings.unequal_privacy(self.comparison) else ''
     return differ + fairness.format_epsilon(self.comparison.epsilon)
 
@@ -46,22 +46,22 @@ def load_cell(
   metrics: Optional[Sequence[str]] = None,
   select_by: str = 'loss',
 ) -> Cell:
-  """Reads what `scripts/compare` has made.
+  """Reads the results of `scripts/compare`.
 
   Args:
-    folder: Its --output_dir; runs that are not finished are left out, with a
-      warning.
+    folder: The --output_dir of the comparison. Unfinished runs are left out,
+      with a warning.
     metrics: See `comparison.compare`.
-    select_by: Likewise.
+    select_by: See `comparison.compare`.
 
   Raises:
-    OutputError: If it has no finished run, or one is damaged.
-    ValueError: If a metric is not known, or runs are on different data.
+    OutputError: If the folder has no finished run, or a run is damaged.
+    ValueError: If a metric is unknown, or runs use different data.
   """
   folder = pathlib.Path(folder)
   if not folder.is_dir():
     raise errors.OutputError(
-      f'{folder} must be the folder of a comparison. Found none there.'
+      f'{folder} must be the folder of a comparison. Found no such folder.'
     )
   paths = sorted(p.parent for p in folder.glob(f'runs/*/{outputs.CONFIG}'))
   runs = [
@@ -76,7 +76,7 @@ def load_cell(
   if len(runs) < len(paths):
     warnings.warn(
       f'{folder}: {len(paths) - len(runs)} of {len(paths)} runs are not'
-      ' finished, and left out.',
+      ' finished and are left out.',
       stacklevel=2,
     )
   try:
@@ -94,18 +94,19 @@ def load_cells(
   """Reads several comparisons.
 
   Args:
-    folders: See `load_cell`; a cell has the name of its folder, or the whole
-      path where two folders have one name.
+    folders: See `load_cell`. A cell is named after its folder, or by the whole
+      path if several folders have the same name.
     metrics: See `comparison.compare`.
-    select_by: Likewise.
+    select_by: See `comparison.compare`.
 
   Raises:
     OutputError: See `load_cell`.
-    ValueError: If there is none, one is named twice, or a metric is not known.
+    ValueError: If no folder is given, a folder is given twice, or a metric is
+      unknown.
   """
   if not all(map(os.fspath, folders)) or not folders:
     raise ValueError(
-      'combine must be folders of comparisons, with a comma between them. Found'
+      'combine must be a comma-separated list of folders of comparisons. Found'
       f' {",".join(map(os.fspath, folders))!r}.'
     )
   places = [pathlib.Path(folder).resolve() for folder in folders]
@@ -125,7 +126,7 @@ def load_cells(
 
 
 def methods_of(cells: Sequence[Cell]) -> list[str]:
-  """Returns the methods that some cell has, in the usual order."""
+  """Returns the methods of all cells, in the usual order."""
   found = {m for c in cells for m in c.comparison.scores}
   public = [comparison_lib.PUBLIC] if comparison_lib.PUBLIC in found else []
   return [*public, *methods_lib.in_order(found - {comparison_lib.PUBLIC})]
@@ -144,9 +145,9 @@ def rows(
 
   Args:
     cells: The cells.
-    plus_minus: Between mean and standard deviation.
-    wins: A pattern for the mean of a clear winner.
-    escape: Applied to the names of cells and metrics.
+    plus_minus: The sign between mean and standard deviation.
+    wins: A format string for the score of a clear winner.
+    escape: Escapes the names of cells and metrics.
   """
   table = []
   for cell in cells:
@@ -166,7 +167,7 @@ def rows(
 
 
 def lines(cells: Sequence[Cell]) -> list[str]:
-  """Returns the verdict of each cell, and what makes it unfair.
+  """Returns the verdict of each cell, and differences in privacy.
 
   Args:
     cells: The cells.
@@ -180,7 +181,7 @@ def lines(cells: Sequence[Cell]) -> list[str]:
 
 
 def note(cells: Sequence[Cell]) -> list[str]:
-  """Returns what bold means in a table, if anything.
+  """Returns a note about the meaning of bold text, if there is any.
 
   Args:
     cells: The cells.
@@ -205,7 +206,7 @@ def as_markdown(cells: Sequence[Cell]) -> str:
 
 
 def as_latex(cells: Sequence[Cell]) -> str:
-  """Returns the table for LaTeX with the package booktabs."""
+  """Returns the table for LaTeX, with the booktabs package."""
   bold = rows(cells, r'$\pm$', r'\textbf{{{}}}', tables.escape_latex)
   names = [tables.escape_latex(name) for name in header(cells)]
   return tables.format_latex(names, bold, _alignment(cells))

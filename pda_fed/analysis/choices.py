@@ -1,6 +1,6 @@
-"""How the settings of each method were chosen: what chosen.json holds.
+"""The file chosen.json: how the settings of each method were chosen.
 
-`scripts.compare --tune` writes such a file, and `--chosen` reads it:
+`scripts.compare --tune` writes this file, and `--chosen` reads it:
 
 ```
 {"format": "pda_fed chosen settings",
@@ -31,8 +31,8 @@ class Choice:
   """The settings of a method.
 
   Attributes:
-    flags: Of its runs alone, as a training binary takes them.
-    tries: How many settings were tried; 0 without a search.
+    flags: Flags of the training binary for this method's runs only.
+    tries: The number of settings tried; 0 without a search.
     value: The best validation value; None without a search.
   """
 
@@ -43,7 +43,7 @@ class Choice:
   def __post_init__(self):
     for flag in self.flags:
       if not isinstance(flag, str) or not flag:
-        raise ValueError(f'flags must be words. Found {flag!r}')
+        raise ValueError(f'flags must be non-empty strings. Found {flag!r}')
     if type(self.tries) is not int or self.tries < 0:
       raise ValueError(
         f'tries must be an integer of at least 0. Found {self.tries!r}'
@@ -52,14 +52,14 @@ class Choice:
       return
     if type(self.value) not in (int, float) or not math.isfinite(self.value):
       raise ValueError(
-        'value must be a finite number, and null without tries. Found'
+        'value must be a finite number, or null if tries is 0. Found'
         f' {self.value!r} with {self.tries} tries'
       )
 
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-  """The settings of all methods of a comparison, and where they come from.
+  """The settings of all methods of a comparison, and how they were chosen.
 
   Example:
 
@@ -68,9 +68,9 @@ class Choices:
     'Settings were chosen by validation loss: --a=1 for warm start (3 tries).'
 
   Attributes:
-    command: What made the search.
-    select_by: The metric of validation that chose.
-    methods: By method, as flags name it.
+    command: The command that ran the search.
+    select_by: The validation metric that chose the settings.
+    methods: Choices by method, as flags name it.
   """
 
   command: str
@@ -83,7 +83,7 @@ class Choices:
     files.write_json(path, content)
 
   def lines(self) -> list[str]:
-    """Returns what was chosen, by what, and a warning if tries differ."""
+    """Returns a summary, and a warning if numbers of tries differ."""
     parts = []
     for method, choice in self.methods.items():
       flags = shlex.join(choice.flags) or 'nothing'
@@ -101,7 +101,7 @@ class Choices:
 
 
 def title_of(method: str) -> str:
-  """Returns what sentences call a method, which may be named by a module."""
+  """Returns a method's title, given its name or module."""
   return methods_lib.title(methods_lib.get(method).name)
 
 
@@ -114,8 +114,8 @@ def load(path: os.PathLike, compared: Sequence[str]) -> Choices:
 
   Raises:
     OutputError: If the file cannot be read.
-    ValueError: If it is not such a file, is damaged, has an unknown method, or
-      none of those that are compared.
+    ValueError: If the file is not a valid chosen.json, has an unknown method,
+      or lacks a compared method.
   """
   content = files.read_json(path)
   try:
@@ -129,8 +129,8 @@ def load(path: os.PathLike, compared: Sequence[str]) -> Choices:
     missing = [name for name in compared if name not in found.methods]
     if missing:
       raise ValueError(
-        f'it must have all methods that are compared. Found'
-        f' {", ".join(found.methods)}, and not {", ".join(missing)}'
+        f'it must have all compared methods. Found {", ".join(found.methods)},'
+        f' but not {", ".join(missing)}'
       )
   except ValueError as e:
     raise ValueError(
@@ -150,10 +150,12 @@ def _parse(content: Any) -> Choices:
     )
   for name in ('command', 'select_by'):
     if not isinstance(content[name], str) or not content[name]:
-      raise ValueError(f'{name} must be text. Found {content[name]!r}')
+      raise ValueError(
+        f'{name} must be a non-empty string. Found {content[name]!r}'
+      )
   methods = content['methods']
   if not isinstance(methods, dict) or not methods:
-    raise ValueError(f'methods must be an object. Found {methods!r}')
+    raise ValueError(f'methods must be a non-empty object. Found {methods!r}')
   found = {name: _choice(name, of) for name, of in methods.items()}
   return Choices(content['command'], content['select_by'], found)
 

@@ -1,15 +1,15 @@
-"""Shares jobs between processes, of one host or several, through a folder.
+"""Shares jobs between processes, on one host or several, through a folder.
 
-The folder may lie on a shared file system such as NFS. Beside the files of
-`members` it holds
+The folder may be on a shared file system such as NFS. Besides the files of
+`members`, it holds
 
-    KEY.0          the member that does a job; KEY.1 took it over, and so on
-    KEY.0.free     says that this member has let go of the job
+    KEY.0          the member that runs a job; KEY.1 took it over, and so on
+    KEY.0.free     this member has released the job
     KEY.done       how the job ended
 
 A claim is a file that only one process can create. Claims are not removed while
-members are at work: two that take over the same one try to create the same
-file, and one of them fails.
+members are active: if two members take over the same job, both try to create
+the same file, and one of them fails.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class Outcome:
   Attributes:
     exit_code: The exit code of its process.
     last_lines: The end of its log, if it failed.
-    names: The files in its folder, which another host may see later.
+    names: The files in its folder. Other hosts may see them with a delay.
   """
 
   exit_code: int
@@ -46,13 +46,13 @@ class Outcome:
 
 
 class Claims:
-  """The claims of one member. `joined` is how programs get them."""
+  """The claims of one member. Programs get them from `joined`."""
 
   def __init__(self, members: members_lib.Members):
-    """Initializes the claims of a member, none as yet."""
+    """Initializes a member without claims."""
     self._members = members
     self._held: dict[str, str] = {}
-    # What was in other hands at the last look.
+    # Jobs that other members had when the folder was last listed.
     self._closed: set[str] = set()
     self._hosts: dict[str, Optional[str]] = {}
 
@@ -62,16 +62,16 @@ class Claims:
       self._hosts.clear()
 
   def key(self, folder: os.PathLike) -> str:
-    """Returns a short name for the job that writes a folder."""
-    # Other hosts may have mounted it elsewhere.
+    """Returns a short key for the job that writes a folder."""
+    # A relative path, because other hosts may mount the folder elsewhere.
     text = os.path.relpath(folder, self._members.path('..'))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
   def take(self, key: str) -> bool:
-    """Claims a job, if it is free or its member is dead.
+    """Claims a job if it is free or its member is dead.
 
     Args:
-      key: As `key` returns it, or another short name.
+      key: The job's key, as returned by `key`, or another short name.
 
     Returns:
       Whether this member has the job.
@@ -95,7 +95,7 @@ class Claims:
     if self.outcome(key) is not None or not self._members.create(name):
       return False
     is_done = self._members.read(f'{key}.done') is not None
-    # All may have been removed and made anew since the look.
+    # The folder may have been removed and created again since it was listed.
     if is_done or (newest >= 0 and self._members.read(before) != holder):
       self._members.path(name).unlink(missing_ok=True)
       return False
@@ -103,12 +103,12 @@ class Claims:
     return True
 
   def has(self, key: str) -> bool:
-    """Whether this member has a job, and nobody has taken it over."""
+    """Returns whether this member has a job that nobody has taken over."""
     name = self._held.get(key)
     if name is None:
       return False
     if self._members.read(name) is None:
-      # The folder was removed, and perhaps others have come since.
+      # The folder was removed, and other members may have joined since.
       self._members.look(now=True)
       if self._newest(key) < 0 and self._members.create(name):
         return True
@@ -124,13 +124,13 @@ class Claims:
     return False
 
   def release(self, key: str) -> None:
-    """Lets go of a job that is not done; another member can have it at once."""
+    """Releases an unfinished job; another member can take it at once."""
     name = self._held.pop(key, None)
     if name is not None:
       self._members.create(f'{name}.free')
 
   def finish(self, key: str, outcome: Outcome) -> None:
-    """Tells all members how a job of this one ended."""
+    """Tells all members how a job of this member ended."""
     self._held.pop(key, None)
     with contextlib.suppress(FileNotFoundError):
       files.write_json(
@@ -138,7 +138,7 @@ class Claims:
       )
 
   def outcome(self, key: str) -> Optional[Outcome]:
-    """Returns how a job ended; None before."""
+    """Returns how a job ended, or None if it has not ended."""
     self._look()
     name = f'{key}.done'
     text = self._members.read(name) if name in self._members.names else None
@@ -148,7 +148,7 @@ class Claims:
     return Outcome(**{**found, 'names': tuple(found['names'])})
 
   def host_of(self, key: str) -> Optional[str]:
-    """Returns the host that does a job; None if no living one does."""
+    """Returns the host that runs a job; None if no living member does."""
     self._look()
     if key not in self._hosts:
       self._hosts[key] = self._find_host(f'{key}.{self._newest(key)}')
@@ -162,7 +162,7 @@ class Claims:
 
   @contextlib.contextmanager
   def alone(self, key: str) -> Iterator[None]:
-    """Keeps other members out of a block; waits for one that is in it."""
+    """Lets only one member at a time enter a block; others wait."""
     while not self.take(key):
       time.sleep(_WAIT_SECONDS)
     try:
@@ -171,27 +171,28 @@ class Claims:
       self.release(key)
 
   def release_all(self) -> None:
-    """Lets go of all jobs."""
+    """Releases all jobs."""
     for key in list(self._held):
       self.release(key)
 
   def _newest(self, key: str) -> int:
-    """The generation of the newest claim on a job; -1 without any."""
+    """Returns the generation of the newest claim on a job, or -1."""
     parts = [name.split('.') for name in self._members.names]
     of_key = [p[1] for p in parts if p[0] == key and len(p) == 2]
     return max((int(g) for g in of_key if g.isdigit()), default=-1)
 
   def _is_open(self, name: str) -> bool:
-    """Whether a claim may be taken over."""
+    """Returns whether a claim may be taken over."""
     if f'{name}.free' in self._members.names:
       return True
-    # A member that was killed before it wrote its id is a silent name, too.
+    # A member killed before it wrote its id leaves an empty file. The file's
+    # name then stands for a member that is silent.
     return self._members.is_dead(self._members.read(name) or name)
 
 
 def _beat_until(members: members_lib.Members, stop: threading.Event) -> None:
   while not stop.wait(_BEAT_SECONDS):
-    # To others, a disk that is full is the same as silence.
+    # If the disk is full, other members see this one as silent.
     with contextlib.suppress(OSError, errors.OutputError):
       members.beat()
 
@@ -202,19 +203,19 @@ def joined(
   purpose: str,
   while_waiting: Callable[[list[str]], None] = lambda hosts: None,
 ) -> Iterator[Claims]:
-  """Makes this process a member for a block.
+  """Makes this process a member within a block.
 
   Args:
-    folder: Made if need be, and removed by the last member.
-    purpose: All members must have the same.
-    while_waiting: Called with the hosts of which it is not known yet whether
-      they are at work.
+    folder: The folder; created if missing, and removed by the last member.
+    purpose: A description of the work; the same for all members.
+    while_waiting: Called with the hosts of members that may be alive or dead,
+      while this process waits to find out.
 
   Yields:
     The claims.
 
   Raises:
-    OutputError: If members have another purpose.
+    OutputError: If living members have a different purpose.
   """
   members = members_lib.Members(folder, purpose)
   while not members.try_join():

@@ -1,4 +1,4 @@
-"""Methods against each other: means over seeds, a verdict by each metric."""
+"""Compares methods: means over seeds, and a verdict by each metric."""
 
 from collections.abc import Hashable, Sequence
 import dataclasses
@@ -16,7 +16,7 @@ from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import verdicts as verdicts_lib
 from pda_fed.experiments import outputs
 
-# Among methods, the warm start itself: it has seen no private data.
+# Listed like a method: the warm start itself, which has seen no private data.
 PUBLIC = 'public data alone'
 
 
@@ -25,11 +25,11 @@ class Run:
   """A finished run.
 
   Attributes:
-    path: Its folder.
-    config: Its config.json.
-    rows: Its metrics.csv.
-    result: Its result.json.
-    plan: Of its config.json.
+    path: The run's folder.
+    config: The content of config.json.
+    rows: The rows of metrics.csv.
+    result: The content of result.json.
+    plan: The privacy plan in config.json.
   """
 
   path: pathlib.Path
@@ -44,14 +44,14 @@ class Run:
 
   @property
   def epsilon(self) -> Optional[float]:
-    """Epsilon at the end; None where it was not computed."""
+    """Epsilon of the whole run; None if it was not computed."""
     if self.plan.noise_multiplier == 0:
       return math.inf
     return self.result['epsilon']
 
   @property
   def key(self) -> Hashable:
-    """What pairs runs of different methods: the seed, if there is one."""
+    """The key that pairs runs of different methods: the seed, if any."""
     seed = self.result['seed']
     return str(self.path) if seed is None else seed
 
@@ -60,10 +60,10 @@ def load_run(path: os.PathLike) -> Run:
   """Reads a finished run.
 
   Args:
-    path: Its folder.
+    path: The run's folder.
 
   Raises:
-    OutputError: If it is not finished, not there, or damaged.
+    OutputError: If the run is missing, unfinished or damaged.
   """
   folder = outputs.RunFolder(pathlib.Path(path))
   return Run(folder.path, *folder.read_finished(), folder.read_plan())
@@ -73,8 +73,8 @@ def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
   """Returns the rounds in which all runs have a value.
 
   Args:
-    runs: At least one.
-    column: Of metrics.csv.
+    runs: The runs, at least one.
+    column: A column of metrics.csv.
   """
   return sorted(
     set.intersection(
@@ -87,7 +87,7 @@ def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
 
 
 def title_of(method: str) -> str:
-  """Returns what tables and sentences call a method, or `PUBLIC`."""
+  """Returns the title of a method, or of `PUBLIC`."""
   return PUBLIC if method == PUBLIC else methods_lib.title(method)
 
 
@@ -96,8 +96,8 @@ class Score:
   """A metric over the seeds of a method.
 
   Attributes:
-    mean: Of the seeds.
-    std: The sample's standard deviation; None for one seed.
+    mean: The mean over seeds.
+    std: The sample standard deviation over seeds; None for one seed.
     wins: Whether the method is clearly better than every other one.
   """
 
@@ -108,16 +108,17 @@ class Score:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-  """Methods against each other.
+  """A comparison of methods.
 
   Attributes:
-    runs: By method, in the order of tables.
+    runs: Runs by method, in the order of tables.
     known: The metrics that the final tests of all runs have.
-    metrics: Those that are shown.
-    select_by: The metric by which a winner is named, as it was given.
-    selected: The same as it is shown: perplexity may stand for the loss.
-    scores: By method and metric. `PUBLIC` comes first, where runs tell.
-    verdicts: By metric; none for metrics that fewer than two methods have.
+    metrics: The metrics to show.
+    select_by: The metric that decides the winner, as given by the user.
+    selected: The same metric as shown: perplexity may replace the loss.
+    scores: Scores by method and metric. `PUBLIC` comes first, if warm starts
+      were tested.
+    verdicts: Verdicts by metric, for metrics that at least two methods have.
   """
 
   runs: dict[str, list[Run]]
@@ -129,19 +130,19 @@ class Comparison:
   verdicts: dict[str, verdicts_lib.Verdict]
 
   def epsilon_of(self, method: str) -> Optional[float]:
-    """Returns the largest epsilon of a method; None if one is not known."""
+    """Returns the largest epsilon of a method; None if one is unknown."""
     if method == PUBLIC:
       return 0.0
     return fairness.largest([run.epsilon for run in self.runs[method]])
 
   @property
   def epsilon(self) -> Optional[float]:
-    """The largest epsilon of a run; None if one is not known."""
+    """The largest epsilon of all runs; None if one is unknown."""
     return fairness.largest([self.epsilon_of(m) for m in self.runs])
 
   @property
   def writer(self) -> verdicts_lib.Writer:
-    """What puts verdicts into words."""
+    """The writer of sentences about verdicts."""
     means = {
       method: {metric: score.mean for metric, score in of.items()}
       for method, of in self.scores.items()
@@ -149,12 +150,12 @@ class Comparison:
     return verdicts_lib.Writer(self.known, title_of, means)
 
   def curve_part(self, metric: str) -> str:
-    """Returns 'test' or 'validation': of which a figure shows the curves.
+    """Returns 'test' or 'validation': the data of a figure's curves.
 
-    The paper's figures are of the test, which runs have on demand.
+    The paper's figures show test curves, which runs record on request.
 
     Args:
-      metric: Its name.
+      metric: The metric's name.
     """
     tested = all(
       len(shared_rounds(runs, f'test_{metric}')) > 1
@@ -164,7 +165,7 @@ class Comparison:
 
 
 def _number(value: Optional[float]) -> float:
-  """A metric of result.json; JSON has null for what is no number."""
+  """Returns a metric of result.json, with NaN for null."""
   return math.nan if value is None else value
 
 
@@ -180,7 +181,7 @@ def _values(tests: dict[Hashable, dict], metrics: Sequence[str]) -> _Values:
 
 
 def _tests(runs: Sequence[Run]) -> dict[Hashable, dict[str, float]]:
-  """The final tests by seed; of a seed that comes again, by folder."""
+  """Returns final tests by seed; by folder for repeated seeds."""
   found = {}
   for run in runs:
     key = str(run.path) if run.key in found else run.key
@@ -191,9 +192,9 @@ def _tests(runs: Sequence[Run]) -> dict[Hashable, dict[str, float]]:
 def _public_tests(
   runs: Sequence[Run], metrics: Sequence[str]
 ) -> dict[Hashable, dict[str, float]]:
-  """Tests of warm starts by seed; none where a run does not tell.
+  """Returns tests of warm starts by seed; {} if a run has no such test.
 
-  Methods of one seed share a warm start, or their mean counts.
+  If methods of the same seed have different warm starts, their mean counts.
   """
   by_seed: dict[Hashable, list[dict[str, float]]] = {}
   for run in runs:
@@ -214,7 +215,7 @@ def _public_tests(
 def _all_values(
   by_method: dict[str, list[Run]], metrics: Sequence[str]
 ) -> dict[str, _Values]:
-  """By method; `PUBLIC` comes first, where runs tell."""
+  """Returns values by method; `PUBLIC` first, if warm starts were tested."""
   runs = [run for group in by_method.values() for run in group]
   public = _public_tests(runs, metrics)
   values = {PUBLIC: _values(public, metrics)} if public else {}
@@ -229,8 +230,8 @@ def by_seed(
   """Returns the test values of a metric by method and seed.
 
   Args:
-    comparison: The comparison of runs.
-    metric: One that is shown.
+    comparison: The comparison.
+    metric: One of its metrics.
   """
   values = _all_values(comparison.runs, [metric])
   return {method: of[metric] for method, of in values.items()}
@@ -258,17 +259,17 @@ def compare(
   """Compares the final tests of runs.
 
   Args:
-    runs: At least one, each with a test, all on the same data.
-    metrics: Those to show; see `metrics.to_show`.
-    select_by: The metric by which a winner is named.
+    runs: Runs on the same data. Runs without a test are ignored.
+    metrics: The metrics to show; see `metrics.to_show`.
+    select_by: The metric that decides the winner.
 
   Raises:
-    ValueError: If a metric is not known, runs are on different data, or there
-      are none with a test.
+    ValueError: If a metric is unknown, runs use different data, or no run has a
+      test.
   """
   tested = [run for run in runs if run.result['test'] is not None]
   if not tested:
-    raise ValueError('runs must have a test. Found none that has.')
+    raise ValueError('runs must have at least one with a test. Found none.')
   fairness.check_data(tested)
   by_method = {
     name: [run for run in tested if run.method == name]
@@ -287,7 +288,7 @@ def compare(
   def score(method: str, metric: str) -> Score:
     found = list(values[method][metric].values())
     if method == PUBLIC and len(set(found)) == 1:
-      found = found[:1]  # One warm start for all seeds.
+      found = found[:1]  # All seeds share one warm start.
     return _score(found, winners.get(metric) == method)
 
   scores = {m: {x: score(m, x) for x in shown} for m in values}
@@ -297,10 +298,10 @@ def compare(
 
 
 def guarantees(comparison: Comparison) -> dict[str, list[str]]:
-  """Returns what runs promise, each promise once, and by which methods.
+  """Returns the distinct privacy guarantees of runs, with their methods.
 
   Args:
-    comparison: Of runs; those without an epsilon promise nothing.
+    comparison: The comparison. Runs without an epsilon are ignored.
   """
   found: dict[str, dict[str, None]] = {}
   for method, runs in comparison.runs.items():
@@ -311,10 +312,10 @@ def guarantees(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def caveats(comparison: Comparison) -> list[str]:
-  """Returns what epsilon leaves out, each sentence once.
+  """Returns the distinct caveats of runs: what epsilon does not cover.
 
   Args:
-    comparison: Of runs.
+    comparison: The comparison.
   """
   runs = [run for group in comparison.runs.values() for run in group]
   return list(

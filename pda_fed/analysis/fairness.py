@@ -1,4 +1,4 @@
-"""Whether runs may be compared: the same data, the same privacy."""
+"""Checks whether runs are comparable: same data, same privacy."""
 
 from collections.abc import Mapping, Sequence
 import math
@@ -7,15 +7,15 @@ from typing import Any, Optional
 from pda_fed import methods as methods_lib
 from pda_fed import privacy
 
-# Epsilons that differ by less are one: accountants round.
+# Relative difference up to which epsilons count as equal: accountants round.
 _EPSILON_TOLERANCE = 0.01
 
 
 def check_data(runs: Sequence[Any]) -> None:
-  """Raises ValueError if runs are on different data.
+  """Raises ValueError if runs use different data.
 
   Args:
-    runs: Each a `comparison.Run`; one that does not say is left out.
+    runs: Runs, each a `comparison.Run`. Runs without a data hash are ignored.
   """
   found: dict[str, Any] = {}
   for run in runs:
@@ -25,33 +25,33 @@ def check_data(runs: Sequence[Any]) -> None:
   if len(found) > 1:
     (a, first), (b, second), *_ = found.items()
     raise ValueError(
-      'runs must be on the same data. Found data_hash'
+      'runs must use the same data. Found data_hash'
       f' {a!r} in {first.path} and {b!r} in {second.path}.'
     )
 
 
 def format_epsilon(epsilon: Optional[float]) -> str:
-  """Formats epsilon, rounded up; '?' where it was not computed."""
+  """Formats epsilon, rounded up; '?' if it was not computed."""
   return '?' if epsilon is None else privacy.round_up(epsilon)
 
 
 def largest(epsilons: Sequence[Optional[float]]) -> Optional[float]:
-  """Returns the largest epsilon; None if one is not known."""
+  """Returns the largest epsilon, or None if one is unknown."""
   return None if None in epsilons else max(epsilons)
 
 
 def is_same(a: Optional[float], b: Optional[float]) -> bool:
-  """Returns whether two epsilons are the same but for rounding."""
+  """Returns whether two epsilons are equal up to rounding."""
   if a is None or b is None:
     return a is b
   return math.isclose(a, b, rel_tol=_EPSILON_TOLERANCE)
 
 
 def differences(runs: Mapping[str, Sequence[Any]]) -> list[str]:
-  """Returns in which guarantees methods differ, a sentence each.
+  """Returns a sentence for each privacy parameter in which methods differ.
 
   Args:
-    runs: By method, each a `comparison.Run`.
+    runs: Runs by method, each a `comparison.Run`.
   """
   lines = []
   every = [run for group in runs.values() for run in group]
@@ -80,6 +80,6 @@ def _sentence(name: str, of_methods: Mapping[str, str], every: Sequence) -> str:
   for method, value in of_methods.items():
     groups.setdefault(value, []).append(methods_lib.title(method))
   parts = [f'{value} for {" and ".join(of)}' for value, of in groups.items()]
-  if len(parts) == 1:  # Seeds of a method differ.
+  if len(parts) == 1:  # Only runs of the same method differ.
     parts = [f'at most {parts[0]}, less in some of {len(every)} runs']
   return f'Not equally private: {name} is {", ".join(parts)}.'

@@ -16,13 +16,13 @@ from pda_fed.analysis import comparison as comparison_lib
 from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import statistics as statistics_lib
 
-# More methods than these share one figure.
+# With more methods, all share one figure.
 _MOST_PAIRED = 3
-# Panels of tasks in a row.
+# Panels per row.
 _MOST_PANELS = 4
-# Letters of a panel's legend that fit into one line.
+# Characters of a legend that fit above one panel.
 _LEGEND_LETTERS = 36
-# Stands for the colour of text, whatever the page gives it.
+# Placeholder for the page's text colour.
 _INK = '#010203'
 
 
@@ -53,7 +53,7 @@ def _style(ink: str) -> Iterator[Any]:
 
 def _save(figure, plt, path: pathlib.Path) -> None:
   transparent = path.suffix == '.svg'
-  metadata = {'Date': None} if transparent else None  # The same bytes again.
+  metadata = {'Date': None} if transparent else None  # For reproducible files.
   figure.savefig(path, dpi=160, transparent=transparent, metadata=metadata)
   plt.close(figure)
 
@@ -61,10 +61,11 @@ def _save(figure, plt, path: pathlib.Path) -> None:
 def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
   """Returns which methods share a figure.
 
-  Each shares one with the next, as in the paper; many methods share one figure.
+  Each method shares a figure with the next, as in the paper. Many methods share
+  a single figure.
 
   Args:
-    methods: In the order of a table.
+    methods: The methods, in the order of a table.
   """
   if len(methods) == 1 or len(methods) > _MOST_PAIRED:
     return [tuple(methods)]
@@ -74,7 +75,7 @@ def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
 def _curves(
   runs: Sequence[comparison_lib.Run], column: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """The rounds that all runs have evaluated, and a row of values a run."""
+  """Returns the rounds that all runs evaluated, and a row of values per run."""
   rounds = comparison_lib.shared_rounds(runs, column)
   tables = [{row['round']: row.get(column) for row in r.rows} for r in runs]
   values = np.array([[table[r] for r in rounds] for table in tables], float)
@@ -82,7 +83,10 @@ def _curves(
 
 
 def _line_style(method: str) -> dict[str, Any]:
-  """A method's colour; dashes for those that use no public data in rounds."""
+  """Returns a method's colour and dashes.
+
+  Methods that use no public data in rounds are dashed.
+  """
   found = methods_lib.find(method) or methods_lib.Method
   dashes = (0, (6, 1.5)) if found.warm_start else (0, (4, 2))
   is_solid = found.public != 'none'
@@ -95,12 +99,13 @@ def _plot(
   """Draws a metric of methods against rounds.
 
   Args:
-    axes: Where.
-    plt: Matplotlib's.
-    comparison: Has the curves.
-    methods: Some of its methods.
-    metric: One of its metrics.
-    focus: Whether to leave out the first rounds, far from all others.
+    axes: The matplotlib axes.
+    plt: The module matplotlib.pyplot.
+    comparison: The comparison.
+    methods: The methods to draw.
+    metric: The metric to draw.
+    focus: Whether to choose the range by later rounds: the first are often far
+      from the rest.
   """
   scale = metrics_lib.scale(metric)
   part = comparison.curve_part(metric)
@@ -124,7 +129,7 @@ def _plot(
   axes.set_xlabel('round')
   axes.xaxis.set_major_locator(plt.MaxNLocator(5, integer=True))
   title = metrics_lib.title_of(metric, comparison.known)
-  # A long label is taller than its axis.
+  # A long label would not fit on one line.
   axes.set_ylabel(f'{part} {title}'.replace(', ', ',\n'))
   if metric == 'perplexity' and _spans_decades(axes.get_ylim()):
     axes.set_yscale('log')
@@ -135,12 +140,12 @@ def _plot(
 
 
 def _focus(axes, values: np.ndarray) -> None:
-  """Shows the range of some values; those of a run that diverged are none."""
+  """Sets the range of the y axis to some values, ignoring infinity and NaN."""
   values = values[np.isfinite(values)]
   if values.size:
     low, high = values.min(), values.max()
     margin = 0.08 * (high - low) or 1e-9
-    # What is positive stays so: its axis may become logarithmic.
+    # The range of positive values stays positive, for a logarithmic axis.
     bottom = low / 2 if low - margin <= 0 < low else low - margin
     axes.set_ylim(bottom, high + margin)
 
@@ -158,7 +163,7 @@ def _draw(plt, comparison, methods: Sequence[str], metrics: Sequence[str]):
 
 def _add_legend(figure, lines: dict[str, Any], num_panels: int) -> None:
   """Puts the legend above the panels, where it covers no curve."""
-  longest = max(map(len, lines), default=1) + 6  # And a piece of the line.
+  longest = max(map(len, lines), default=1) + 6  # Includes the line sample.
   fit = max(_LEGEND_LETTERS * num_panels // longest, 1)
   figure.legend(
     lines.values(),
@@ -171,11 +176,11 @@ def _add_legend(figure, lines: dict[str, Any], num_panels: int) -> None:
 
 
 def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
-  """Draws the curves of several comparisons: a column each, a row a metric.
+  """Draws several comparisons: a column for each, a row for each metric.
 
   Args:
-    cells: At least one.
-    folder: Where `cells.png` and `cells.svg` are written.
+    cells: The comparisons, at least one.
+    folder: The folder for `cells.png` and `cells.svg`.
   """
   height = max(len(cell.comparison.metrics) for cell in cells)
   size = 3.3 * len(cells), 2.6 * height
@@ -208,8 +213,8 @@ def draw_gains(
   """Draws how much better methods are than a baseline, a panel for each task.
 
   Args:
-    panels: The title, the name of the axis, and gains by method; positive is
-      better. At least one.
+    panels: For each panel the title, the label of the axis, and gains by
+      method; positive is better. At least one panel.
     path: A PNG or SVG file.
   """
   found = {method for *_, gains in panels for method in gains}
@@ -240,7 +245,7 @@ def draw_gains(
 def _plot_gain(
   axes, height: int, method: str, gain: statistics_lib.Difference
 ) -> None:
-  """A point, and a line for its interval."""
+  """Draws a point for the gain and a line for its interval."""
   colour = (methods_lib.find(method) or methods_lib.Method).colour
   if gain.low is not None:
     ends = [gain.low, gain.high]
@@ -250,7 +255,7 @@ def _plot_gain(
 
 def _spans_decades(limits: tuple[float, float]) -> bool:
   low, high = limits
-  # Perplexities are at least 1: an axis that ends there shows nothing.
+  # Perplexity is at least 1, so an axis that ends at 1 shows nothing.
   return high > 1 and (low <= 0 or high / low > 8)
 
 
@@ -259,15 +264,15 @@ def draw_comparison(
 ) -> dict[tuple[str, ...], list[str]]:
   """Draws metrics against rounds, each method with the next.
 
-  Of the test where runs have its curve, else of validation data.
+  Draws test metrics if the runs have test curves, otherwise validation metrics.
 
   Args:
-    comparison: Of runs with rows.
-    folder: Where `curves_cold_warm.png`, `.svg` and so on are written.
+    comparison: The comparison, of runs with rows in metrics.csv.
+    folder: The folder for `curves_cold_warm.png`, `.svg` and so on.
 
   Returns:
-    The panels as SVG for a page, by methods, one for each metric: text and axes
-    have the colour of the text around them.
+    SVG panels for an HTML page, by methods; one panel for each metric. Text and
+    axes have the page's text colour.
   """
   folder = pathlib.Path(folder)
   drawn = {}
@@ -285,7 +290,7 @@ def draw_comparison(
 
 
 def _panel(comparison, methods: Sequence[str], metric: str, name: str) -> str:
-  """One metric, as SVG for a page."""
+  """Returns a panel of one metric, as SVG for an HTML page."""
   text = io.StringIO()
   with _style(_INK) as plt:
     figure = _draw(plt, comparison, methods, [metric])
@@ -297,18 +302,18 @@ def _panel(comparison, methods: Sequence[str], metric: str, name: str) -> str:
 
 
 def for_page(svg: str, name: str) -> str:
-  """Returns an SVG that can stand in an HTML page.
+  """Returns an SVG for embedding in an HTML page.
 
   Args:
-    svg: A file of matplotlib.
-    name: Makes the ids in it different from those of other figures.
+    svg: The content of an SVG file of matplotlib.
+    name: A unique prefix of the ids in the SVG.
   """
   svg = svg[svg.index('<svg') :]
   svg = svg.replace(_INK, 'currentColor')
   svg = re.sub(r'\bid="', f'id="{name}-', svg)
   svg = re.sub(r'url\(#', f'url(#{name}-', svg)
   svg = re.sub(r'xlink:href="#', f'xlink:href="#{name}-', svg)
-  # The page decides about the size; the view box keeps the proportions.
+  # The page sets the size; the view box keeps the proportions.
   return re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1', svg, count=1).replace(
     ' height="', ' data-height="', 1
   )
@@ -325,17 +330,17 @@ def draw_heat_map(
   path: os.PathLike,
   smaller_is_better: bool = False,
 ) -> None:
-  """Draws a grid of numbers; darker is better, and what is missing is blank.
+  """Draws a heat map; darker is better, and missing values are blank.
 
   Args:
-    values: [rows, columns]; NaN where there is none.
-    rows: Labels.
-    columns: Labels.
-    row_title: What rows are; None without.
-    column_title: What columns are.
-    title: Of the figure.
+    values: [rows, columns]; NaN for missing values.
+    rows: Labels of the rows.
+    columns: Labels of the columns.
+    row_title: The label of the row axis, or None.
+    column_title: The label of the column axis.
+    title: The title of the figure.
     path: A PNG or SVG file.
-    smaller_is_better: Whether low values are the good ones.
+    smaller_is_better: Whether smaller values are better.
   """
   with _style('black') as plt:
     size = (1.8 + 0.95 * len(columns), 1.5 + 0.55 * len(rows))

@@ -1,4 +1,4 @@
-"""What a comparison found, in sentences for terminals and pages."""
+"""Sentences about the results of a comparison, for terminals and reports."""
 
 from typing import Optional
 
@@ -8,10 +8,10 @@ from pda_fed.analysis import metrics as metrics_lib
 
 
 def headline(comparison: comparison_lib.Comparison) -> str:
-  """Returns the verdict by the metric of --select_by, as one sentence or two.
+  """Returns the verdict by the metric of --select_by, in one or two sentences.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
   """
   verdict = comparison.verdicts.get(comparison.selected)
   if verdict is None:
@@ -29,13 +29,13 @@ def headline(comparison: comparison_lib.Comparison) -> str:
 
 
 def others(comparison: comparison_lib.Comparison) -> list[str]:
-  """Returns which methods the headline does not name and are clearly worse.
+  """Returns a sentence about clearly worse methods not in the headline.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
 
   Returns:
-    A sentence, or nothing.
+    A list of one sentence, or an empty list.
   """
   verdict = comparison.verdicts.get(comparison.selected)
   text = verdict and comparison.writer.others(verdict)
@@ -43,10 +43,10 @@ def others(comparison: comparison_lib.Comparison) -> list[str]:
 
 
 def selection(comparison: comparison_lib.Comparison) -> str:
-  """Returns by what the headline was decided.
+  """Returns a sentence about the metric that decides the headline.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
   """
   name = metrics_lib.name_of(comparison.selected, comparison.known)
   if comparison.selected != comparison.select_by:
@@ -57,10 +57,10 @@ def selection(comparison: comparison_lib.Comparison) -> str:
 
 
 def by_other_metrics(comparison: comparison_lib.Comparison) -> list[str]:
-  """Returns the verdicts by the other metrics, and whether metrics disagree.
+  """Returns the verdicts by other metrics, and whether metrics disagree.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
   """
   lines = [
     comparison.writer.sentence(verdict)
@@ -72,34 +72,34 @@ def by_other_metrics(comparison: comparison_lib.Comparison) -> list[str]:
 
 
 def disagree(comparison: comparison_lib.Comparison) -> Optional[str]:
-  """Returns a sentence if metrics prefer different methods, else None.
+  """Returns a sentence if metrics prefer different methods, or None.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
   """
   return comparison.writer.disagreement(comparison.verdicts)
 
 
 def unequal_privacy(comparison: comparison_lib.Comparison) -> list[str]:
-  """Returns in which guarantees methods differ, a sentence each.
+  """Returns a sentence for each privacy parameter in which methods differ.
 
   Args:
-    comparison: What was compared.
+    comparison: The comparison.
   """
   return fairness.differences(comparison.runs)
 
 
 def note(comparison: comparison_lib.Comparison, mark: str) -> list[str]:
-  """Returns what marks in a table mean, and which tests decide.
+  """Returns a note about the marks in a table and the test behind them.
 
   Args:
-    comparison: What was compared; with one seed nothing is marked.
-    mark: What is marked looks so: 'Bold'.
+    comparison: The comparison. With one seed, nothing is marked.
+    mark: How winners are marked, for example 'Bold'.
   """
   if not any(v.has_intervals for v in comparison.verdicts.values()):
     return []
   return [
     f'{mark}: clearly better than every other line. The best mean is compared'
-    ' with each other one, seed by seed (paired t intervals, 95 %), and no'
-    ' interval may contain 0. A column without it has no clear winner.'
+    ' with every other mean, seed by seed (paired t intervals, 95 %), and no'
+    ' interval may contain 0. A column without a mark has no clear winner.'
   ]

@@ -1,11 +1,10 @@
-"""Runs as processes side by side: those of a comparison or a sweep.
+"""Runs jobs of a comparison or a sweep as parallel processes.
 
-A job is a command and the folder that it writes. Which program it is does not
-matter here, as long as it goes on with a folder that it has left, skips one
-that is finished, and saves and ends on SIGTERM.
+A job is a command and its output folder. The program can be any that resumes an
+unfinished folder, skips a finished one, and saves and ends on SIGTERM.
 
-Each process has cores of its own and, where there are some, a GPU (`slots`).
-Several hosts that have the same jobs can share them (`claims`).
+Each process has its own cores and a GPU, if there is one (`slots`). Several
+hosts with the same jobs can share them (`claims`).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,24 +28,24 @@ from pda_fed.common import validate
 _POLL_SECONDS = 0.2
 _LOG_LINES = 5
 _PR_SET_PDEATHSIG = 1
-# Held by the process that makes the run in a folder; see `outputs.RunFolder`.
+# Locked by the process that writes a run's folder; see `outputs.RunFolder`.
 _LOCK = '.lock'
-# A process whose parent was killed saves its run, and then lets go of it.
+# Seconds within which a process saves its run after its parent was killed.
 _SECONDS_TO_SAVE = 60
-# File systems of several hosts may show a file as late as this.
+# Seconds after which a shared file system must show a file on all hosts.
 _SECONDS_TO_APPEAR = 120
 _SECONDS_BETWEEN_CHECKS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """A run to be done.
+  """A command to run.
 
   Attributes:
-    name: Of the log.
-    module: A program, as `python -m` takes it.
-    arguments: Of the program.
-    folder: What it writes.
+    name: The name of the job and of its log.
+    module: The program's module, for `python -m`.
+    arguments: The program's arguments.
+    folder: The output folder.
   """
 
   name: str
@@ -57,13 +56,13 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-  """A job that did not succeed.
+  """A job that failed.
 
   Attributes:
     job: The job.
-    exit_code: Of its process.
-    log: Where its output is.
-    last_lines: The end of it.
+    exit_code: The exit code of its process.
+    log: The file with its output.
+    last_lines: The last lines of the log.
   """
 
   job: Job
@@ -73,7 +72,7 @@ class Failure:
 
 
 class _Process:
-  """A job's process, in a slot of its own."""
+  """A job's process, in its own slot."""
 
   def __init__(self, job: Job, log: pathlib.Path, slot: slots_lib.Slot):
     self.job = job
@@ -81,7 +80,7 @@ class _Process:
     self.slot = slot
     self.is_stopped = False
     environment = slot.environment(os.environ)
-    # Bazel's paths are in sys.path alone.
+    # Bazel's paths are only in sys.path.
     paths = [os.path.abspath(path) for path in sys.path]
     environment['PYTHONPATH'] = os.pathsep.join(paths)
     with open(log, 'w') as output, _affinity(slot.cores):
@@ -91,7 +90,7 @@ class _Process:
         stdout=output,
         stderr=subprocess.STDOUT,
         env=environment,
-        # Ctrl-C comes to us, and we tell them.
+        # Only this process gets Ctrl-C; it then stops the jobs.
         start_new_session=True,
         preexec_fn=_end_with_parent,
       )
@@ -119,13 +118,13 @@ class _Process:
 
 
 def _end_with_parent() -> None:
-  """Asks Linux to stop this process, which saves, when its parent dies."""
+  """Asks Linux to send SIGTERM to this process when its parent dies."""
   ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def _affinity(cores: frozenset[int]):
-  """What is started in the block sees these cores alone."""
+  """Restricts processes started in the block to these cores."""
   before = os.sched_getaffinity(0)
   os.sched_setaffinity(0, cores)
   try:
@@ -135,11 +134,11 @@ def _affinity(cores: frozenset[int]):
 
 
 class _Sharing:
-  """What a runner asks and tells other hosts; alone, there is nobody."""
+  """Coordinates jobs with other hosts; does nothing without claims."""
 
   def __init__(self, claims: Optional[claims_lib.Claims]):
     self._claims = claims
-    # When something was first waited for, by job and by how long at most.
+    # When waiting started, by job and timeout.
     self._since: dict[tuple[Job, float], float] = {}
 
   def _key(self, job: Job) -> str:
@@ -150,12 +149,13 @@ class _Sharing:
     return now - self._since.setdefault((job, seconds), now) > seconds
 
   def take(self, job: Job) -> bool:
-    """Whether a job may be started here, now."""
+    """Returns whether this process may start a job now."""
     if self._claims is None:
       return True
     if not self._claims.take(self._key(job)):
       return False
-    # Only now: a process of who has the claim must not meet our lock.
+    # Check the folder's lock only after claiming the job: locking it briefly
+    # must not disturb the process of another holder.
     return _is_left(job) or self._waited(job, _SECONDS_TO_SAVE)
 
   def has(self, job: Job) -> bool:
@@ -172,7 +172,7 @@ class _Sharing:
       self._claims.finish(self._key(job), outcome)
 
   def outcome(self, job: Job) -> Optional[claims_lib.Outcome]:
-    """How a job ended elsewhere, as soon as its files are seen here."""
+    """Returns how a job ended elsewhere, once its files are visible here."""
     if self._claims is None:
       return None
     found = self._claims.outcome(self._key(job))
@@ -181,7 +181,7 @@ class _Sharing:
     return found if self._waited(job, _SECONDS_TO_APPEAR) else None
 
   def elsewhere(self, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs that run on other hosts, which their names tell."""
+    """Returns the jobs that run on other hosts, with the host in the name."""
     if self._claims is None:
       return []
     hosts = [(job, self._claims.host_of(self._key(job))) for job in jobs]
@@ -193,7 +193,7 @@ class _Sharing:
 
 
 def _is_left(job: Job) -> bool:
-  """Whether no process is still at work in a job's folder."""
+  """Returns whether no process is using a job's folder."""
   lock = job.folder / _LOCK
   try:
     if lock.exists():
@@ -202,16 +202,16 @@ def _is_left(job: Job) -> bool:
   except BlockingIOError:
     return False
   except OSError:
-    pass  # The job itself will say what is wrong.
+    pass  # The job itself will report what is wrong.
   return True
 
 
-# Called with the jobs that run, and with those that have ended.
+# Called with the running jobs and the jobs that have ended.
 ChangeFn = Callable[[Sequence[Job], Sequence[Job]], None]
 
 
 class _Runner:
-  """The jobs of one `run_jobs`, and where each of them stands."""
+  """The jobs of one `run_jobs` call, and their states."""
 
   def __init__(
     self,
@@ -233,7 +233,7 @@ class _Runner:
     return not self._waiting and not self.running
 
   def start(self) -> None:
-    """Fills the free slots."""
+    """Starts jobs in free slots."""
     for job in list(self._waiting):
       if not self._free:
         return
@@ -247,12 +247,12 @@ class _Runner:
     return here + self._sharing.elsewhere(self._waiting)
 
   def collect(self) -> None:
-    """Notes what has ended, here or elsewhere."""
+    """Records jobs that have ended, here or elsewhere."""
     for process in [p for p in self.running if p.poll() is not None]:
       self.running.remove(process)
       self._free.append(process.slot)
       if process.is_stopped or not self._sharing.has(process.job):
-        self._waiting.append(process.job)  # Another host has it now.
+        self._waiting.append(process.job)  # Another host has taken the job.
         continue
       failure = process.failure() if process.poll() != 0 else None
       last_lines = failure.last_lines if failure is not None else ''
@@ -275,7 +275,7 @@ class _Runner:
       time.sleep(_POLL_SECONDS)
 
   def close(self) -> None:
-    """Leaves no process, and no claim, of jobs that have not ended."""
+    """Kills all processes and releases the claims of unfinished jobs."""
     for process in self.running:
       process.kill()
       self._sharing.release(process.job)
@@ -291,7 +291,7 @@ class _Runner:
       self.failures.append(failure)
 
   def _stop_lost(self) -> None:
-    """Stops what others have taken over, since we were silent too long."""
+    """Stops jobs that other hosts took over because we were silent."""
     if time.monotonic() - self._checked < _SECONDS_BETWEEN_CHECKS:
       return
     self._checked = time.monotonic()
@@ -309,26 +309,26 @@ def run_jobs(
   claims: Optional[claims_lib.Claims] = None,
   on_change: Optional[ChangeFn] = None,
 ) -> list[Failure]:
-  """Runs all jobs, some at a time; one that fails stops no other.
+  """Runs all jobs in parallel processes; a failure does not stop other jobs.
 
   Args:
-    jobs: In the order in which they are started.
-    log_dir: Where the jobs' output goes.
-    num_processes: How many at a time; 0 takes one for each GPU or, without
-      GPUs, one for each core.
-    gpus: GPUs for the jobs, as `slots.gpus` returns them; each process sees
-      one.
-    claims: Shares the jobs with other processes that have the same ones. What
-      these do is waited for, and is returned as if it were done here. Folders
-      of jobs then must differ.
-    on_change: Called now and then, for progress. Jobs of other hosts have the
-      host in their name while they run.
+    jobs: The jobs, in the order in which to start them.
+    log_dir: The folder of the jobs' logs.
+    num_processes: The number of parallel processes; 0 for one per GPU or,
+      without GPUs, one per core.
+    gpus: GPUs for the jobs, as returned by `slots.gpus`. Each process sees one.
+    claims: Shares the jobs with other processes that have the same jobs. This
+      function waits for their jobs, too, and returns their failures. The
+      folders of the jobs must differ.
+    on_change: Called regularly, for progress. While a job runs on another host,
+      its name includes the host.
 
   Returns:
     The jobs that failed.
 
   Raises:
-    StoppedError: If SIGINT or SIGTERM came; all processes have saved and ended.
+    StoppedError: If SIGINT or SIGTERM arrived. All processes have saved and
+      ended.
     ValueError: If `num_processes` is negative.
   """
   validate.integers(0, num_processes=num_processes)
@@ -348,7 +348,7 @@ def run_jobs(
         if stop.signum is not None:
           runner.stop_all()
           stop.raise_if_stopped(
-            'all runs are saved. The same command goes on with them.'
+            'all runs are saved. The same command resumes them.'
           )
     finally:
       runner.close()

@@ -1,9 +1,9 @@
-"""Processes, of one host or several, that work together through a folder.
+"""Processes, on one host or several, that cooperate through a folder.
 
-Each member has a file ID.alive there with its host, its process and a count
-that it renews. Whether a member is alive is seen from its count: each observer
-measures with its own clock for how long a count has not changed, and no two
-clocks are compared. The last member removes the folder.
+Each member has a file ID.alive with its host, its process and a count that it
+increases regularly. A member counts as dead if its count has not changed for
+some time. Each observer measures that time with its own clock, so clocks of
+different hosts are never compared. The last member removes the folder.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from pda_fed import errors
 
-# NFS may show a file as it was a minute ago.
+# NFS may show a file's content with a delay of a minute.
 _SILENT_SECONDS = 90
 _LOOK_SECONDS = 2
 _ALIVE = '.alive'
@@ -27,9 +27,9 @@ _TRIES = 5
 
 
 def _machine() -> str:
-  """What processes share that see each other's process ids."""
+  """Returns an id shared by processes that see each other's process ids."""
   parts = [socket.gethostname()]
-  with contextlib.suppress(OSError):  # Linux alone has these.
+  with contextlib.suppress(OSError):  # These files exist only on Linux.
     boot = pathlib.Path('/proc/sys/kernel/random/boot_id')
     parts += [boot.read_text().strip(), os.readlink('/proc/self/ns/pid')]
   return ' '.join(parts)
@@ -50,7 +50,7 @@ class Members:
 
   Attributes:
     id: This member's id.
-    names: The files that the folder had at the last look.
+    names: The names of the folder's files when it was last listed.
   """
 
   def __init__(
@@ -60,12 +60,12 @@ class Members:
     *,
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Initializes the view; nothing is written.
+    """Initializes the view; writes nothing.
 
     Args:
-      folder: Made if need be.
-      purpose: All members must have the same.
-      clock: Seconds; tests have one of their own.
+      folder: The folder; created when this member joins.
+      purpose: A description of the work; the same for all members.
+      clock: Returns the time in seconds; replaced in tests.
     """
     self._folder = pathlib.Path(folder)
     self._about = {
@@ -76,20 +76,20 @@ class Members:
     }
     self._clock = clock
     self._count = 0
-    # By member: what was seen first, what was seen last, and since when.
+    # By member: the first content seen, the last one, and since when.
     self._seen: dict[str, tuple[Any, Any, float]] = {}
     self._looked = float('-inf')
     self.id = secrets.token_hex(8)
     self.names: frozenset[str] = frozenset()
 
   def try_join(self) -> bool:
-    """Joins, as soon as it is known whether members that are there live.
+    """Joins, once it is known whether existing members are alive.
 
     Returns:
-      Whether it joined; if not, try again.
+      Whether this member joined; if not, try again.
 
     Raises:
-      OutputError: If members have another purpose.
+      OutputError: If living members have a different purpose.
     """
     self.look(now=True)
     others = self.others()
@@ -101,7 +101,7 @@ class Members:
       if about is not None and about['purpose'] != self._about['purpose']:
         raise errors.OutputError(
           f'{about["host"]} runs another command in {self._folder.parent}:'
-          f' {about["purpose"]}. Give the same flags everywhere, or another'
+          f' {about["purpose"]}. Use the same flags on all hosts, or another'
           ' --output_dir.'
         )
     if others and not moving:  # They were killed.
@@ -110,19 +110,21 @@ class Members:
     return True
 
   def beat(self) -> None:
-    """Shows that this member is alive; call it every few seconds."""
+    """Shows that this member is alive. Call this every few seconds."""
     self._count += 1
     text = json.dumps({**self._about, 'count': self._count})
     temporary = self._folder / f'.{self.id}'
     for _ in range(_TRIES):
-      # The folder goes if another member takes itself for the last.
+      # Another member may remove the folder if it believes it is the last.
       with contextlib.suppress(FileNotFoundError):
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text)
-        # A new name lets NFS look at the folder again, too.
+        # Renaming also makes NFS refresh the folder.
         os.replace(temporary, self._folder / f'{self.id}{_ALIVE}')
         return
-    raise errors.OutputError(f'{self._folder} is removed again and again.')
+    raise errors.OutputError(
+      f'{self._folder} cannot be written: something keeps removing it.'
+    )
 
   def leave(self) -> None:
     """Ends the membership; the last member removes the folder."""
@@ -132,13 +134,13 @@ class Members:
       self._remove_all()
 
   def look(self, now: bool = False) -> bool:
-    """Lists the folder, and looks after the other members.
+    """Lists the folder and observes the other members.
 
     Args:
-      now: Whether even if it was listed just before.
+      now: Whether to list the folder even if it was listed recently.
 
     Returns:
-      Whether it was listed.
+      Whether the folder was listed.
     """
     if not now and self._clock() - self._looked < _LOOK_SECONDS:
       return False
@@ -158,12 +160,12 @@ class Members:
     return [who for who in found if who != self.id]
 
   def about(self, who: str) -> Optional[dict[str, Any]]:
-    """Returns what a member says of itself, if it is there."""
+    """Returns the content of a member's file, or None if there is none."""
     text = self.read(f'{who}{_ALIVE}')
     return json.loads(text) if text else None
 
   def is_dead(self, who: str) -> bool:
-    """Whether a member was silent for long, or its process here is gone."""
+    """Returns whether a member was silent too long, or its process ended."""
     _, last, since = self._observe(who)
     if last:
       about = json.loads(last)
@@ -185,14 +187,14 @@ class Members:
     return first != last and not self.is_dead(who)
 
   def read(self, name: str) -> Optional[str]:
-    """Returns the content of a file of the folder, None if there is none."""
+    """Returns the content of a file in the folder, or None if missing."""
     try:
       return (self._folder / name).read_text()
     except FileNotFoundError:
       return None
 
   def create(self, name: str) -> bool:
-    """Makes a file with this member's id; returns False if there is one."""
+    """Creates a file with this member's id; returns False if it exists."""
     for _ in range(_TRIES):
       try:
         with open(self._folder / name, 'x') as f:
@@ -200,14 +202,14 @@ class Members:
       except FileExistsError:
         return False
       except FileNotFoundError:
-        self.beat()  # It makes the folder anew.
+        self.beat()  # Creates the folder again.
       else:
         self.names |= {name}
         return True
     return False
 
   def path(self, name: str) -> pathlib.Path:
-    """Returns the path of a file of the folder."""
+    """Returns the path of a file in the folder."""
     return self._folder / name
 
   def _remove_all(self) -> None:

@@ -1,7 +1,7 @@
-"""Metrics of a test or of validation: which is better, and what it is called.
+"""Names, titles, formats and order of test and validation metrics.
 
-A name that begins with `accuracy` is better when larger, and shown in percent.
-All others are better when smaller.
+A metric whose name starts with `accuracy` is better if larger, and is shown in
+percent. All other metrics are better if smaller.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,9 +9,10 @@ import math
 from typing import Optional
 
 _ACCURACY = 'accuracy'
-# Accuracy of next words: over those in the vocabulary, and over all tokens.
+# Next-word accuracy over words in the vocabulary, and over all tokens.
 _OVER = {'accuracy': 'known words', 'accuracy_with_oov': 'all tokens'}
-# What a table shows if runs have it. Perplexity is exp(loss): one is enough.
+# Metrics that tables show by default, the first available one of each group.
+# Perplexity is exp(loss), so one of the two is enough.
 _USUAL = (('perplexity', 'loss'), ('accuracy',), ('accuracy_with_oov',))
 
 
@@ -21,22 +22,22 @@ def larger_is_better(metric: str) -> bool:
 
 
 def is_better(metric: str, a: float, b: float) -> bool:
-  """Returns whether a value of a metric is better than another."""
+  """Returns whether value `a` of a metric is better than value `b`."""
   if math.isnan(a) or math.isnan(b):  # A run that diverged.
     return not math.isnan(a)
   return a > b if larger_is_better(metric) else a < b
 
 
 def scale(metric: str) -> float:
-  """Returns the factor between a value and how it is shown."""
+  """Returns the factor by which values are multiplied when shown."""
   return 100.0 if larger_is_better(metric) else 1.0
 
 
 def decimals(metric: str, value: float) -> int:
-  """Returns how many decimals of a metric's values are shown.
+  """Returns the number of decimals with which a metric is shown.
 
   Args:
-    metric: Its name.
+    metric: The metric's name.
     value: A typical value.
   """
   if larger_is_better(metric) or not abs(value) < 10:
@@ -45,7 +46,7 @@ def decimals(metric: str, value: float) -> int:
 
 
 def format_value(metric: str, value: float) -> str:
-  """Formats a metric's value for people: accuracies in percent.
+  """Formats a metric's value; accuracies in percent.
 
   Example:
 
@@ -53,14 +54,14 @@ def format_value(metric: str, value: float) -> str:
     ('12.34', '4.5000')
 
   Args:
-    metric: Its name.
-    value: Its value.
+    metric: The metric's name.
+    value: The value.
   """
   return f'{scale(metric) * value:.{decimals(metric, value)}f}'
 
 
 def name_of(metric: str, known: Collection[str] = ()) -> str:
-  """Returns what a sentence calls a metric.
+  """Returns the name of a metric in sentences.
 
   Example:
 
@@ -68,8 +69,9 @@ def name_of(metric: str, known: Collection[str] = ()) -> str:
     ('accuracy', 'accuracy over known words')
 
   Args:
-    metric: Its name.
-    known: All metrics of the runs: two accuracies are told apart.
+    metric: The metric's name.
+    known: All metrics of the runs. If they have two accuracies, the name tells
+      them apart.
   """
   if metric in _OVER and {*_OVER} <= {metric, *known}:
     return f'accuracy over {_OVER[metric]}'
@@ -77,7 +79,7 @@ def name_of(metric: str, known: Collection[str] = ()) -> str:
 
 
 def title_of(metric: str, known: Collection[str] = ()) -> str:
-  """Returns what a metric is called at a column or an axis.
+  """Returns the title of a metric for a column or an axis.
 
   Example:
 
@@ -85,8 +87,9 @@ def title_of(metric: str, known: Collection[str] = ()) -> str:
     'accuracy, known words (%)'
 
   Args:
-    metric: Its name.
-    known: All metrics of the runs: two accuracies are told apart.
+    metric: The metric's name.
+    known: All metrics of the runs. If they have two accuracies, the title tells
+      them apart.
   """
   name = name_of(metric, known).replace(' over ', ', ')
   return f'{name} (%)' if larger_is_better(metric) else name
@@ -97,10 +100,10 @@ def to_show(
   wanted: Optional[Sequence[str]] = None,
   select_by: str = 'loss',
 ) -> tuple[tuple[str, ...], str]:
-  """Returns the metrics to show, and the one that names a winner.
+  """Returns the metrics to show, and the metric that decides the winner.
 
-  The latter is always shown. Perplexity, exp(loss), stands for the loss where
-  it is shown and the loss is not: both have the same order.
+  The deciding metric is always shown. If perplexity, exp(loss), is shown and
+  the loss is not, perplexity replaces the loss: both have the same order.
 
   Example:
 
@@ -110,12 +113,12 @@ def to_show(
     (('accuracy', 'loss'), 'loss')
 
   Args:
-    known: Those that all runs have.
-    wanted: Those to show; by default perplexity or loss, and accuracies.
-    select_by: The metric by which a winner is named.
+    known: The metrics that all runs have.
+    wanted: The metrics to show; by default perplexity or loss, and accuracies.
+    select_by: The metric that decides the winner.
 
   Raises:
-    ValueError: If one is not known; the message lists those that are.
+    ValueError: If a metric is unknown; the message lists the known ones.
   """
   check(known, wanted or ())
   check(known, [select_by], 'select_by')
@@ -133,12 +136,12 @@ def to_show(
 def check(
   known: Sequence[str], names: Sequence[str], source: str = 'metrics'
 ) -> None:
-  """Raises ValueError if a metric is not known.
+  """Raises ValueError if a metric is unknown.
 
   Args:
-    known: The known ones, which the message lists.
-    names: Those that are wanted.
-    source: What they are given by, for the message.
+    known: The known metrics, which the message lists.
+    names: The metrics to check.
+    source: The name of the flag that gives the metrics, for the message.
   """
   for name in names:
     if name not in known:

@@ -1,6 +1,6 @@
-"""One page for a comparison: verdict, table, figures, guarantee, settings.
+"""The HTML report of a comparison: verdict, table, figures, privacy, settings.
 
-The page is one file that needs no other and no network.
+The report is a single file that needs no other files and no network.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def _paragraphs(texts: Sequence[str], style: str) -> str:
 
 
 def _lead(comparison: comparison_lib.Comparison, missing: Sequence[str]) -> str:
-  """What stands below the headline."""
+  """Returns the text below the headline."""
   disagreement = findings.disagree(comparison)
   lines = [*findings.others(comparison), *filter(None, [disagreement])]
   warnings = [*missing, *findings.unequal_privacy(comparison)]
@@ -70,7 +70,7 @@ def _table(comparison: comparison_lib.Comparison) -> str:
 
 
 def _evidence(comparison: comparison_lib.Comparison) -> str:
-  """The best by each metric against every other method."""
+  """Returns a table of the best method by each metric against all others."""
   rows = []
   for metric, verdict in comparison.verdicts.items():
     for rival, lead in verdict.leads.items():
@@ -91,8 +91,8 @@ def _evidence(comparison: comparison_lib.Comparison) -> str:
   header = ['metric', 'best', 'better than', 'by', '95 % interval']
   table = _rows([*header, 'seeds', 'clear'], rows)
   note = (
-    'Each interval is for its own pair. Three seeds show only differences of'
-    ' more than 4.3 standard errors; five seeds, of 2.8.'
+    'Each interval is for one pair. Three seeds detect only differences of'
+    ' more than 4.3 standard errors; five seeds, of more than 2.8.'
   )
   return _details(
     'Differences and their intervals',
@@ -103,9 +103,9 @@ def _evidence(comparison: comparison_lib.Comparison) -> str:
 def _results(comparison: comparison_lib.Comparison) -> str:
   sizes = {len(runs) for runs in comparison.runs.values()}
   many = ' Mean ± standard deviation over seeds.' if sizes != {1} else ''
-  notes = [f'Metrics of the final test, once, at the end of each run.{many}']
+  notes = [f'Test metrics, measured once at the end of each run.{many}']
   notes += findings.note(comparison, 'Green')
-  # The headline has said the rest.
+  # The disagreement is already below the headline.
   others = [
     line
     for line in findings.by_other_metrics(comparison)
@@ -126,9 +126,9 @@ def _figures(
   figures: Mapping[tuple[str, ...], Sequence[str]],
 ) -> str:
   most = max(map(len, comparison.runs.values()))
-  shade = ' The band is a standard deviation over seeds.' if most > 1 else ''
+  shade = ' The band is one standard deviation over seeds.' if most > 1 else ''
   parts = []
-  # The same for all metrics, but for runs of one that has no test curve.
+  # Usually the same for all metrics, unless some have no test curve.
   data = ' and '.join(
     sorted({comparison.curve_part(metric) for metric in comparison.metrics})
   )
@@ -150,8 +150,8 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
     for run in runs:
       if run.epsilon is None:
         notes[
-          'Epsilon was not computed where this ran; scripts.privacy --fill adds'
-          ' it.'
+          'Epsilon was not computed, because dp_accounting was not installed.'
+          ' scripts.privacy --fill adds it.'
         ] = None
       notes[run.config['noise']] = None
   notes |= dict.fromkeys(comparison_lib.caveats(comparison))
@@ -159,19 +159,19 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
   given = [seed for seed in seeds if seed is not None]
   if len(set(given)) < len(given):
     notes[
-      'Each guarantee is for one run alone. Runs of one seed share their noise:'
-      ' who sees several of them can take it off. Tables over methods and seeds'
-      ' are for simulations.'
+      'Each guarantee is for one run. Runs that share a seed share their noise:'
+      ' anyone who sees two of them can cancel it. Tables over methods and'
+      ' seeds are for simulations.'
     ] = None
   elif len(seeds) > 1:
     notes[
-      'Each guarantee is for one run. Publishing several runs on the same data'
-      ' costs as much as all of them: tables over methods and seeds are for'
+      'Each guarantee is for one run. The epsilons of several published runs on'
+      ' the same data add up: tables over methods and seeds are for'
       ' simulations.'
     ] = None
   notes[
-    'Validation and test data of these runs are not covered: they take no part'
-    ' in their training.'
+    'The guarantees do not cover validation and test data, which are not used'
+    ' for training.'
   ] = None
   notes |= dict.fromkeys(audits.sentences(audits.found(comparison.runs)))
   notes |= dict.fromkeys(more)
@@ -184,10 +184,10 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
 def _choices(
   choices: Optional[choices_lib.Choices], remarks: Sequence[str]
 ) -> str:
-  """How the settings of each method were chosen."""
+  """Returns the table of chosen settings."""
   if choices is None:
     return _paragraphs(
-      ['Settings were given by flags. No search for them is recorded.'], 'note'
+      ['Settings were given by flags. No search is recorded.'], 'note'
     )
   name = metrics_lib.name_of(choices.select_by, ['accuracy'])
   rows = [
@@ -206,14 +206,14 @@ def _choices(
     _paragraphs([f'Settings were chosen by validation {name}.'], 'note')
     + _paragraphs(warnings, 'warning')
     + _rows(['method', 'chosen', 'tries', f'validation {name}'], rows)
-    + _paragraphs(['By this command:'], 'note')
+    + _paragraphs(['Command of the search:'], 'note')
     + f'<pre>{_escape(choices.command)}</pre>'
     + _paragraphs(remarks, 'note')
   )
 
 
 def _settings(comparison: comparison_lib.Comparison) -> str:
-  """Settings that all runs share, and those in which methods differ."""
+  """Returns settings that all runs share, and those in which methods differ."""
   first = {
     method: config_lib.flatten(runs[0].config['settings'])
     for method, runs in comparison.runs.items()
@@ -272,7 +272,7 @@ def _details(title: str, content: str, *, is_open: bool = False) -> str:
 
 
 def _subject(comparison: comparison_lib.Comparison) -> str:
-  """What was run."""
+  """Returns a summary of the runs."""
   some = next(iter(comparison.runs.values()))[0]
   plan = some.plan
   sizes = sorted({len(runs) for runs in comparison.runs.values()})
@@ -280,7 +280,7 @@ def _subject(comparison: comparison_lib.Comparison) -> str:
   return (
     f'{plan.rounds:,} rounds, {plan.expected_cohort:g} of'
     f' {plan.population:,} {plan.unit}s in each; {count}'
-    f' {"seed" if sizes == [1] else "seeds"} a method; engine'
+    f' {"seed" if sizes == [1] else "seeds"} per method; engine'
     f' {some.result["engine"]}.'
   )
 
@@ -294,16 +294,16 @@ def build_page(
   remarks: Sequence[str] = (),
   missing: Sequence[str] = (),
 ) -> str:
-  """Returns the page as HTML.
+  """Returns the report as HTML.
 
   Args:
-    comparison: What is shown.
-    figures: Panels by methods, as `figures.draw_comparison` gives them.
-    command: How to get it again.
-    notes: On privacy.
+    comparison: The comparison.
+    figures: Panels by methods, as returned by `figures.draw_comparison`.
+    command: The command that reproduces the report.
+    notes: Additional notes on privacy.
     choices: How settings were chosen; None if no search is known.
-    remarks: On that choice.
-    missing: Which runs are not in it.
+    remarks: Notes on the choice of settings.
+    missing: Warnings about runs that are left out.
   """
   dataset = _escape(next(iter(comparison.runs.values()))[0].result['dataset'])
   return f"""<!DOCTYPE html>

@@ -1,4 +1,4 @@
-"""The look of a report: one style sheet, for light and dark screens."""
+"""The style sheet of reports, for light and dark screens."""
 
 CSS = """
 :root {

@@ -1,4 +1,4 @@
-"""The table of a comparison: for a terminal, in Markdown and in LaTeX."""
+"""The table of a comparison, for terminals, in Markdown and in LaTeX."""
 
 import dataclasses
 from typing import Optional
@@ -15,11 +15,11 @@ class Line:
   """A line of a comparison's table.
 
   Attributes:
-    title: Of a method, or of public data alone.
-    scores: By metric.
-    epsilon: As a table shows it.
-    num_runs: As a table shows it.
-    audited: What an audit found, as a table shows it; None without audits.
+    title: The title of a method, or of public data alone.
+    scores: Scores by metric.
+    epsilon: Epsilon, formatted.
+    num_runs: The number of runs, formatted.
+    audited: The result of audits, formatted; None without audits.
   """
 
   title: str
@@ -64,9 +64,9 @@ def format_score(
   """Formats a mean, and the standard deviation of several seeds.
 
   Args:
-    metric: Its name.
-    score: Its values.
-    plus_minus: What stands between the two.
+    metric: The metric's name.
+    score: The mean and the standard deviation.
+    plus_minus: The sign between the two.
   """
   text = metrics_lib.format_value(metric, score.mean)
   if score.std is not None:
@@ -82,9 +82,9 @@ def rows(
   """Returns the cells of a comparison's table.
 
   Args:
-    comparison: What is shown.
-    plus_minus: Between mean and standard deviation.
-    wins: A pattern for the mean of a clear winner.
+    comparison: The comparison.
+    plus_minus: The sign between mean and standard deviation.
+    wins: A format string for the score of a clear winner.
   """
   table = []
   for line in lines(comparison):
@@ -111,7 +111,7 @@ def as_markdown(comparison: comparison_lib.Comparison) -> str:
 
 
 def as_latex(comparison: comparison_lib.Comparison) -> str:
-  """Returns the table for LaTeX with the package booktabs."""
+  """Returns the table for LaTeX, with the booktabs package."""
   names = ['Algorithm', *map(tables.escape_latex, titles(comparison))]
   table = [
     [tables.escape_latex(title), *cells[: len(comparison.metrics)]]

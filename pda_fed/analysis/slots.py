@@ -1,7 +1,7 @@
-"""Places for processes side by side: cores and, where there are some, a GPU.
+"""Assigns CPU cores, and a GPU if there is one, to parallel processes.
 
-Nothing here imports JAX: a process that counted GPUs with it would hold memory
-on each of them.
+This module does not import JAX: a process that counts GPUs with JAX allocates
+memory on each of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _VISIBLE = 'CUDA_VISIBLE_DEVICES'
 _PLATFORMS = 'JAX_PLATFORMS'
 _FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 _PREALLOCATE = 'XLA_PYTHON_CLIENT_PREALLOCATE'
-# Of a GPU's memory, what all processes on it take together: JAX's default for
+# Fraction of a GPU's memory that all processes on it share: JAX's default for
 # one process.
 _MEMORY = 0.75
 _SECONDS = 30
@@ -27,13 +27,13 @@ _SECONDS = 30
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-  """A place for one process at a time.
+  """The resources of one process at a time.
 
   Attributes:
-    cores: What it may compute on.
-    gpu: A GPU as CUDA_VISIBLE_DEVICES names it; None leaves that variable
-      alone.
-    sharers: Number of slots that have this GPU.
+    cores: The CPU cores that the process may use.
+    gpu: The GPU's name in CUDA_VISIBLE_DEVICES; None does not set that
+      variable.
+    sharers: The number of slots that share this GPU.
   """
 
   cores: frozenset[int]
@@ -49,21 +49,22 @@ class Slot:
       {'CUDA_VISIBLE_DEVICES': '3', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.375'}
 
     Args:
-      environ: That of this process. What it says about memory stays.
+      environ: The environment of this process. Its settings of GPU memory are
+        kept.
     """
     found = dict(environ)
     if self.gpu is None:
       return found
     found[_VISIBLE] = self.gpu
     if self.sharers > 1 and not {_FRACTION, _PREALLOCATE} & set(environ):
-      # A fraction, not memory on demand: the JAX engine sizes its chunks of
-      # clients by what it may take.
+      # A fixed fraction, not memory on demand: the JAX engine chooses its
+      # chunks of clients by the memory limit.
       found[_FRACTION] = f'{_MEMORY / self.sharers:.3g}'
     return found
 
 
 def _list_gpus() -> int:
-  """Counts NVIDIA's device files, or what its driver lists where none are."""
+  """Counts NVIDIA's device files, or else the GPUs in nvidia-smi's list."""
   paths = pathlib.Path('/dev').glob('nvidia*')
   files = [p for p in paths if re.fullmatch(r'nvidia\d+', p.name)]
   program = shutil.which('nvidia-smi')
@@ -83,7 +84,7 @@ def _list_gpus() -> int:
 
 
 def _jax_has_cuda() -> bool:
-  """Whether JAX's plugin for CUDA is installed."""
+  """Returns whether JAX's CUDA plugin is installed."""
   spec = importlib.util.find_spec('jax_plugins')
   if spec is None or spec.submodule_search_locations is None:
     return False
@@ -97,7 +98,7 @@ def gpus(
   count: Callable[[], int] = _list_gpus,
   has_cuda: Callable[[], bool] = _jax_has_cuda,
 ) -> tuple[str, ...]:
-  """Returns the GPUs that JAX can use here, as CUDA_VISIBLE_DEVICES names them.
+  """Returns the GPUs that JAX can use, by their CUDA_VISIBLE_DEVICES names.
 
   Example:
 
@@ -106,9 +107,9 @@ def gpus(
 
   Args:
     environ: The environment.
-    count: Counts the GPUs of this machine; asked if the environment does not
-      say which ones are visible.
-    has_cuda: Whether the installed JAX can use them.
+    count: Counts the GPUs of this machine; called if CUDA_VISIBLE_DEVICES is
+      not set.
+    has_cuda: Returns whether the installed JAX can use GPUs.
   """
   platforms = environ.get(_PLATFORMS, '')
   if platforms and not {'cuda', 'gpu'} & set(platforms.split(',')):
@@ -119,18 +120,21 @@ def gpus(
     return tuple(str(i) for i in range(count()))
   found = []
   for name in map(str.strip, environ[_VISIBLE].split(',')):
-    if not name or name.startswith('-'):  # CUDA stops at the first like this.
+    if not name or name.startswith('-'):  # CUDA ignores this and the rest.
       break
     found.append(name)
   return tuple(dict.fromkeys(found))
 
 
 def shares(num_processes: int, cores: Sequence[int]) -> list[frozenset[int]]:
-  """Returns the cores of each process: shared out, or all for all if too few.
+  """Divides cores among processes; too few cores are shared by all processes.
 
   Args:
-    num_processes: At least 1.
+    num_processes: The number of processes, at least 1.
     cores: The cores.
+
+  Returns:
+    The cores of each process.
   """
   cores = sorted(cores)
   if num_processes > len(cores):
@@ -144,7 +148,7 @@ def make(
   cores: Sequence[int],
   gpu_names: Sequence[str] = (),
 ) -> list[Slot]:
-  """Returns a slot for each process; each has at most one GPU.
+  """Returns a slot for each process, with at most one GPU.
 
   Example:
 
@@ -152,11 +156,11 @@ def make(
     ['0', '1', '0']
 
   Args:
-    num_processes: How many at a time; 0 takes one for each GPU or, without
-      GPUs, one for each core.
-    num_jobs: More processes than jobs make no sense.
+    num_processes: The number of parallel processes; 0 for one per GPU or,
+      without GPUs, one per core.
+    num_jobs: The number of jobs, which limits the number of processes.
     cores: The cores of this machine.
-    gpu_names: As `gpus` returns them.
+    gpu_names: GPUs, as returned by `gpus`.
   """
   number = num_processes or len(gpu_names) or len(cores)
   number = min(number, max(num_jobs, 1))

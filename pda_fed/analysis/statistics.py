@@ -1,16 +1,20 @@
-"""How sure a difference between two methods is, from a few seeds.
+"""Confidence intervals of differences between methods, from a few seeds.
 
-Runs of one seed share cohorts and noise, so methods are compared seed by seed:
-the interval is that of the paired t test on the differences. It assumes nothing
-about the variances of methods. A pooled variance over all methods (the residual
-of a table of methods and seeds) would have more degrees of freedom, but methods
-vary unequally: in simulations with 3 seeds, where a method varied five times as
-much as three others, a 95 % interval of it and another missed the truth in 20 %
-of the cases, and a true difference between the quiet ones was found five times
-less often than by pairs. The paired interval missed 5 % in each case.
+Runs with the same seed share cohorts and noise, so methods are compared seed by
+seed, with the interval of the paired t test on the differences. It makes no
+assumption about the variances of methods.
 
-Few seeds find little. An observed difference is clear from this many standard
-errors on, and a true difference of three standard errors is found this often:
+A pooled variance over all methods (the residual of a table of methods and
+seeds) would have more degrees of freedom, but variances differ between methods.
+In simulations with 3 seeds, one of four methods varied five times as much as
+the others. 95 % intervals of its difference from another method missed the true
+value in 20 % of the cases. True differences between the other methods were
+found five times less often than with paired intervals, which missed the true
+value in 5 % of the cases throughout.
+
+Few seeds detect only large differences. This table shows how large an observed
+difference must be to be clear (in standard errors), and how often a true
+difference of three standard errors is detected:
 
     seeds    clear from    three are found in
       3         4.30             39 %
@@ -41,11 +45,11 @@ class Difference:
 
   Attributes:
     mean: The difference.
-    low: Where the interval begins; None without an interval.
-    high: Where it ends.
-    num_seeds: The seeds that both have, or where they share none, the smaller
-      number of seeds.
-    paired: Whether it was taken seed by seed.
+    low: The lower end of the interval; None without an interval.
+    high: The upper end of the interval; None without an interval.
+    num_seeds: The number of shared seeds if paired, otherwise the smaller of
+      both numbers of seeds.
+    paired: Whether the difference was taken seed by seed.
   """
 
   mean: float
@@ -56,15 +60,16 @@ class Difference:
 
   @property
   def is_clear(self) -> bool:
-    """Whether there is an interval, and all of it is above 0."""
+    """Whether there is an interval and it lies above 0."""
     return self.low is not None and self.low > 0
 
 
 def difference(a: BySeed, b: BySeed) -> Difference:
-  """Returns the mean of `a` less that of `b`, with its 95 % interval.
+  """Returns the mean of `a` minus the mean of `b`, with a 95 % interval.
 
-  Over the seeds that both have, by pairs (a t interval). If they do not share
-  two seeds, over all of both (Welch's interval). One seed has no interval.
+  If `a` and `b` share at least two seeds, this is the paired t interval over
+  the shared seeds; otherwise Welch's interval over all values. A single seed
+  gives no interval.
 
   Example:
 
@@ -75,16 +80,17 @@ def difference(a: BySeed, b: BySeed) -> Difference:
     False
 
   Args:
-    a: Values by seed, at least one, all finite.
-    b: Likewise.
+    a: Finite values by seed, at least one.
+    b: Finite values by seed, at least one.
 
   Raises:
-    ValueError: If there is no value, or one is not finite.
+    ValueError: If there is no value, or a value is not finite.
   """
   for name, values in (('a', a), ('b', b)):
     if not values or not all(map(math.isfinite, values.values())):
       raise ValueError(
-        f'{name} must have finite values, at least one. Found {dict(values)}.'
+        f'{name} must have at least one value, all finite. Found'
+        f' {dict(values)}.'
       )
   shared = [seed for seed in a if seed in b]
   if len(shared) > 1 or (shared and min(len(a), len(b)) == 1):
@@ -102,7 +108,7 @@ def _paired(differences: Sequence[float]) -> Difference:
 
 
 def _welch(a: Sequence[float], b: Sequence[float]) -> Difference:
-  """Unequal variances, with Satterthwaite's degrees of freedom."""
+  """Returns Welch's interval, with Satterthwaite's degrees of freedom."""
   mean = statistics.fmean(a) - statistics.fmean(b)
   num = min(len(a), len(b))
   if num == 1:

@@ -1,7 +1,7 @@
-"""Grids over flags: cells, the best of them by validation, a heat map.
+"""Grid searches over flags: cells, ranking by validation, heat maps.
 
-A search looks at validation data of every cell. Epsilon is that of one run: the
-search itself is not covered by it.
+A search uses the validation metrics of every cell. Epsilon is for one run and
+does not cover the search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.common import tables
 from pda_fed.experiments import outputs
 
-# The values of each flag, as they are given to the program.
+# The values of each flag, as text.
 Grid = Mapping[str, Sequence[str]]
 
-# What validation gives. Other columns are of training, which epsilon does not
-# cover, or of the test: nothing may be chosen by them.
+# Validation metrics. Other columns are training metrics, which epsilon does not
+# cover, or test metrics: neither may be used to choose settings.
 _OF_VALIDATION = re.compile('loss|perplexity|accuracy.*')
 _OF_TEST = 'test_'
 _NO_VALIDATION = ' The runs have no validation data.'
 
 NOT_COVERED = (
-  'The search looked at the validation data once for each cell: epsilon is that'
-  ' of one run, and does not cover the search.'
+  'The search used the validation data once per cell. Epsilon is for one run'
+  ' and does not cover the search.'
 )
 
 
@@ -48,14 +48,14 @@ def parse_grid(
     {'clip_norm': ('0.3', '1'), 'alpha_i': ('2', '5')}
 
   Args:
-    texts: One for each axis.
-    source: What they are given by, for messages.
+    texts: A text for each axis.
+    source: The name of the flag that gives the texts, for messages.
 
   Returns:
-    The values of each flag, as they are given to the program.
+    The values of each flag, as text.
 
   Raises:
-    ValueError: If one has no value, or a flag or value comes twice.
+    ValueError: If a text is malformed, or a flag or value occurs twice.
   """
   grid: dict[str, tuple[str, ...]] = {}
   for text in texts:
@@ -64,7 +64,7 @@ def parse_grid(
     parsed = tuple(v.strip() for v in values.split(',') if v.strip())
     if not re.fullmatch(r'\w+', name) or not parsed:
       raise ValueError(f'{source} must be flag=value,value,... Found {text!r}.')
-    # 0.5 and .5 are one value.
+    # 0.5 and .5 are the same value.
     if name in grid or len(set(map(_as_number, parsed))) < len(parsed):
       raise ValueError(
         f'{source} must have each flag and value once. Found {text!r}.'
@@ -87,16 +87,16 @@ class Cell:
   """A point of a grid.
 
   Attributes:
-    values: By flag.
+    values: Pairs of a flag and its value.
   """
 
   values: tuple[tuple[str, str], ...]
 
   @property
   def name(self) -> str:
-    """Of its folder."""
+    """The name of the cell's folder."""
     text = ','.join(f'{flag}={value}' for flag, value in self.values)
-    # Cells that differ in a sign that no folder can have are still two.
+    # Quoting keeps cells distinct if values have characters such as '/'.
     return urllib.parse.quote(text, safe=',=+')
 
   @property
@@ -113,7 +113,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def next_value(value: float, up: bool) -> float:
-  """Returns the next of 1, 2 and 5 times powers of ten.
+  """Returns the next value in the series 1, 2, 5, 10, 20, 50, ...
 
   Example:
 
@@ -121,8 +121,8 @@ def next_value(value: float, up: bool) -> float:
     (1.0, 0.2)
 
   Args:
-    value: Above 0, of that series or between two of it.
-    up: Whether the larger or the smaller one.
+    value: A positive number, in the series or not.
+    up: Whether to return the next larger or the next smaller value.
   """
   exponent = math.floor(math.log10(value))
   series = [
@@ -136,20 +136,20 @@ def next_value(value: float, up: bool) -> float:
 
 
 def positive_numbers(grid: Grid, flag: str) -> bool:
-  """Whether all values of an axis are numbers above 0."""
+  """Returns whether all values of an axis are positive numbers."""
   numbers = map(_as_number, grid[flag])
   return all(isinstance(n, float) and 0 < n < math.inf for n in numbers)
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-  """What is known of a cell.
+  """The state of a cell's run.
 
   Attributes:
     cell: The cell.
-    metrics: Of the last evaluation on validation data; None before the first.
-    is_finished: Whether the run has ended.
-    data_hash: Of the data of a finished run.
+    metrics: The last row of metrics.csv; None before the first evaluation.
+    is_finished: Whether the run is finished.
+    data_hash: The hash of a finished run's data.
   """
 
   cell: Cell
@@ -159,7 +159,7 @@ class Found:
 
 
 def look(cell: Cell, path: os.PathLike) -> Found:
-  """Reads the run of a cell, whatever there is of it.
+  """Reads the run of a cell, finished or not.
 
   Args:
     cell: The cell.
@@ -182,11 +182,11 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
 
   Args:
     found: Some cells.
-    metric: Of validation.
+    metric: The name of a validation metric.
 
   Raises:
-    ValueError: If a finished cell has no such metric of validation; the message
-      lists those that it has.
+    ValueError: If a finished cell does not have this validation metric. The
+      message lists the metrics that it has.
   """
   finished = [f for f in found if f.is_finished]
   for f in finished:
@@ -194,11 +194,11 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
     if metric not in known:
       without = '' if {'loss', 'accuracy'} & set(known) else _NO_VALIDATION
       raise ValueError(
-        f'select_by must be a metric of validation, of {", ".join(known)}.'
+        f'select_by must be a validation metric: {", ".join(known)}.'
         f' Found {metric!r}.{without}'
       )
   sign = -1 if metrics_lib.larger_is_better(metric) else 1
-  # What is not a number, a run that diverged, comes last.
+  # Runs that diverged come last.
   return sorted(
     finished,
     key=lambda f: (
@@ -209,16 +209,18 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
 
 
 def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
-  """Returns the axes at whose ends the best cell lies: nothing is known beyond.
+  """Returns the axes on whose ends the best cell lies.
+
+  Better values may lie beyond these ends.
 
   Args:
     found: All cells.
     grid: The grid.
-    metric: Of validation.
+    metric: The name of a validation metric.
 
   Returns:
-    The best's value by flag, for axes of positive numbers; none if no cell has
-    a metric that is a number.
+    The best cell's value by flag, only for axes of positive numbers. Empty if
+    all cells diverged.
   """
   best = rank(found, metric)[0]
   if not math.isfinite(best.metrics[metric]):
@@ -232,7 +234,7 @@ def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
 
 
 def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
-  """Returns the cells beside one, which differ from it in one flag.
+  """Returns the neighbours of a cell, which differ from it in one flag.
 
   Example:
 
@@ -243,10 +245,10 @@ def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
 
   Args:
     cell: The cell.
-    grid: All values of each flag. Of numbers those beside it count, of words
-      all others.
-    growing: Flags whose axes go on: beyond their ends are 1, 2 and 5 times
-      powers of ten.
+    grid: All values of each flag. Neighbours of a positive number are the next
+      smaller and larger values; neighbours of other values are all the rest.
+    growing: Flags whose axes continue beyond their ends, with the series of
+      `next_value`.
   """
   found = []
   for flag, value in cell.values:
@@ -268,12 +270,12 @@ def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
 
 
 def grid_of(all_cells: Sequence[Cell], start: Grid) -> dict[str, list[str]]:
-  """Returns the values of each flag that some cells have.
+  """Returns the grid of some cells: the values of each flag.
 
   Args:
     all_cells: The cells.
-    start: A grid that they have grown from; what is not in it makes an axis
-      sorted.
+    start: The initial grid of the search. Axes with more values are sorted;
+      others keep their order.
   """
   grid = {}
   for flag, first in start.items():
@@ -292,11 +294,11 @@ def _metrics_of(found: Found) -> list[str]:
 
 
 def title_of(found: Sequence[Found], metric: str) -> str:
-  """Returns what a column or an axis calls a metric of validation.
+  """Returns the title of a validation metric for a column or an axis.
 
   Args:
-    found: Some cells; those that are finished tell which metrics there are.
-    metric: Its name.
+    found: Some cells. The finished ones determine which metrics there are.
+    metric: The metric's name.
   """
   known = {n for f in found if f.is_finished for n in _metrics_of(f)}
   return f'validation {metrics_lib.title_of(metric, known)}'
@@ -348,12 +350,14 @@ def draw(
   metric: str,
   path: os.PathLike,
 ) -> None:
-  """Draws the best of the two first axes that vary, over all others.
+  """Draws a heat map over the first two axes that have several values.
+
+  Each field shows the best value over all other axes.
 
   Args:
     found: All cells.
     grid: The grid.
-    metric: Of validation.
+    metric: The name of a validation metric.
     path: A PNG or SVG file.
   """
   axes = [flag for flag, values in grid.items() if len(values) > 1]

@@ -1,10 +1,10 @@
-"""Which method is better, as far as a few seeds can tell.
+"""Decides which method is better, from a few seeds.
 
-For each metric the method with the best mean is compared with every other one
-(`statistics.difference`). It is the clear winner if each of these 95 %
-intervals leaves out 0. Since all of them must, no correction for their number
-is needed: if two methods or more are equally good, a winner is named in at most
-5 % of comparisons (in simulations with 3 seeds 5 % with two methods, 1 % with
+For each metric, the method with the best mean is compared with every other
+method (`statistics.difference`). It is the clear winner if each of these 95 %
+intervals excludes 0. Because all of them must, no correction for their number
+is needed: if the best methods are equally good, a winner is named in at most
+5 % of comparisons (in simulations with 3 seeds: 5 % with two methods, 1 % with
 three or four).
 """
 
@@ -18,22 +18,22 @@ from typing import Optional
 from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import statistics as statistics_lib
 
-# What a sentence calls a method.
+# Returns the title of a method.
 Title = Callable[[str], str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """The best method by a metric, and how sure that is.
+  """The best method by a metric, and its leads over the others.
 
   Example: see `decide`.
 
   Attributes:
     metric: The metric's name.
     best: The method with the best mean.
-    leads: How much better it is than each other method, the next best first;
-      positive is better, whatever the metric.
-    left_out: Methods with a value that is not finite: their runs diverged.
+    leads: How much better it is than each other method, in the order of their
+      means. Positive is better, whatever the metric.
+    left_out: Methods that diverged: some value is not finite.
   """
 
   metric: str
@@ -43,17 +43,17 @@ class Verdict:
 
   @property
   def is_clear(self) -> bool:
-    """Whether the best is clearly better than every other method."""
+    """Whether the best method is clearly better than every other one."""
     return all(lead.is_clear for lead in self.leads.values())
 
   @property
   def has_intervals(self) -> bool:
-    """Whether there are seeds enough for intervals."""
+    """Whether there are enough seeds for intervals."""
     return all(lead.low is not None for lead in self.leads.values())
 
   @property
   def rival(self) -> str:
-    """The next best method, or the first that is not clearly worse."""
+    """The best method that is not clearly worse, or else the second best."""
     unclear = [m for m, lead in self.leads.items() if not lead.is_clear]
     return next(iter(unclear or self.leads))
 
@@ -61,7 +61,7 @@ class Verdict:
 def decide(
   metric: str, values: Mapping[str, statistics_lib.BySeed]
 ) -> Optional[Verdict]:
-  """Returns the verdict of a metric.
+  """Returns the verdict by a metric.
 
   Example:
 
@@ -70,11 +70,11 @@ def decide(
     ('a', 1.0, True)
 
   Args:
-    metric: Its name.
-    values: Of methods, by seed.
+    metric: The metric's name.
+    values: Values by method and seed.
 
   Returns:
-    None if fewer than two methods have finite values.
+    The verdict, or None if fewer than two methods have finite values.
   """
   finite = {
     method: by_seed
@@ -99,7 +99,7 @@ def decide(
 
 
 class Writer:
-  """Puts verdicts into words."""
+  """Writes sentences about verdicts."""
 
   def __init__(
     self, known: tuple[str, ...], title: Title, means: Mapping[str, Mapping]
@@ -108,8 +108,8 @@ class Writer:
 
     Args:
       known: All metrics of the runs.
-      title: What a sentence calls a method.
-      means: Of each method and metric, for the number of decimals.
+      title: Returns the title of a method.
+      means: Means by method and metric, which decide the number of decimals.
     """
     self._known = known
     self._title = title
@@ -138,17 +138,17 @@ class Writer:
       )
     if verdict.left_out:
       names = ' and '.join(map(self._title, verdict.left_out))
-      text += f' Left out, since runs diverged: {names}.'
+      text += f' Left out because runs diverged: {names}.'
     return capitalized(text)
 
   def others(self, verdict: Verdict) -> Optional[str]:
-    """Returns which methods beside the rival are clearly worse than the best.
+    """Returns a sentence about other methods that are clearly worse.
 
     Args:
-      verdict: What a sentence was written of.
+      verdict: The verdict, whose `sentence` already names the rival.
 
     Returns:
-      None if there are none.
+      The sentence, or None if there is no such method.
     """
     worse = [
       f'than {self._title(method)} by {size} (95 % interval'
@@ -166,7 +166,7 @@ class Writer:
     )
 
   def difference(self, verdict: Verdict, rival: str) -> tuple[str, str]:
-    """Returns the best's lead over another method, and its interval."""
+    """Returns the best method's lead over another, and its interval."""
     lead, metric = verdict.leads[rival], verdict.metric
     digits = metrics_lib.decimals(metric, self._means[verdict.best][metric])
     unit = ' points' if metrics_lib.larger_is_better(metric) else ''
@@ -181,13 +181,13 @@ class Writer:
     return size, f'{shown(lead.low)} to {shown(lead.high)}'
 
   def disagreement(self, verdicts: Mapping[str, Verdict]) -> Optional[str]:
-    """Returns a sentence if metrics prefer different methods, else None.
+    """Returns a sentence if metrics prefer different methods, or None.
 
-    With several seeds, only if a method that one prefers is clearly worse than
-    the best by another.
+    With several seeds, metrics disagree only if the best method by one metric
+    is clearly worse by another.
 
     Args:
-      verdicts: By metric.
+      verdicts: Verdicts by metric.
     """
     by_best: dict[str, list[str]] = {}
     for metric, verdict in verdicts.items():
@@ -204,8 +204,8 @@ class Writer:
 
 
 def _contradict(a: Verdict, b: Verdict) -> bool:
-  """Whether `a` surely has another best than `b`, or nothing is sure."""
-  lead = a.leads.get(b.best)  # None if it is the best by both.
+  """Returns whether b's best is clearly worse by a, or has no interval."""
+  lead = a.leads.get(b.best)  # None if both have the same best.
   return lead is not None and (lead.low is None or lead.is_clear)
 
 
@@ -214,5 +214,5 @@ def _how(lead: statistics_lib.Difference) -> str:
 
 
 def capitalized(text: str) -> str:
-  """Returns text whose first letter is a capital."""
+  """Returns text with its first letter capitalized."""
   return text[:1].upper() + text[1:]

@@ -1,1 +1,1 @@
-"""What all rooms use: checks of arguments, files, tables, signals."""
+"""Shared utilities: argument checks, files, tables, signals."""

@@ -1,26 +1,26 @@
-"""When the local training of a client counts as diverged.
+"""Decides whether a client's local training diverged.
 
-A learning rate that is too high for a client's data makes its loss grow from
-batch to batch. Its update is then clipped garbage, which takes part in the sum
-like any other: only a count shows it. The rule is the same in all engines.
+If the learning rate is too high for a client's data, its loss grows from batch
+to batch. Its clipped update is then garbage, but enters the sum like any other:
+only a count of such clients reveals it. All engines use the same rule.
 """
 
 from typing import Any
 
-# Mean loss of a client's batches over the loss of its first batch, or over 1.
+# Largest ratio of a client's mean loss to the loss of its first batch, or to 1.
 _LOSS_GROWTH = 2.0
-# Norm of a client's update over that of the weights, or over the clip.
+# Largest ratio of an update's norm to the weights' norm, or to the clip norm.
 _NORM_GROWTH = 10.0
 
 
 def has_diverged(
   first_loss: Any, mean_loss: Any, norm: Any, weights_norm: Any, clip_norm: Any
 ) -> Any:
-  """Returns whether local training left what is reasonable.
+  """Returns whether local training diverged, for each client.
 
-  A client has diverged if its mean loss is above twice the loss of its first
-  batch (and above 2), if its update is ten times as long as all weights of the
-  model (and as the clip), or if either is not a number.
+  A client has diverged if its mean loss is more than twice the loss of its
+  first batch (and more than 2), if the norm of its update is more than ten
+  times that of the model's weights (and of the clip norm), or if either is NaN.
 
   Example:
 
@@ -30,11 +30,11 @@ def has_diverged(
     [False, True, True]
 
   Args:
-    first_loss: The loss of the first batch, an array of numpy, JAX or TF.
-    mean_loss: The mean loss of all batches, each at the weights it met.
+    first_loss: The loss of the first batch: a numpy, JAX or TF array.
+    mean_loss: The mean loss of all batches, each before its own step.
     norm: The norm of the update.
-    weights_norm: The norm of the weights that training started from.
-    clip_norm: The clip of private updates.
+    weights_norm: The norm of the weights at the start of local training.
+    clip_norm: The clip norm of private updates.
   """
   # Not `>`: a comparison with NaN is false.
   in_bounds = mean_loss <= _LOSS_GROWTH * first_loss

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes, JSON files and file locks."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -20,16 +20,16 @@ _POLL_SECONDS = 0.2
 def write_atomically(
   path: os.PathLike, content: bytes, *, mode: int = 0o666
 ) -> None:
-  """Writes a file so that a reader, or a crash, never meets half of it.
+  """Writes a file atomically: neither readers nor crashes see half of it.
 
   Args:
-    path: Replaced if it exists.
-    content: All of it.
-    mode: Permissions of a new file, less the umask.
+    path: The file; replaced if it exists.
+    content: The file's whole content.
+    mode: Permissions of a new file, before the umask.
 
   Raises:
-    OSError: If it cannot be written, for want of space for example; `path` is
-      then as it was.
+    OSError: If the write fails, for example because the disk is full. `path`
+      is then unchanged.
   """
   path = pathlib.Path(path)
   # Containers on several hosts have the same process ids.
@@ -40,19 +40,19 @@ def write_atomically(
     with open(descriptor, 'wb') as f:
       f.write(content)
       f.flush()
-      # Else a crash of the machine could leave the new name on no content.
+      # Otherwise a machine crash could leave an empty file of the new name.
       os.fsync(f.fileno())
     os.replace(temporary, path)
   except OSError as e:
     with contextlib.suppress(OSError):
       temporary.unlink(missing_ok=True)
-    # Errors of writing do not say where.
+    # Errors of `write` do not name the file.
     raise type(e)(e.errno, e.strerror, str(path)) from e
   _sync_folder(path.parent)
 
 
 def write_json(path: os.PathLike, value: Any, *, mode: int = 0o666) -> None:
-  """Writes JSON for people: indented, with infinity and NaN as null."""
+  """Writes indented JSON, with infinity and NaN as null."""
   text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
   write_atomically(path, f'{text}\n'.encode(), mode=mode)
 
@@ -74,7 +74,7 @@ def read_json(path: os.PathLike) -> Any:
     path: The file.
 
   Raises:
-    OutputError: If it is not there or no JSON.
+    OutputError: If the file does not exist or is not valid JSON.
   """
   try:
     text = pathlib.Path(path).read_text(encoding='utf-8')
@@ -84,11 +84,11 @@ def read_json(path: os.PathLike) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-  raise ValueError(f'{name} is no JSON')
+  raise ValueError(f'{name} is not valid JSON')
 
 
 def remove(path: os.PathLike) -> None:
-  """Removes a file, if it is there, so that no crash brings it back."""
+  """Removes a file if it exists, durably: no crash brings it back."""
   path = pathlib.Path(path)
   if path.exists():
     path.unlink()
@@ -104,7 +104,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def remove_temporaries(folder: pathlib.Path) -> None:
-  """Removes what writers that were killed have left in a folder."""
+  """Removes temporary files that killed writers left in a folder."""
   for path in folder.glob(f'.*{_TEMPORARY}*'):
     path.unlink(missing_ok=True)
 
@@ -113,18 +113,19 @@ def remove_temporaries(folder: pathlib.Path) -> None:
 def locked(
   path: os.PathLike, *, while_waiting: Optional[Callable[[], None]] = None
 ) -> Iterator[None]:
-  """Holds a lock of the file system, which ends with the process.
+  """Holds a file lock within the block; it also ends with the process.
 
   Args:
-    path: The lock's file, made if need be.
-    while_waiting: Called again and again while another process holds the lock;
-      it may raise to stop waiting. By default nobody waits.
+    path: The lock file; created if missing.
+    while_waiting: Called repeatedly while another process holds the lock. It
+      may raise to stop waiting. None does not wait.
 
   Yields:
     Nothing.
 
   Raises:
-    BlockingIOError: If another process holds it and nobody waits.
+    BlockingIOError: If another process holds the lock and `while_waiting` is
+      None.
   """
   with open(path, 'a') as f:
     while True:

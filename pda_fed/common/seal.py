@@ -1,8 +1,8 @@
-"""A checksum inside of JSON: what is read is what was written.
+"""A checksum inside JSON, which detects damaged values.
 
-A bit that a disk has flipped may leave valid JSON with another number. Where
-that number decides privacy (a seed, how often a person counts), nobody would
-ever know.
+A flipped bit on a disk may leave valid JSON with a different number. If privacy
+depends on that number (a seed, or how often a person counts), the damage would
+go unnoticed.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _FIELD = 'sha256'
 
 
 def _digest(fields: Mapping[str, Any]) -> str:
-  # As JSON gives them back: tuples are lists, and the order is kept.
+  # The same before and after JSON: tuples become lists, and order is kept.
   return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
 def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns fields with their checksum.
+  """Returns the fields with a checksum.
 
   Args:
-    fields: JSON values by name; none is called sha256.
+    fields: JSON values by name. No name is 'sha256'.
   """
   return {**fields, _FIELD: _digest(fields)}
 
@@ -30,22 +30,22 @@ def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
 def unseal(
   fields: Mapping[str, Any], *, required: bool = False
 ) -> dict[str, Any]:
-  """Returns the fields that `seal` was given.
+  """Checks the result of `seal` and returns the original fields.
 
   Args:
-    fields: As JSON gave them back.
-    required: Whether there must be a checksum. If not, fields without one, as
-      earlier versions wrote them, are taken as they are.
+    fields: The sealed fields, as read from JSON.
+    required: Whether a checksum is required. If not, fields without one, as
+      earlier versions wrote them, are accepted.
 
   Raises:
-    ValueError: If they are not those that the checksum was made of.
+    ValueError: If the checksum is wrong, or is required and missing.
   """
   if required and _FIELD not in fields:
-    raise ValueError(f'{_FIELD} must be there. Found none')
+    raise ValueError(f'{_FIELD} must be given. Found none')
   content = {n: value for n, value in fields.items() if n != _FIELD}
   if _FIELD in fields and fields[_FIELD] != _digest(content):
     raise ValueError(
-      f'{_FIELD} must be that of the other fields, {_digest(content)}. Found'
+      f'{_FIELD} must match the other fields: {_digest(content)}. Found'
       f' {fields[_FIELD]!r}'
     )
   return content

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question that a loop asks when it suits it."""
+"""Lets a loop check for Ctrl-C and SIGTERM when it is safe to stop."""
 
 import signal
 import threading
@@ -13,11 +13,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopSignals:
   """Remembers the first SIGINT or SIGTERM of a `with` block.
 
-  The second one does what it did before, so that nobody has to wait. Outside
-  of the main thread, where Python takes no signals, nothing is remembered.
+  A second signal has its usual effect, so that the user need not wait. Outside
+  the main thread, Python delivers no signals, and nothing is remembered.
   """
 
-  # Those whose blocks are running.
+  # Instances whose `with` blocks are active.
   _active: list['StopSignals'] = []
 
   def __init__(self):
@@ -26,13 +26,13 @@ class StopSignals:
 
   @classmethod
   def request(cls, signum: int) -> bool:
-    """Does as if a signal had come, from any thread.
+    """Acts as if a signal had arrived; callable from any thread.
 
     Args:
-      signum: The signal.
+      signum: The signal's number.
 
     Returns:
-      Whether somebody listens.
+      Whether any `with` block is active.
     """
     for listener in cls._active:
       if listener.signum is None:
@@ -59,13 +59,13 @@ class StopSignals:
     self._restore()
 
   def wait(self, seconds: float) -> bool:
-    """Waits, at most so long; returns whether a signal has come."""
-    # A sleep goes on after a handler has run, so it should be short.
+    """Waits at most `seconds`; returns whether a signal has arrived."""
+    # A sleep continues after a signal handler ran, so keep it short.
     if self.signum is None:
       time.sleep(seconds)
     return self.signum is not None
 
   def raise_if_stopped(self, message: str) -> None:
-    """Raises `StoppedError` with a message if a signal has come."""
+    """Raises `StoppedError` with `message` if a signal has arrived."""
     if self.signum is not None:
       raise errors.StoppedError(self.signum, message)

@@ -1,4 +1,4 @@
-"""Tables for people: in a terminal, in Markdown and in LaTeX."""
+"""Formats tables for terminals, Markdown and LaTeX."""
 
 from collections.abc import Sequence
 
@@ -23,18 +23,18 @@ def format_table(
 
   Args:
     header: The names of the columns.
-    rows: Cells; floats are shown with four significant digits.
+    rows: The cells of each row. Floats get four significant digits.
 
   Returns:
-    The table, without a line break at its end.
+    The table, without a trailing newline.
 
   Raises:
-    ValueError: If a row has not as many cells as the header.
+    ValueError: If the number of a row's cells differs from the header's.
   """
   for row in rows:
     if len(row) != len(header):
       raise ValueError(
-        f'rows must have {len(header)} cells, as the header. Found {row!r}.'
+        f'rows must have {len(header)} cells, like the header. Found {row!r}.'
       )
   texts = [
     [f'{cell:.4g}' if isinstance(cell, float) else str(cell) for cell in row]
@@ -73,11 +73,11 @@ def format_markdown(
 
   Args:
     header: The names of the columns.
-    rows: Cells.
-    alignment: An l or an r for each column.
+    rows: The cells of each row.
+    alignment: 'l' or 'r' for each column.
 
   Returns:
-    The table, with a line break at its end.
+    The table, with a trailing newline.
   """
   rules = [{'l': '---', 'r': '---:'}[side] for side in alignment]
   return ''.join(
@@ -87,7 +87,7 @@ def format_markdown(
 
 
 def escape_latex(text: str) -> str:
-  r"""Returns text as LaTeX takes it.
+  r"""Returns text with LaTeX's special characters escaped.
 
   Example:
 
@@ -95,7 +95,7 @@ def escape_latex(text: str) -> str:
     100 \% of\_it
 
   Args:
-    text: Any.
+    text: Any text.
   """
   return ''.join(_LATEX.get(character, character) for character in text)
 
@@ -103,15 +103,15 @@ def escape_latex(text: str) -> str:
 def format_latex(
   header: Sequence[str], rows: Sequence[Sequence[str]], alignment: str
 ) -> str:
-  """Formats a table for LaTeX with the package booktabs.
+  """Formats a table for LaTeX, with the booktabs package.
 
   Args:
     header: The names of the columns, in LaTeX.
-    rows: Cells, in LaTeX.
-    alignment: An l or an r for each column.
+    rows: The cells of each row, in LaTeX.
+    alignment: 'l' or 'r' for each column.
 
   Returns:
-    The table, with a line break at its end.
+    The table, with a trailing newline.
   """
   lines = [' & '.join(cells) + r' \\' for cells in (header, *rows)]
   parts = [

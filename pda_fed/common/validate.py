@@ -1,7 +1,7 @@
-"""Checks of numbers that users give: one place, one wording.
+"""Checks of arguments, with error messages in a common style.
 
-Each function takes values by name and raises `ValueError` with the name, the
-value and what is allowed, so that an error tells which argument to change:
+Each function takes values by name. It raises a `ValueError` that gives the
+name, the allowed values and the value found:
 
     >>> positive(clip_norm=-1.0)
     Traceback (most recent call last):
@@ -82,15 +82,15 @@ def integers(low: int, **named: int) -> None:
 
 
 def texts(**named: str) -> None:
-  """Raises unless every value is a text with something in it."""
+  """Raises unless every value is a non-empty string."""
   for name, value in named.items():
     if not isinstance(value, str):
-      raise TypeError(f'{name} must be a text. Found {value!r}.')
-    _check(name, value, bool(value), 'a text that is not empty')
+      raise TypeError(f'{name} must be a string. Found {value!r}.')
+    _check(name, value, bool(value), 'a non-empty string')
 
 
 def instances(kind: type, **named) -> None:
-  """Raises unless every value is an instance of a class."""
+  """Raises unless every value is an instance of `kind`."""
   for name, value in named.items():
     if not isinstance(value, kind):
       raise TypeError(f'{name} must be a {kind.__name__}. Found {value!r}.')

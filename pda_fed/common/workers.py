@@ -1,7 +1,7 @@
-"""Where remote workers are and how they are reached, as data.
+"""Addresses of remote workers and the settings of connections to them.
 
-Apart from `pda_fed.runtime`, so that settings can be read and checked where
-tensorflow_federated is not installed.
+This module is separate from `pda_fed.runtime`, so that settings can be checked
+without tensorflow_federated.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ import urllib.parse
 
 from pda_fed.common import validate
 
-# Seconds without a sign of life after which a worker counts as lost.
+# A worker counts as lost after this many seconds without a response.
 DEFAULT_TIMEOUT_S = 60.0
 UNIX = 'unix:'
-# The length that Linux allows a Unix socket's path, less its final zero.
+# Linux' limit for a Unix socket's path, without the terminating zero byte.
 _MAX_SOCKET_PATH = 107
 _MAX_PORT = 65535
 _PEM = b'-----BEGIN '
@@ -24,7 +24,7 @@ _HOST_AND_PORT = re.compile(r'(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})')
 
 
 def is_socket_path(path: str) -> bool:
-  """Whether a path is legal for a Unix socket, for Linux and for gRPC."""
+  """Returns whether Linux and gRPC accept a path for a Unix socket."""
   # gRPC reads addresses as URIs: # and ? would end the path.
   return (
     len(os.fsencode(path)) <= _MAX_SOCKET_PATH
@@ -33,14 +33,14 @@ def is_socket_path(path: str) -> bool:
 
 
 def check_address(address: str, *, lowest_port: int = 1) -> None:
-  """Checks that an address is one of a worker.
+  """Checks that a worker's address is valid.
 
   Args:
     address: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH`.
-    lowest_port: 0 where a free port may be asked for.
+    lowest_port: The lowest allowed port. Port 0 asks for any free port.
 
   Raises:
-    ValueError: If it is not.
+    ValueError: If the address is invalid.
   """
   if address.startswith(UNIX):
     path = address.removeprefix(UNIX)
@@ -62,12 +62,12 @@ def check_address(address: str, *, lowest_port: int = 1) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TlsFiles:
-  """What one side of mutually authenticated TLS shows, and whom it believes.
+  """The PEM files of one side of a mutual TLS connection.
 
   Attributes:
-    cert: Its certificate, PEM, with any intermediate ones after it.
-    key: The certificate's private key, PEM.
-    ca: Certificates, PEM, by one of which the other side's must be signed.
+    cert: This side's certificate, followed by any intermediate certificates.
+    key: The certificate's private key.
+    ca: Trusted CA certificates. One must have signed the peer's certificate.
   """
 
   cert: str
@@ -85,7 +85,7 @@ class TlsFiles:
   def from_flags(
     cls, cert: Optional[str], key: Optional[str], ca: Optional[str]
   ) -> Optional['TlsFiles']:
-    """Returns the files, None if none is given.
+    """Returns the files, or None if no file is given.
 
     Args:
       cert: See the class.
@@ -93,7 +93,7 @@ class TlsFiles:
       ca: See the class.
 
     Raises:
-      ValueError: If some are given and some not.
+      ValueError: If only some of the files are given.
     """
     if not (cert or key or ca):
       return None
@@ -103,7 +103,7 @@ class TlsFiles:
     """Returns the contents of the certificate, the key and the CA.
 
     Raises:
-      ValueError: If one cannot be read, or holds no PEM.
+      ValueError: If a file cannot be read, or is not PEM.
     """
     contents = []
     for field in dataclasses.fields(self):
@@ -115,10 +115,10 @@ class TlsFiles:
         raise ValueError(
           f'tls_{field.name} must be readable. Found {e}.'
         ) from e
-      # gRPC ends the whole program over an empty certificate.
+      # gRPC aborts the whole program if a certificate is empty.
       if _PEM not in contents[-1]:
         raise ValueError(
-          f'tls_{field.name} must hold PEM. Found none in {path!r}.'
+          f'tls_{field.name} must be a PEM file. Found {path!r}.'
         )
     return tuple(contents)
 
@@ -126,19 +126,20 @@ class TlsFiles:
 def check_protected(
   addresses: Iterable[str], tls: Optional[TlsFiles], insecure: bool
 ) -> None:
-  """Checks that nobody listens on, or talks to, an open port unawares.
+  """Checks that plain ports are used only if the user asked for them.
 
-  A Unix socket is guarded by the file system, TLS by its certificates. Who can
-  reach a plain port can run any program on the worker, and who can listen in
-  sees users' data and the noise's seed.
+  File permissions protect a Unix socket, and certificates protect TLS. Anyone
+  who can reach a plain port can run any program on the worker. Anyone who can
+  intercept its traffic sees users' data and the seed of the noise.
 
   Args:
-    addresses: Of workers.
-    tls: The files, or None.
-    insecure: Whether plain ports are wanted.
+    addresses: Addresses of workers.
+    tls: The TLS files, or None.
+    insecure: Whether plain ports are allowed.
 
   Raises:
-    ValueError: If a plain port was not asked for, or TLS and it both were.
+    ValueError: If a plain port is not allowed, or `insecure` is given together
+      with TLS files.
   """
   if tls is not None and insecure:
     raise ValueError('insecure must not be given with TLS files. Found both.')
@@ -146,8 +147,8 @@ def check_protected(
   if plain and tls is None and not insecure:
     raise ValueError(
       f'{plain[0]} must be protected: give tls_cert, tls_key and tls_ca, use a'
-      ' unix: address (by an SSH tunnel from machine to machine), or say that'
-      ' it is meant to be insecure.'
+      ' unix: address (with an SSH tunnel between machines), or allow plain'
+      ' ports with insecure.'
     )
 
 
@@ -156,10 +157,10 @@ class RemoteWorkers:
   """Workers on other machines, and how to reach them.
 
   Attributes:
-    addresses: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH` of each.
-    tls: Our side of TLS, for addresses with a port.
-    insecure: Whether ports are used without TLS.
-    timeout_s: Seconds without a sign of life after which a worker is lost.
+    addresses: `HOST:PORT`, `[IPV6]:PORT` or `unix:/PATH` of each worker.
+    tls: The TLS files of this side, for addresses with a port.
+    insecure: Whether to use ports without TLS.
+    timeout_s: Seconds without a response after which a worker is lost.
   """
 
   addresses: tuple[str, ...]

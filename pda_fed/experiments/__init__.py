@@ -1,7 +1,7 @@
-"""Experiments: settings, one training loop, comparison, sweep, report.
+"""Experiments: settings, the training loop, engines, outputs.
 
-Nothing here imports TensorFlow, TFF, JAX or dp_accounting until an engine is
-opened or an epsilon is asked for.
+This package imports TensorFlow, TFF, JAX and dp_accounting only when it opens
+an engine or computes an epsilon.
 """
 
 from pda_fed.experiments.config import FederatedConfig

@@ -1,10 +1,10 @@
-"""Checkpoints: whole, checked, few.
+"""Checkpoints of a run: atomic, with checksums.
 
-A checkpoint is one file: a line with the length and the sha256 of the rest, and
-the rest, an .npz of arrays and a record in JSON. It appears under its name when
-it is complete and on the disk, and one that is damaged is found out and passed
-over for the one before it. A state may hold what a secret seed gave, so nobody
-but the owner of the file may read it.
+A checkpoint is one file: a header line with the length and the sha256 of the
+content, then the content, an .npz file of arrays and a JSON record. It is
+written atomically. A damaged checkpoint is detected and skipped in favor of the
+one before it. Only the file's owner may read it, because the state may depend
+on a secret seed.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ def write_arrays(
   """Writes arrays and a record into one file, atomically.
 
   Args:
-    path: Replaced if it exists.
-    arrays: By name.
-    record: JSON values.
+    path: The file; replaced if it exists.
+    arrays: The arrays by name.
+    record: The record, as JSON values.
 
   Raises:
-    CheckpointError: If it cannot be written; `path` is then as it was.
+    CheckpointError: If the write fails. `path` is then unchanged.
   """
   text = np.frombuffer(json.dumps(record).encode(), np.uint8)
   buffer = io.BytesIO()
@@ -57,8 +57,8 @@ def write_arrays(
   except OSError as e:
     what = 'The disk is full' if e.errno == errno.ENOSPC else f'{e.strerror}'
     raise errors.CheckpointError(
-      f'{what}: {path} ({len(content) / 1e6:.1f} MB) cannot be written. What'
-      ' was saved before is whole: the same command goes on from there.'
+      f'{what}: {path} ({len(content) / 1e6:.1f} MB) cannot be written. Earlier'
+      ' checkpoints are intact: the same command resumes from there.'
     ) from e
 
 
@@ -74,14 +74,14 @@ def read_arrays(
     The arrays and the record.
 
   Raises:
-    CheckpointError: If it is damaged or cannot be read.
+    CheckpointError: If the file is damaged or cannot be read.
   """
   try:
     header, _, content = pathlib.Path(path).read_bytes().partition(b'\n')
     digest = hashlib.sha256(content).hexdigest()
     expected = b'%s %d %s' % (_MAGIC, len(content), digest.encode())
     if header != expected:
-      raise ValueError('its content is not of the length and sha256 it names')
+      raise ValueError('its length or sha256 does not match its header')
     with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
       arrays = dict(loaded)
     record = json.loads(arrays.pop(_RECORD).tobytes())
@@ -94,12 +94,12 @@ def read_arrays(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Checkpoint:
-  """A moment of a run.
+  """The saved state of a run.
 
   Attributes:
-    round_num: Rounds done.
+    round_num: The number of rounds done.
     arrays: The engine's state.
-    record: The loop's.
+    record: The loop's state.
   """
 
   round_num: int
@@ -111,12 +111,12 @@ class Checkpoints:
   """The checkpoints of a run."""
 
   def __init__(self, folder: os.PathLike, kept: int = 3):
-    """Opens a folder.
+    """Opens a folder of checkpoints.
 
     Args:
-      folder: Made when the first checkpoint is saved.
-      kept: How many are kept, at least 1; with 2 a damaged one costs the rounds
-        since the one before.
+      folder: The folder; created when the first checkpoint is saved.
+      kept: The number of checkpoints to keep, at least 1. With 2 or more, a
+        damaged checkpoint costs only the rounds since the one before it.
 
     Raises:
       ValueError: If `kept` is less than 1.
@@ -126,18 +126,18 @@ class Checkpoints:
     self._kept = kept
 
   def _paths(self) -> dict[int, pathlib.Path]:
-    """The files by round, the oldest first."""
+    """Returns the files by round, oldest first."""
     matches = {p: _NAME.fullmatch(p.name) for p in self._folder.glob('*.ckpt')}
     rounds = {int(m[1]): p for p, m in matches.items() if m}
     return dict(sorted(rounds.items()))
 
   def newest_until(self, round_num: int) -> Optional[pathlib.Path]:
-    """Returns the newest checkpoint of a round up to some round, or None."""
+    """Returns the newest checkpoint not after a round, or None."""
     found = [p for r, p in self._paths().items() if r <= round_num]
     return found[-1] if found else None
 
   def last_round(self) -> Optional[int]:
-    """Returns the newest checkpoint's round, by its name; None without any."""
+    """Returns the newest file's round, or None. The file may be damaged."""
     return max(self._paths(), default=None)
 
   def save(
@@ -147,22 +147,22 @@ class Checkpoints:
     record: Mapping[str, Any],
     good_round: Optional[int] = None,
   ) -> None:
-    """Saves a checkpoint, then removes those that are too old.
+    """Saves a checkpoint, then removes old ones.
 
     Args:
-      round_num: Rounds done.
+      round_num: The number of rounds done.
       arrays: The engine's state.
-      record: JSON values; none is called round.
-      good_round: The newest checkpoint up to this round stays, too.
+      record: The loop's state, as JSON values. No key is 'round'.
+      good_round: The newest checkpoint not after this round is also kept.
 
     Raises:
-      CheckpointError: If it cannot be written; the others stay.
+      CheckpointError: If the write fails. No checkpoint is then removed.
     """
     self._folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporaries(self._folder)
     path = self._folder / f'round_{round_num:08d}.ckpt'
     write_arrays(path, arrays, {**record, _ROUND: round_num})
-    # Those after this one are of a run that went on from a damaged one.
+    # Later checkpoints were damaged when the run resumed before them.
     paths = self._paths()
     older = [r for r in paths if r < round_num]
     good = good_round is not None and self.newest_until(good_round)
@@ -178,53 +178,53 @@ class Checkpoints:
         path.unlink()
 
   def drop(self, prefix: str) -> None:
-    """Takes arrays out of all checkpoints, for good.
+    """Removes arrays from all checkpoints permanently.
 
     Args:
-      prefix: Of their names.
+      prefix: Prefix of the arrays' names.
 
     Raises:
-      CheckpointError: If one cannot be read or written.
+      CheckpointError: If a checkpoint cannot be read or written.
     """
     for path in self._paths().values():
       try:
         arrays, record = read_arrays(path)
       except errors.CheckpointError as e:
         if isinstance(e.__cause__, OSError):
-          raise  # It may be whole.
-        path.unlink()  # Nobody can go on with it, but what it holds is there.
+          raise  # The checkpoint may be intact.
+        path.unlink()  # Useless for resuming, but may contain the arrays.
         continue
       kept = {n: a for n, a in arrays.items() if not n.startswith(prefix)}
       if len(kept) < len(arrays):
         write_arrays(path, kept, record)
 
   def latest(self) -> Optional[Checkpoint]:
-    """Returns the newest checkpoint that is whole; a damaged one is a warning.
+    """Returns the newest intact checkpoint, and warns of damaged ones.
 
     Returns:
-      None if there is no checkpoint.
+      The checkpoint, or None if there is none.
 
     Raises:
-      CheckpointError: If there are checkpoints and none is whole.
+      CheckpointError: If all checkpoints are damaged.
     """
     paths = self._paths()
     damage = None
     for round_num, path in reversed(paths.items()):
       try:
         arrays, record = read_arrays(path)
-        # A file under another's name: its rounds would come again, or never.
-        # Those of earlier versions do not say.
+        # A renamed file would repeat or skip rounds. Files of earlier versions
+        # do not record their round.
         found = record.pop(_ROUND, round_num)
         if found != round_num:
           raise errors.CheckpointError(f'{path} is of round {found}.')
       except errors.CheckpointError as e:
         damage = e
-        warnings.warn(f'{e} The one before it is tried.', stacklevel=2)
+        warnings.warn(f'{e} Trying the one before it.', stacklevel=2)
         continue
       return Checkpoint(round_num, arrays, record)
     if damage is not None:
       raise errors.CheckpointError(
-        f'No checkpoint in {self._folder} is whole. To start over, remove the'
-        ' output folder.'
+        f'All checkpoints in {self._folder} are damaged. To start over, remove'
+        ' the output folder.'
       ) from damage
     return None

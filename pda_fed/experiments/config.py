@@ -1,8 +1,8 @@
-"""Settings of a run, as data.
+"""Settings of a run.
 
-`RunConfig` is what the loop reads; a task adds its own settings by a subclass,
-as `FederatedConfig` does for the users of a store. A method and a model are
-values, too; see `pda_fed.methods` and `pda_fed.models`.
+The training loop reads a `RunConfig`. Tasks add their settings in subclasses,
+such as `FederatedConfig` for training on the users of a store. Methods and
+models are values too; see `pda_fed.methods` and `pda_fed.models`.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ from pda_fed.models import convergence
 
 
 def no_setting(**options) -> Any:
-  """A field that changes no number of a run, or not what it means."""
+  """Returns a dataclass field that does not affect results."""
   return dataclasses.field(metadata={'setting': False}, **options)
 
 
 def as_settings(config: Any) -> Any:
-  """Returns a config as JSON values, without fields that change no number."""
+  """Returns a config as JSON values, without fields made by `no_setting`."""
   if dataclasses.is_dataclass(config):
     values = {
       f.name: as_settings(getattr(config, f.name))
@@ -38,7 +38,7 @@ def as_settings(config: Any) -> Any:
     if isinstance(config, models.ModelSpec) and not kind.__module__.startswith(
       models.__name__
     ):
-      # Two models of users may have the same fields.
+      # Two models defined by users may have the same fields.
       values['kind'] = f'{kind.__module__}.{kind.__qualname__}'
     return values
   if isinstance(config, (tuple, list)):
@@ -47,7 +47,7 @@ def as_settings(config: Any) -> Any:
 
 
 def method_settings(method: methods.Method) -> dict[str, Any]:
-  """Returns a method's settings, named as its flags are."""
+  """Returns a method's settings, named like its flags."""
   return {
     name if name == 'alpha' else f'{method.name}_{name}': value
     for name, value in as_settings(method).items()
@@ -79,7 +79,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining:
-  """Settings of a warm start.
+  """Settings of a warm start: pre-training on public data.
 
   Example:
 
@@ -87,13 +87,14 @@ class Pretraining:
     16
 
   Attributes:
-    learning_rate: Of Adam.
-    batch_size: Examples in a step.
-    held_out: The share of public examples that judge convergence.
-    patience: Epochs without a better held-out loss after which it stops.
-    max_epochs: After which it stops in any case.
-    seed: Of initial weights and order; by default the run's, or 0 if that has
-      none: public data need no secret.
+    learning_rate: Learning rate of Adam.
+    batch_size: Examples per step.
+    held_out: Fraction of public examples held out to detect convergence.
+    patience: Pre-training stops after this many epochs without a better
+      held-out loss.
+    max_epochs: The maximum number of epochs.
+    seed: Seed of the initial weights and the order of examples. By default the
+      run's seed, or 0 if the run has none: public data needs no secret.
   """
 
   learning_rate: float = 1e-2
@@ -116,7 +117,11 @@ class Pretraining:
       validate.integers(0, pretraining_seed=self.seed)
 
   def convergence(self, seed: int) -> convergence.PretrainingConfig:
-    """Returns what decides when it stops, with the seed of its order."""
+    """Returns the settings that decide when pre-training stops.
+
+    Args:
+      seed: Seed of the order of examples.
+    """
     return convergence.PretrainingConfig(
       batch_size=self.batch_size,
       held_out=self.held_out,
@@ -128,35 +133,36 @@ class Pretraining:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-  """What the loop reads of any run.
+  """Settings that all runs share.
 
   Example: see `FederatedConfig`.
 
   Attributes:
     method: The public-data method.
-    dataset: What the data are called in results.
-    data_hash: sha256 of the data's manifest: the data are a setting, the folder
-      where they lie is not.
+    dataset: The data set's name in results.
+    data_hash: sha256 of the data's manifest. The data is a setting of the run;
+      the folder that holds it is not.
     engine: The engine's name.
     plan: Population, cohort, rounds, clip and noise.
-    pretraining: Of methods that start warm.
-    seed: Of everything random. None draws all from the system's entropy, which
-      a run that is meant to be private wants.
+    pretraining: Settings of the warm start, for methods that have one.
+    seed: Seed of everything random. None, for private runs, uses the system's
+      entropy.
     rounds_per_evaluation: Rounds between evaluations on validation data.
-    max_validation_users: The most users, or examples, of such an evaluation;
+    max_validation_users: Maximum number of users (or examples) per evaluation;
       None takes all.
-    max_test_users: Likewise of the final test.
-    final_test: Whether the test is done at all.
+    max_test_users: Maximum number of users (or examples) in the final test;
+      None takes all.
+    final_test: Whether to run the final test.
     rounds_per_checkpoint: Rounds between checkpoints; None saves at each
       evaluation.
-    checkpoints_kept: Older ones are removed.
-    rounds_per_dispatch: The most rounds that an engine runs at a time.
-    audit: Canaries that show what the run leaks; None for none.
+    checkpoints_kept: Number of checkpoints to keep; older ones are removed.
+    rounds_per_dispatch: Maximum number of rounds per call of the engine.
+    audit: Canaries that measure what the run leaks; None for no audit.
   """
 
-  # The version of how a seed and a round become noise and sums. A round that is
-  # repeated after a kill must be the same round: a run of another version is
-  # refused. 4: noised sums are rounded to a grid.
+  # Version of the map from seed and round to noise and sums. A round repeated
+  # after a kill must be the same round, so a run of another version cannot be
+  # resumed. Version 4 rounds noised sums to a grid.
   noise_version: ClassVar[int] = 4
 
   method: methods.Method
@@ -188,8 +194,8 @@ class RunConfig:
       validate.instances(audit_lib.AuditConfig, audit=self.audit)
     if self.audit is not None and not self.plan.noise_multiplier:
       raise ValueError(
-        'audit must be off where noise_multiplier is 0: epsilon is infinite,'
-        ' and no leak could contradict it. Give noise, or leave out --audit.'
+        'audit must be off if noise_multiplier is 0: epsilon is infinite, and'
+        ' no leak can contradict it. Add noise, or drop --audit.'
       )
     validate.integers(
       1,
@@ -207,7 +213,7 @@ class RunConfig:
 
   @property
   def warm_start(self) -> bool:
-    """Whether the method starts at a pre-trained model."""
+    """Whether the method starts from a pre-trained model."""
     return self.method.warm_start
 
   @property
@@ -218,19 +224,20 @@ class RunConfig:
     return self.seed or 0
 
   def settings(self) -> dict[str, Any]:
-    """Returns every setting that decides the run's numbers, as JSON values."""
+    """Returns every setting that affects results, as JSON values."""
     return {
       **as_settings(self),
       'method': self.method.name,
-      'alpha': None,  # As every run had it when alpha was the only setting.
+      'alpha': None,  # Every run had it when alpha was the only setting.
       **method_settings(self.method),
       'noise_version': self.noise_version,
     }
 
   def pretraining_settings(self) -> dict[str, Any]:
-    """Returns what decides the warm start: runs that share it share a model.
+    """Returns the settings that determine the warm-start model.
 
-    A task adds what decides its model.
+    Runs with the same settings share the model. Tasks add the settings of their
+    models.
     """
     return {
       **as_settings(self.pretraining),
@@ -248,8 +255,8 @@ class FederatedConfig(RunConfig):
   """Settings of a run over the users of a store.
 
   The default batch size is the paper's for StackOverflow. Both learning rates
-  are values of its grids, of which it does not name the best. It names no
-  momentum.
+  are from the paper's grids; it does not say which values are best, and does
+  not mention momentum.
 
   Example:
 
@@ -266,28 +273,32 @@ class FederatedConfig(RunConfig):
     (16, 0.9)
 
   Attributes:
-    data_dir: The store.
-    spec: The model's sizes; they must fit the store.
-    client_learning_rate: Of a user's local SGD, one epoch.
-    client_gradient_clip: An optional bound on the norm of each gradient of
-      local training. It keeps clients from diverging; epsilon rests on the
-      plan's clip alone.
+    data_dir: The folder of the store.
+    spec: The model; it must fit the store.
+    client_learning_rate: Learning rate of the clients' local SGD (one epoch).
+    client_gradient_clip: Optional bound on the norm of each gradient of local
+      training. It keeps clients from diverging. Epsilon depends only on the
+      plan's clip.
     server_optimizer: 'sgd', 'adam' or 'yogi'; see `common.server_optimizers`.
-    server_learning_rate: Of the server's step on the noised (mixed) mean.
-    server_momentum: Of the server's SGD; for Adam and Yogi, beta_1.
-    batch_size: Examples in a batch of local training.
+    server_learning_rate: Learning rate of the server's step on the noised
+      (mixed) mean.
+    server_momentum: Momentum of the server's SGD; beta_1 of Adam and Yogi.
+    batch_size: Examples per batch of local training.
     public_update: 'local_training' or 'gradient'; see `learning.PublicUpdate`.
-    public_users_per_round: How many public users a round samples.
-    public_clip_norm: The bound on the public update's norm: a number,
-      'private' for the clip of private updates, or None for no bound.
-    mean_clip_norm: An optional bound on the noised mean's norm.
-    max_concurrent_clients: How many clients the TFF engine simulates at a time;
-      None for the cores.
-    remote_workers: Where the TFF engine computes instead of on this machine.
-    compute_dtype: Of the JAX engine's products: 'float32' or 'bfloat16'.
-    clients_per_chunk: How many clients the JAX engine trains side by side; None
-      lets it choose.
-    platform: Of the JAX engine: 'cpu' or 'gpu'; None takes what JAX finds.
+    public_users_per_round: Number of public users sampled per round.
+    public_clip_norm: Bound on the norm of the public update: a number,
+      'private' for the clip norm of private updates, or None for no bound.
+    mean_clip_norm: Optional bound on the norm of the noised mean.
+    max_concurrent_clients: Number of clients that the TFF engine simulates at a
+      time; None for the number of cores.
+    remote_workers: Machines on which the TFF engine computes; None for this
+      machine.
+    compute_dtype: Dtype of the JAX engine's matrix products: 'float32' or
+      'bfloat16'.
+    clients_per_chunk: Number of clients that the JAX engine trains side by
+      side; None lets the engine choose.
+    platform: Platform of the JAX engine: 'cpu' or 'gpu'; None for JAX's
+      default.
   """
 
   data_dir: str = no_setting()
@@ -332,7 +343,7 @@ class FederatedConfig(RunConfig):
     validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
     if self.remote_workers is not None and self.engine != 'tff':
       raise ValueError(
-        f'remote workers must be used with engine tff. Found {self.engine!r}.'
+        f'engine must be tff with remote workers. Found {self.engine!r}.'
       )
     validate.one_of(
       server_optimizers.NAMES, server_optimizer=self.server_optimizer

@@ -1,4 +1,4 @@
-"""Epsilon of the rounds of a run, where it can be computed."""
+"""Epsilon of a run's rounds, if dp_accounting is installed."""
 
 from collections.abc import Sequence
 import functools
@@ -19,15 +19,15 @@ def _curve(plan: privacy.PrivacyPlan, rounds: Sequence[int]) -> list[float]:
 def spent(
   plan: privacy.PrivacyPlan, rounds: Sequence[int]
 ) -> Optional[dict[int, float]]:
-  """Returns epsilon after each of some numbers of rounds.
+  """Returns epsilon after each of the given numbers of rounds.
 
   Args:
-    plan: The plan.
+    plan: The privacy plan.
     rounds: Numbers of rounds.
 
   Returns:
-    By number of rounds; None where dp_accounting is not installed, as on a
-    machine for JAX alone. `scripts/privacy --fill` adds it elsewhere.
+    Epsilon by number of rounds. None if dp_accounting is not installed;
+    `scripts/privacy --fill` can then add epsilon later, on another machine.
   """
   try:
     return dict(zip(rounds, _curve(plan, rounds), strict=True))
@@ -36,26 +36,26 @@ def spent(
 
 
 def fill(path: os.PathLike) -> list[pathlib.Path]:
-  """Adds epsilon to runs that were made where it could not be computed.
+  """Adds epsilon to runs that were made without dp_accounting.
 
   Args:
-    path: A run's folder, or one that has runs below it.
+    path: A run's folder, or a folder with runs below it.
 
   Returns:
     The folders of the runs, each with epsilon in metrics.csv and result.json.
 
   Raises:
     OutputError: If there is no run.
-    ModuleNotFoundError: Without dp_accounting.
+    ModuleNotFoundError: If dp_accounting is not installed.
   """
-  # Seeds and methods of a comparison share plans.
+  # Runs of a comparison share plans across seeds and methods.
   curve_of = functools.cache(_curve)
   folders = []
   for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
     folder = outputs.RunFolder(config.parent)
     plan = folder.read_plan()
     rows, result = folder.read_metrics(), folder.read_result()
-    if not rows:  # It has not begun: there is nothing to add epsilon to.
+    if not rows:  # The run has not started.
       continue
     curve = curve_of(plan, tuple(row['round'] for row in rows))
     folder.write_metrics(

@@ -1,10 +1,10 @@
-"""Errors of experiments that a user can mend."""
+"""Errors of experiments that a user can fix."""
 
 from pda_fed import errors
 
 
 class AuditError(errors.PdaFedError):
-  """An audit shows more than the proven epsilon.
+  """An audit measured more than the proven epsilon.
 
   Example:
 
@@ -32,7 +32,7 @@ class CheckpointError(errors.PdaFedError):
 
 
 class EngineError(errors.PdaFedError):
-  """An engine is not there, or has failed.
+  """An engine is unavailable, or has failed.
 
   Example: see `CheckpointError`.
   """
@@ -40,5 +40,5 @@ class EngineError(errors.PdaFedError):
   exit_code = 3
 
 
-# Of files too, which stand below experiments.
+# Defined in pda_fed.errors because lower layers, such as files, raise it too.
 OutputError = errors.OutputError

@@ -1,4 +1,4 @@
-"""Trained models as files that other programs load: Keras, numpy, TFF."""
+"""Exports trained models to files for Keras, numpy and TFF."""
 
 from collections.abc import Iterator
 import io
@@ -19,31 +19,33 @@ from pda_fed.experiments import loading
 from pda_fed.experiments import released_model
 
 FORMATS = ('keras', 'npz', 'tff')
-# In .keras files and TFF's folders, what these formats have no place for.
+# Holds the metadata that .keras files and TFF's folders have no field for.
 ABOUT_FILE = 'pda_fed.json'
 
 
 def export_model(
   model: released_model.ReleasedModel, kind: str, path: os.PathLike
 ) -> None:
-  """Writes a model.
+  """Exports a model.
 
   Args:
     model: The model.
-    kind: One of `FORMATS`.
-    path: A new file, or for 'tff' a new folder. It appears when it is complete.
+    kind: The format, one of `FORMATS`.
+    path: A new file, or a new folder for 'tff'. It is created atomically.
 
   Raises:
-    OutputError: If it exists.
-    ValueError: If there is no such format, the name does not end as its files
-      do, or the model has none.
+    OutputError: If `path` exists.
+    ValueError: If the format is unknown, the file's suffix does not fit it, or
+      the model cannot be written in it.
   """
   validate.one_of(FORMATS, format=kind)
   path = pathlib.Path(path)
   if kind != 'tff' and path.suffix != f'.{kind}':
     raise ValueError(f'output must end with .{kind}. Found {path}.')
   if path.exists():
-    raise errors.OutputError(f'{path} exists. Remove it, or give another name.')
+    raise errors.OutputError(
+      f'{path} already exists. Remove it, or choose another name.'
+    )
   path.parent.mkdir(parents=True, exist_ok=True)
   {'keras': _write_keras, 'npz': _write_npz, 'tff': _write_tff}[kind](
     model, path
@@ -62,7 +64,7 @@ def _about(model: released_model.ReleasedModel) -> dict[str, Any]:
 
 
 def _about_file(model: released_model.ReleasedModel) -> bytes:
-  """The same with what an .npz file has as arrays."""
+  """Returns `_about` plus the values that an .npz file stores as arrays."""
   about = _about(model)
   if model.is_text:
     about[loading.VOCABULARY] = list(model.vocabulary)
@@ -131,15 +133,15 @@ def _standardization(layers: Any, model: released_model.ReleasedModel) -> Any:
 
 
 def stock_keras_model(keras: Any, model: released_model.ReleasedModel) -> Any:
-  """Returns a built-in model of Keras' own layers, with the weights.
+  """Returns a model as a Sequential model of standard Keras layers.
 
   Args:
-    keras: Keras 3, or TensorFlow's own.
-    model: Of a spec of `pda_fed.models`.
+    keras: The module: Keras 3, or `tf.keras`.
+    model: A model whose spec is from `pda_fed.models`.
 
   Returns:
-    A Sequential model. It takes token ids, or images and rows as the source
-    has them: the first layer standardises these.
+    A Sequential model with the weights. It takes token ids, or raw images or
+    rows, which its first layer standardizes.
   """
   if model.is_text:
     layers = _text_layers(keras.layers, model.spec)
@@ -155,7 +157,7 @@ def _is_built_in(model: released_model.ReleasedModel) -> bool:
 
 
 def _own_keras_model(model: released_model.ReleasedModel) -> Any:
-  """A user's Keras model, which the spec makes with TensorFlow's Keras."""
+  """Returns a user's Keras model, which the spec builds with `tf.keras`."""
   import tensorflow as tf
 
   inner = model.spec.keras_model(0)
@@ -176,7 +178,7 @@ def _write_keras(
   model: released_model.ReleasedModel, path: pathlib.Path
 ) -> None:
   if _is_built_in(model):
-    # Not TensorFlow's, which is Keras 2 here and writes what Keras 3 refuses.
+    # Not tf.keras: it is Keras 2 here, and Keras 3 cannot read its files.
     import keras
 
     built = stock_keras_model(keras, model)
@@ -185,17 +187,17 @@ def _write_keras(
   with tempfile.TemporaryDirectory(dir=path.parent) as folder:
     file = pathlib.Path(folder) / 'model.keras'
     built.save(file)
-    with zipfile.ZipFile(file, 'a') as archive:  # Keras reads what it knows.
+    with zipfile.ZipFile(file, 'a') as archive:  # Keras ignores other entries.
       archive.writestr(ABOUT_FILE, _about_file(model))
     files.write_atomically(path, file.read_bytes())
 
 
 def _write_tff(model: released_model.ReleasedModel, path: pathlib.Path) -> None:
-  from pda_fed.learning import saved_models  # It needs TFF.
+  from pda_fed.learning import saved_models  # Needs TFF.
   import tensorflow as tf
 
   spec = model.spec
-  if isinstance(spec, models.LanguageSpec):  # No engine of TFF's trains it.
+  if isinstance(spec, models.LanguageSpec):  # Has no keras_model.
     built = stock_keras_model(tf.keras, model)
     input_spec = (tf.TensorSpec([None, None], tf.int64),) * 2
   else:

@@ -1,7 +1,7 @@
-"""Guards of a run: warnings at the first signs of trouble, then an end.
+"""Warns at the first signs of divergence, then ends the run.
 
-What is watched, the validation loss and the weights, depends on released models
-and on users that take no part in training.
+The guard watches the validation loss and the weights. These depend only on
+released models and on users that do not take part in training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,15 @@ import warnings
 from pda_fed import errors
 from pda_fed.experiments import config as config_lib
 
-# A validation loss above this many times the first one, or 1, ends a run.
+# The run ends if the validation loss exceeds its first value, or 1, by this
+# factor.
 _MOST_LOSS_GROWTH = 10.0
 # The same for the norm of the weights.
 _MOST_WEIGHTS_GROWTH = 1000.0
-# A loss this much above the first one is worth a warning before the end.
+# A loss above its first value by this factor causes a warning.
 _FIRST_SIGN = 1.1
-# Shares of clients that diverge, and public norms over private ones.
+# Thresholds of warnings: the fraction of clients that diverge, and the ratio of
+# the public update's norm to the private one's.
 _MANY_DIVERGED = 0.05
 _LONG_PUBLIC_UPDATE = 10.0
 
@@ -41,25 +43,25 @@ def _public_over_private(row: Mapping[str, Any]) -> float:
 
 
 def likely_cause(config: config_lib.RunConfig, row: Mapping[str, Any]) -> str:
-  """Returns a sentence about why a model got worse.
+  """Returns a sentence that explains why a model probably got worse.
 
   Args:
     config: The run's settings.
-    row: A row of metrics.csv, with means over the rounds before it.
+    row: A row of metrics.csv, with means over the rounds since the last row.
   """
   share = _diverged_share(row)
   if share > _MANY_DIVERGED:
     return (
-      'Most likely client_learning_rate='
+      'Probably client_learning_rate='
       f'{getattr(config, "client_learning_rate", math.nan):g} is too high:'
       f' {share:.0%} of the clients diverged in local training. Lower it, or'
-      ' give --client_gradient_clip.'
+      ' set --client_gradient_clip.'
     )
   ratio = _public_over_private(row)
   if ratio > _LONG_PUBLIC_UPDATE:
     return (
-      f'Most likely the public update is too long: {ratio:.3g} times the norm'
-      ' of the private one. --public_clip_norm=private bounds it.'
+      f'Probably the public update is too large: {ratio:.3g} times the norm of'
+      ' the private update. --public_clip_norm=private bounds it.'
     )
   rates = [
     f'{name}={getattr(config, name):g}'
@@ -67,14 +69,14 @@ def likely_cause(config: config_lib.RunConfig, row: Mapping[str, Any]) -> str:
     if hasattr(config, name)
   ]
   return (
-    f'Most likely {"".join(rates) or "a learning rate"} is too high for this'
+    f'Probably {"".join(rates) or "a learning rate"} is too high for this'
     f' noise (sigma {config.plan.noise_multiplier:g}, cohorts of'
     f' {config.plan.expected_cohort:g}).'
   )
 
 
 class Guard:
-  """Watches the rows of a run; each kind of warning comes once."""
+  """Watches the rows of a run; gives each kind of warning once."""
 
   def __init__(self, config: config_lib.RunConfig):
     self._config = config
@@ -86,13 +88,13 @@ class Guard:
       warnings.warn(message, stacklevel=3)
 
   def check(self, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Judges the newest row by the first.
+    """Compares the newest row with the first.
 
     Args:
-      rows: Of metrics.csv, the newest last; at least one.
+      rows: At least one row of metrics.csv, the newest last.
 
     Raises:
-      DivergenceError: If the validation loss or the weights left all bounds.
+      DivergenceError: If the validation loss or the weights are out of bounds.
     """
     first, row = rows[0], rows[-1]
     for name, title, growth in (
@@ -105,7 +107,7 @@ class Guard:
       # Not `>`: a comparison with NaN is false.
       if not value <= growth * max(start, 1.0):
         raise errors.DivergenceError(
-          f'Round {row["round"]}: {title} is {value:.4g}, and was {start:.4g}'
+          f'Round {row["round"]}: {title} is {value:.4g}, up from {start:.4g}'
           f' at the start. {likely_cause(self._config, row)}'
         )
     self._warn_of_signs(first, row)
@@ -119,14 +121,14 @@ class Guard:
         'clients',
         f'Round {row["round"]}: {share:.0%} of the clients diverge in local'
         ' training, and their updates are useless. Lower'
-        ' --client_learning_rate, or give --client_gradient_clip.',
+        ' --client_learning_rate, or set --client_gradient_clip.',
       )
     if ratio > _LONG_PUBLIC_UPDATE:
       self._warn(
         'public',
         f'Round {row["round"]}: the public update has {ratio:.3g} times the'
-        ' norm of the private one and decides alone. --public_clip_norm=private'
-        ' bounds it.',
+        ' norm of the private update and dominates it.'
+        ' --public_clip_norm=private bounds it.',
       )
     loss, start = _value(row, 'loss'), _value(first, 'loss')
     if loss is None or start is None:

@@ -1,9 +1,9 @@
-"""Several hosts that compute one run, on JAX's distributed runtime.
+"""Runs one experiment on several hosts, with JAX's distributed runtime.
 
-Host 0 leads: it runs the loop, writes the outputs and says what comes next. The
-others follow. Words go through the key-value store of JAX's coordination
-service, arrays through collectives. Each host sends a heartbeat. One that dies
-or hangs is noticed by it, whatever the others wait for.
+Host 0, the leader, runs the loop, writes the outputs and sends commands to the
+other hosts. Commands go through the key-value store of JAX's coordination
+service, arrays through collectives. Each host sends heartbeats, so that the
+others notice if it dies or hangs, even while they wait for a collective.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,12 +24,12 @@ from pda_fed import errors as base_errors
 from pda_fed.common import signals
 from pda_fed.common import validate
 
-# Seconds without a sign of life after which a host is lost.
+# A host is lost after this many seconds without a heartbeat.
 TIMEOUT_S = 30.0
-# Seconds that hosts have to end together.
+# Seconds within which all hosts must shut down.
 _SHUTDOWN_S = 60
 _BEAT_S = 2.0
-# JAX ends a process without a word: we come first.
+# JAX ends processes without a message, so its timeout is longer than ours.
 _JAX_TIMEOUT_S = 600
 _POLL_S = 0.1
 _SAY_LIMIT = 300
@@ -48,7 +48,7 @@ class HostError(base_errors.PdaFedError):
 
 
 class LeaderError(base_errors.PdaFedError):
-  """Host 0 has ended the run; the others end with its words.
+  """Host 0 has ended the run; other hosts end with the same message.
 
   Example:
 
@@ -56,7 +56,7 @@ class LeaderError(base_errors.PdaFedError):
     3
 
   Attributes:
-    exit_code: That of host 0.
+    exit_code: The exit code of host 0.
   """
 
   def __init__(self, message: str, exit_code: int):
@@ -65,7 +65,7 @@ class LeaderError(base_errors.PdaFedError):
 
 
 class DisagreementError(ValueError):
-  """Hosts differ in what must be the same; raised on all of them.
+  """Hosts differ where they must not; raised on all of them.
 
   Example: see `Hosts.agree`.
   """
@@ -73,9 +73,10 @@ class DisagreementError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class HostSettings:
-  """Where this process stands among the hosts.
+  """This process' place among the hosts.
 
-  What is None, the cluster sets: SLURM, Open MPI and others that JAX knows.
+  Values that are None come from the cluster: SLURM, Open MPI or another one
+  that JAX supports.
 
   Example:
 
@@ -83,10 +84,10 @@ class HostSettings:
     4
 
   Attributes:
-    coordinator: HOST:PORT of host 0, which listens there.
+    coordinator: HOST:PORT on which host 0 listens.
     num_hosts: The number of hosts.
-    host_index: This host, from 0.
-    timeout_s: Seconds in which all hosts must have come.
+    host_index: The index of this host, from 0.
+    timeout_s: Seconds within which all hosts must connect.
   """
 
   coordinator: Optional[str] = None
@@ -111,7 +112,7 @@ class HostSettings:
 
 
 class Hosts:
-  """The hosts of a run, as one of them sees them.
+  """One host's connection to all hosts of a run.
 
   Example:
 
@@ -121,16 +122,16 @@ class Hosts:
   ```
 
   Attributes:
-    index: This host.
+    index: The index of this host.
     count: The number of hosts.
   """
 
   def __init__(self, client: Any, index: int, count: int):
-    """Begins to send heartbeats, and to look for those of the others.
+    """Starts to send heartbeats and to watch those of other hosts.
 
     Args:
       client: The client of JAX's coordination service.
-      index: This host.
+      index: The index of this host.
       count: The number of hosts.
     """
     self.index = index
@@ -145,7 +146,7 @@ class Hosts:
     self._answered = time.monotonic()
     self._closing = threading.Event()
     self._pool = futures.ThreadPoolExecutor(1, 'all_hosts')
-    # Questions to a host 0 that hangs are answered never, whatever timeout.
+    # If host 0 hangs, requests to it never return, whatever their timeout.
     self._questions = futures.ThreadPoolExecutor(8, 'host_0')
     self._watch = threading.Thread(target=self._beat_until_closed, daemon=True)
     self._watch.start()
@@ -163,8 +164,8 @@ class Hosts:
       try:
         self._set(f'beat/{self.index}', str(number))
         said = dict(self._client.key_value_dir_get('host/'))
-      except Exception as e:  # JAX raises its own, of several modules.
-        self._lost = f'host 0 is gone ({first_line(e)})'
+      except Exception as e:  # JAX has its own errors, in several modules.
+        self._lost = f'host 0 is lost ({first_line(e)})'
         return
       self._answered = now = time.monotonic()
       self._look(said, seen, now)
@@ -175,7 +176,7 @@ class Hosts:
     self._client.key_value_set(f'host/{name}', value, allow_overwrite=True)
 
   def _look(self, said, seen: dict[str, tuple[str, float]], now: float) -> None:
-    """Finds hosts that are silent, have failed, or were asked to stop."""
+    """Finds hosts that are silent, have failed, or got a stop signal."""
     said = {name.removeprefix('host/'): value for name, value in said.items()}
     for host in range(self.count):
       value = said.get(f'beat/{host}', '')
@@ -183,21 +184,21 @@ class Hosts:
       if value != before:
         seen[f'{host}'] = value, now
       elif now - since > TIMEOUT_S and f'left/{host}' not in said:
-        self._lost = f'host {host} gave no sign of life for {TIMEOUT_S:g} s'
+        self._lost = f'host {host} sent no heartbeat for {TIMEOUT_S:g} s'
       if f'failed/{host}' in said and host != self.index:
         self._lost = f'host {host} has failed: {said[f"failed/{host}"]}'
     if 'ended' in said and not self.is_leader:
       self._ended = LeaderError(**json.loads(said['ended']))
     asked = any(name.startswith('stop/') for name in said)
     if asked and self.is_leader and not self._is_stopped:
-      # The loop saves the run, as it does for a signal of its own.
+      # The loop saves the run, as if this host had got the signal.
       self._is_stopped = signals.StopSignals.request(signal.SIGTERM)
 
   def heed(self, stop: signals.StopSignals) -> None:
     """Asks the leader to stop when this host gets a signal.
 
     Args:
-      stop: Catches the signals.
+      stop: The handler that catches this host's signals.
     """
     self._stop = stop
 
@@ -211,33 +212,33 @@ class Hosts:
     if self._lost is None:
       silence = time.monotonic() - self._answered
       if silence > TIMEOUT_S + _BEAT_S:
-        self._lost = f'host 0 gave no sign of life for {TIMEOUT_S:g} s'
+        self._lost = f'host 0 sent no heartbeat for {TIMEOUT_S:g} s'
     if self._lost is not None:
       raise HostError(f'The run ends on all hosts: {self._lost.rstrip(".")}.')
 
   def call(self, function: Callable[[], Any]) -> Any:
-    """Returns what a function returns that may wait for other hosts.
+    """Calls a function that may wait for other hosts; returns its result.
 
-    It runs on a thread of its own, since a collective waits for a lost host
-    forever.
+    The function runs in its own thread, because a collective waits forever for
+    a lost host.
 
     Args:
       function: The function.
 
     Raises:
-      HostError: If a host is lost before it returns.
+      HostError: If a host is lost before the function returns.
     """
     try:
       return self._watched(self._pool.submit(function))
     except RuntimeError as e:
       if 'RESOURCE_EXHAUSTED' in str(e):
         raise HostError(
-          'The memory of a device is short: give a lower --clients_per_chunk or'
+          'A device ran out of memory: give a lower --clients_per_chunk or'
           ' --microbatch_size.'
         ) from e
       if not type(e).__module__.startswith('jax') or self.count == 1:
         raise
-      # A connection that broke. Heartbeats tell which host is to blame.
+      # A connection broke. Heartbeats will show which host is lost.
       end = time.monotonic() + TIMEOUT_S + 3 * _BEAT_S
       while time.monotonic() < end:
         self.check()
@@ -252,12 +253,12 @@ class Hosts:
     return future.result()
 
   def _get(self, key: str) -> Optional[str]:
-    """Returns a value; None if it is not there within a second."""
+    """Returns a value, or None if it is not set within a second."""
     try:
       return self._client.blocking_key_value_get(key, 1000)
-    except Exception as e:  # JAX raises its own, of several modules.
+    except Exception as e:  # JAX has its own errors, in several modules.
       if 'DEADLINE_EXCEEDED' not in str(e) and self._lost is None:
-        self._lost = f'host 0 is gone ({first_line(e)})'
+        self._lost = f'host 0 is lost ({first_line(e)})'
       return None
 
   def _wait_for(self, key: str) -> Any:
@@ -268,19 +269,19 @@ class Hosts:
         return json.loads(text)
 
   def send(self, command: Mapping[str, Any]) -> None:
-    """Tells the others what comes next; for the leader.
+    """Sends a command to the other hosts; for the leader.
 
     Args:
-      command: JSON values.
+      command: The command, as JSON values.
     """
     self._client.key_value_set(f'command/{self._said}', json.dumps(command))
     self._said += 1
 
   def receive(self) -> dict[str, Any]:
-    """Returns the leader's next command; for the others.
+    """Returns the leader's next command; for the other hosts.
 
     Raises:
-      HostError: If a host is lost before it comes.
+      HostError: If a host is lost before the command arrives.
     """
     command = self._wait_for(f'command/{self._said}')
     self._said += 1
@@ -291,7 +292,7 @@ class Hosts:
     facts: Mapping[str, Any],
     differences: Callable[[dict, dict], list[str]],
   ) -> None:
-    """Checks that all hosts are alike.
+    """Checks that facts are the same on all hosts.
 
     Args:
       facts: JSON values by name.
@@ -299,7 +300,7 @@ class Hosts:
 
     Raises:
       HostError: If a host is lost.
-      DisagreementError: On every host, if one differs from host 0.
+      DisagreementError: On every host, if a host differs from host 0.
     """
     key = f'facts/{self._agreed}'
     self._agreed += 1
@@ -317,38 +318,38 @@ class Hosts:
         )
 
   def fail(self, message: str) -> None:
-    """Tells the others that this host cannot go on.
+    """Tells the other hosts that this host has failed.
 
     Args:
-      message: What is wrong.
+      message: The error message.
     """
     self._try(self._set, f'failed/{self.index}', message[:_SAY_LIMIT])
 
   def end(self, message: str, exit_code: int) -> None:
-    """Lets the others end as the leader does; for the leader.
+    """Tells the other hosts to end; for the leader.
 
     Args:
-      message: What is wrong.
-      exit_code: How they end.
+      message: The error message.
+      exit_code: The exit code of all hosts.
     """
     words = json.dumps({'message': message, 'exit_code': exit_code})
     self._try(self._set, 'ended', words)
 
   def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Asks host 0 where it need not answer."""
+    """Sends a request to host 0; returns None if it does not answer."""
     future = self._questions.submit(function, *arguments)
     try:
       return future.result(timeout=_BEAT_S)
-    except Exception:  # It is gone, or hangs; JAX raises errors of its own.
+    except Exception:  # Host 0 is lost, or hangs. JAX has its own errors.
       return None
 
   def leave(self, seconds: float = 10.0) -> None:
-    """Ends the heartbeats, once all hosts have come here or are lost.
+    """Stops the heartbeats; host 0 first waits until all hosts call this.
 
-    Host 0 holds what hosts say to each other: it must not end first.
+    Host 0 must not end first, because it holds the key-value store.
 
     Args:
-      seconds: The most to wait.
+      seconds: The maximum time that host 0 waits.
     """
     self._try(self._set, f'left/{self.index}', '')
     end = time.monotonic() + seconds
@@ -363,37 +364,37 @@ class Hosts:
 
 
 def first_line(error: BaseException) -> str:
-  """Returns the first line of an error's message, which may be very long."""
+  """Returns the first line of an error's message, shortened if very long."""
   lines = str(error).splitlines() or [repr(error)]
   return lines[0][:_SAY_LIMIT].rstrip('.')
 
 
 def no_answer(settings: HostSettings) -> str:
-  """Returns what to say if hosts do not meet.
+  """Returns the error message for hosts that do not connect.
 
   Args:
-    settings: This host's place.
+    settings: This host's settings.
   """
   return (
-    f'All hosts must come within {settings.timeout_s} s, and the coordinator,'
-    f' {settings.coordinator or "which the cluster names"}, must answer. At'
-    f' least one of {settings.num_hosts or "the"} hosts did not come, or cannot'
-    ' be reached.'
+    f'All hosts must connect within {settings.timeout_s} s to the coordinator,'
+    f' {settings.coordinator or "which the cluster names"}. At least one of'
+    f' {settings.num_hosts or "the"} hosts did not connect, or cannot be'
+    ' reached.'
   )
 
 
 def connect(settings: HostSettings) -> Hosts:
-  """Joins the other hosts; before JAX computes anything.
+  """Connects to the other hosts. Call this before JAX computes anything.
 
   Args:
-    settings: This host's place.
+    settings: This host's settings.
 
   Raises:
-    ValueError: If the coordinator does not answer or a host does not come; or
-      if a setting is missing, and the cluster does not set it.
+    ValueError: If the coordinator does not answer, a host does not connect, or
+      a setting is missing and the cluster does not provide it.
   """
   import jax
-  from jax._src import distributed  # Its client is nowhere else.
+  from jax._src import distributed  # JAX has no public access to the client.
 
   try:
     jax.distributed.initialize(
@@ -406,8 +407,8 @@ def connect(settings: HostSettings) -> Hosts:
     )
   except (ValueError, TypeError) as e:
     raise ValueError(
-      'coordinator, num_hosts and host_index must be given where the cluster'
-      f' does not set them: {first_line(e)}.'
+      'coordinator, num_hosts and host_index must be given if the cluster does'
+      f' not set them: {first_line(e)}.'
     ) from e
   except RuntimeError as e:
     raise ValueError(f'{no_answer(settings)} JAX: {first_line(e)}.') from e
@@ -416,11 +417,11 @@ def connect(settings: HostSettings) -> Hosts:
 
 
 class LastWords:
-  """What a process says, and how it ends, where JAX's runtime aborts it.
+  """Sets the message and exit code of a process that JAX's runtime aborts.
 
   JAX's client aborts the process, with a stack trace, as soon as the process of
-  host 0 is gone. What its libraries print is set aside; what Python prints is
-  not.
+  host 0 has ended. This class hides the output of native libraries; Python's
+  output is still shown.
 
   Example:
 
@@ -436,11 +437,11 @@ class LastWords:
     self._exit_code = 1
 
   def set(self, line: str, exit_code: int) -> None:
-    """Sets what is said from here on.
+    """Sets the message and exit code of an abort from now on.
 
     Args:
-      line: One line, or nothing.
-      exit_code: How the process ends.
+      line: One line, or an empty string.
+      exit_code: The exit code.
     """
     self._line = f'{line}\n'.encode() if line else b''
     self._exit_code = exit_code
@@ -460,7 +461,7 @@ class LastWords:
     with tempfile.TemporaryFile() as aside:
       os.dup2(aside.fileno(), 1)
       os.dup2(aside.fileno(), 2)
-    # Python's own handlers run in the main thread: too late for an abort.
+    # Python's handlers run later, in the main thread: too late for an abort.
     self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._end)
     _set_handler(signal.SIGABRT, ctypes.cast(self._handler, ctypes.c_void_p))
     return self
@@ -479,7 +480,7 @@ class LastWords:
 
 
 def _set_handler(signum: int, handler: Optional[ctypes.c_void_p]) -> None:
-  """C's `signal`."""
+  """Calls C's `signal`."""
   function = ctypes.CDLL(None).signal
   function.argtypes = [ctypes.c_int, ctypes.c_void_p]
   function.restype = ctypes.c_void_p

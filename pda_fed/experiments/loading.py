@@ -1,4 +1,4 @@
-"""Trained models: read from the folder of a run, or from an exported file."""
+"""Loads trained models from a run's folder or an exported file."""
 
 from collections.abc import Mapping
 import json
@@ -21,11 +21,11 @@ from pda_fed.experiments import released_model
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import stores
 
-# Of exported files. Weights have names of their own.
+# Names in exported files, besides those of the weights.
 FORMAT = 'pda_fed model'
 ABOUT, VOCABULARY, MEAN, SCALE = 'about', 'vocabulary', 'mean', 'scale'
 
-# Averaged weights of sample-level runs.
+# Prefix of the averaged weights of sample-level runs.
 _AVERAGE = 'jax/average'
 
 
@@ -44,20 +44,20 @@ def load_model(
   ```
 
   Args:
-    path: The folder of a run, or a file that `scripts.export --format=npz`
-      wrote.
-    data_dir: Where the run's data are now, which hold the vocabulary and the
-      scale of inputs. Default: where they were in training. An exported file
-      needs none.
+    path: The folder of a run, or a file written by
+      `scripts.export --format=npz`.
+    data_dir: The folder of the run's data, which contain the vocabulary and
+      the scale of inputs. By default the folder used in training. Must not be
+      given for an exported file.
 
   Returns:
-    The model of the newest checkpoint that is whole. Of a run with averaged
-    weights it has the average, which is what the run was tested with.
+    The model of the newest intact checkpoint. If the run averaged its weights,
+    the model has the average, which is also what the run tested.
 
   Raises:
-    CheckpointError: If the run has checkpoints and none is whole.
+    CheckpointError: If all checkpoints of the run are damaged.
     OutputError: If there is no run, no checkpoint or no such file, or the run's
-      data are not there.
+      data are missing.
     ValueError: If `data_dir` is given with a file.
   """
   path = pathlib.Path(path)
@@ -94,12 +94,12 @@ def _from_run(
   read = _sample_level_data if 'split' in settings else _store_data
   try:
     if data_dir is not None and not pathlib.Path(data_dir).exists():
-      raise ValueError('nothing is there.')
+      raise ValueError('it does not exist.')
     of_data = read(settings, options, data_dir)
   except (data_prep.StoreError, data_prep.SourceError, ValueError) as e:
     raise errors.OutputError(
-      f"{data_dir} must hold the run's data: {e} Give data_dir, the place where"
-      ' they are now.'
+      f"{data_dir} must hold the run's data: {e} Give data_dir, the folder that"
+      ' holds them now.'
     ) from e
   return _build(
     path,
@@ -121,7 +121,7 @@ def _build(path: pathlib.Path, **fields) -> released_model.ReleasedModel:
 def _privacy(
   folder: outputs.RunFolder, config: Mapping[str, Any], round_num: int
 ) -> tuple[str, ...]:
-  """Returns the guarantee after some rounds, and what else must be said."""
+  """Returns the privacy guarantee after some rounds, and its caveats."""
   plan = folder.read_plan()
   known = {row['round']: row['epsilon'] for row in folder.read_metrics()}
   epsilon = known.get(round_num)
@@ -139,7 +139,7 @@ def _store_data(
   data_dir: Optional[os.PathLike],
 ) -> dict[str, Any]:
   """Returns the vocabulary, or mean and scale, of a federated run."""
-  del options  # All that matters is in the store.
+  del options  # The store has everything.
   store = data_prep.open_store(data_dir or '')
   if stores.data_hash(store) != settings['data_hash']:
     raise ValueError('it holds other data.')
@@ -167,7 +167,8 @@ def _sample_level_data(
     split = sample_level.split_examples(data, config)
     is_same = sample_level.data_hash(data, split) == settings['data_hash']
   else:
-    # The hash covers a second, huge text. All of this one is private.
+    # The hash also covers the other text, which is huge. All of this text is
+    # private.
     is_same = len(data.train) == settings['plan']['population']
   if not is_same:
     raise ValueError('it holds other data.')
@@ -210,6 +211,6 @@ def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:
     zlib.error,
   ) as e:
     raise errors.OutputError(
-      f'{path} is no model that scripts.export wrote as npz: {e}.'
+      f'{path} must be an npz file written by scripts.export: {e}.'
     ) from e
   return _build(path, **fields)

@@ -1,11 +1,11 @@
-"""The training loop: one for all methods, engines and tasks.
+"""The training loop of all methods, engines and tasks.
 
     for round in rounds: engine.run_rounds; every n rounds: evaluate, save
 
-A run can be killed at any point and started again with the same command: it
-goes on from the newest whole checkpoint and ends with the rows that it would
-have had. Rounds depend on the seeds and their number alone, and rows live in
-the checkpoints; metrics.csv is written from them.
+A run can be killed at any point and resumed with the same command. It resumes
+from the newest intact checkpoint and produces the same rows as without the
+kill: a round depends only on the seeds and its number, and checkpoints hold the
+rows from which metrics.csv is written.
 """
 
 import bisect
@@ -35,15 +35,15 @@ from pda_fed.experiments import tensorboard
 from pda_fed.experiments import warm_start
 from pda_fed.experiments.engines import base as engine_lib
 
-# Before the names of an auditor's arrays in a checkpoint.
+# Prefix of the auditor's arrays in a checkpoint.
 _AUDIT = 'audit/'
-_AGAIN = 'The same command goes on with the run.'
-# Shorter runs show no estimate of their time: measuring it takes two rounds.
+_AGAIN = 'The same command resumes the run.'
+# Minimum number of rounds for a time estimate, which costs two rounds.
 _LONG_RUN = 20
 
 
 def evaluated_rounds(config: config_lib.RunConfig) -> list[int]:
-  """Returns the numbers of rounds after which the model is evaluated."""
+  """Returns after which numbers of rounds the model is evaluated."""
   rounds = range(0, config.plan.rounds, config.rounds_per_evaluation)
   return [*rounds, config.plan.rounds]
 
@@ -55,12 +55,12 @@ def _norm(weights: list[np.ndarray]) -> float:
 
 @dataclasses.dataclass
 class _Record:
-  """The loop's own part of a checkpoint, in JSON values.
+  """The loop's part of a checkpoint, as JSON values.
 
   Attributes:
-    rows: Of metrics.csv, without epsilon.
+    rows: The rows of metrics.csv, without epsilon.
     pending: Metrics of the rounds since the last row.
-    seconds: Of training, evaluations aside.
+    seconds: Training time in seconds, without evaluations.
     warm_start: Figures of the pre-training.
   """
 
@@ -70,9 +70,10 @@ class _Record:
   warm_start: Optional[dict[str, float]] = None
 
   def take_pending(self) -> dict[str, float]:
-    """Returns the metrics of the rounds since the last row, and forgets them.
+    """Returns the metrics of the rounds since the last row, and clears them.
 
-    Of alpha and the clip it is the last one, of the others the mean.
+    The values of alpha and the clip norm are the last ones; other metrics are
+    averaged.
     """
     names = {name: None for metrics in self.pending for name in metrics}
     taken = {}
@@ -117,7 +118,7 @@ class Run:
     self._log.close()
 
   def run(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
-    """Goes on to the end, and returns the result."""
+    """Starts or resumes the run, and returns its result."""
     total = self._config.plan.rounds
     is_resumed = self._resume()
     if not is_resumed:
@@ -153,17 +154,17 @@ class Run:
     return self._result(warm_start_dir)
 
   def _lacks_row(self) -> bool:
-    """Whether the model is to be evaluated now, and has not been."""
+    """Returns whether the model should be evaluated now and was not yet."""
     rows = self._record.rows
     is_new = not rows or rows[-1]['round'] < self._done
     return is_new and self._done in self._evaluated
 
   @contextlib.contextmanager
   def _saved_if_the_engine_fails(self) -> Iterator[None]:
-    """Saves the rounds that are done when no more can be, for want of workers.
+    """Saves completed rounds if the engine fails.
 
-    A round is done when the engine has returned it: of one that failed nothing
-    is kept, and when it is run again it is the same round.
+    A round is complete when the engine has returned it. Nothing is kept of a
+    round that failed; when it is repeated, it is the same round.
 
     Yields:
       Nothing.
@@ -178,17 +179,17 @@ class Run:
         self._save()
       if isinstance(e, base_errors.DivergenceError):
         self._folder.mark_diverged(self._done)
-        raise  # Another try would end as this one.
+        raise  # A retry would diverge again.
       if isinstance(e, hosts_lib.HostError):
-        # Only hosts have seen the round that failed, and they have the data and
-        # the seeds: another number of devices may repeat it.
+        # Only the hosts have seen the failed round, and they have the data and
+        # the seeds anyway. A different number of devices may repeat it.
         self._folder.mark_stopped(self._done)
       raise errors.EngineError(
         f'{e} Saved after round {self._done}. {_AGAIN}'
       ) from e
 
   def _show_overview(self) -> None:
-    """Says what the run will cost and give; warns of what looks wrong."""
+    """Shows the run's overview, and warnings about its settings."""
     config, plan = self._config, self._config.plan
     epsilon = self._epsilons and self._epsilons[plan.rounds]
     weights = self._engine.get_weights(self._state)
@@ -203,7 +204,7 @@ class Run:
       warnings.warn(caution, stacklevel=2)
 
   def _show_time(self) -> None:
-    """Measures a round, of which nothing is kept: the next ones repeat it."""
+    """Shows the estimated time, from a round that is run and discarded."""
     left = self._config.plan.rounds - self._done
     is_shared = getattr(self._engine, 'is_shared', False)
     if not self._progress.shows_time or is_shared or left < _LONG_RUN:
@@ -215,7 +216,7 @@ class Run:
     self._progress.overview([overview.describe_time(seconds, left)])
 
   def _check_bounds(self) -> None:
-    """Ends the run if the newest model left all bounds."""
+    """Ends the run if the newest model is out of bounds."""
     try:
       self._guard.check(self._record.rows)
     except base_errors.DivergenceError as e:
@@ -224,7 +225,7 @@ class Run:
       path = self._checkpoints.newest_until(good)
       saved = f'The last good checkpoint: {path}.' if path else ''
       if path:
-        # Nobody evaluated those after it, and the newest is what is exported.
+        # Later checkpoints were not evaluated, and exports use the newest one.
         self._checkpoints.remove_after(good)
       raise base_errors.DivergenceError(f'{e} {saved}'.strip()) from e
 
@@ -246,7 +247,7 @@ class Run:
   def _on_epoch(self, epoch: int, loss: float) -> None:
     self._progress.pretraining(epoch, loss)
     self._stop.raise_if_stopped(
-      'stopped in pre-training. The same command begins with it anew.'
+      'stopped in pre-training. The same command starts it over.'
     )
 
   def _while_waiting(self) -> None:
@@ -260,16 +261,16 @@ class Run:
     first = self._folder.first_round_of_engine()
     if checkpoint.round_num < first:
       raise errors.CheckpointError(
-        f'No checkpoint is whole since the run changed its engine after round'
-        f' {first}. The newest that is, of round {checkpoint.round_num}, cannot'
-        ' be gone on with: rounds would be run again with other noise.'
+        f'No checkpoint is intact since the run changed its engine after round'
+        f' {first}. The run cannot resume from the newest intact one, of round'
+        f' {checkpoint.round_num}: it would repeat rounds with different noise.'
       )
     try:
       self._record = _Record(**checkpoint.record)
     except TypeError as e:
       raise errors.CheckpointError(
-        f'The checkpoint of round {checkpoint.round_num} is of another version'
-        f' of this program: {e}.'
+        f'The checkpoint of round {checkpoint.round_num} is from another'
+        f' version of this program: {e}.'
       ) from e
     self._done = checkpoint.round_num
     arrays = dict(checkpoint.arrays)
@@ -281,7 +282,7 @@ class Run:
     self._state = self._engine.from_arrays(arrays, self._done)
     if self._auditor:
       self._auditor.from_arrays(audited)
-    # Rows of rounds after the checkpoint are gone, and come again.
+    # Drops rows of rounds after the checkpoint; they will be written again.
     self._release(self._record.rows)
     return True
 
@@ -292,13 +293,13 @@ class Run:
     return is_last or done % self._config.rounds_per_checkpoint == 0
 
   def _next_save(self) -> int:
-    """The next round that is saved, or the last one."""
+    """Returns the next round that is saved, or the last round."""
     total = self._config.plan.rounds
     following = range(self._done + 1, total)
     return next(filter(self._is_saved, following), total)
 
   def _next_stop(self) -> int:
-    """The next round after which there is something to do."""
+    """Returns the round up to which the engine runs without a break."""
     stop = self._done + 1
     most = self._done + self._config.rounds_per_dispatch
     while stop < most and not (stop in self._evaluated or self._is_saved(stop)):
@@ -337,7 +338,7 @@ class Run:
       self._folder.write_order(order)
 
   def _epsilon_bound(self) -> Optional[float]:
-    """Epsilon of the next evaluated round: never less than was spent."""
+    """Returns epsilon of the next evaluated round: at least what is spent."""
     if self._epsilons is None:
       return None
     place = bisect.bisect_left(self._evaluated, self._done)
@@ -398,7 +399,7 @@ class Run:
     test, start = None, self._record.warm_start
     if config.final_test:
       test = self._tested(self._engine.get_weights(self._state))
-      # What public data give alone: private rounds can also make it worse.
+      # The warm start's own metrics: private rounds can make a model worse.
       weights = start and warm_start.find(
         config.pretraining_settings(), warm_start_dir
       )

@@ -1,15 +1,15 @@
-"""What a run leaves behind: one folder, one experiment.
+"""The output folder of a run.
 
-    config.json      every setting, seed, library versions, the data's hash
+    config.json      all settings, the seed, library versions, the data's hash
     metrics.csv      a row for each evaluated round
-    result.json      the end: test metrics, epsilon
+    result.json      the final test metrics and epsilon
     checkpoints/     see `checkpoints`
-    tensorboard/     the rows once more
+    tensorboard/     the same rows for TensorBoard
 
-TFF has release managers for such files. They are not used: they need TFF, and
-this loop runs with the JAX engine where there is none; and their TensorBoard
-log would keep the rows that a resumed run writes anew. Here the rows live in
-the checkpoints, and both files are written from these.
+TFF's release managers are not used for these files. They need TFF, which the
+JAX engine does not, and their TensorBoard log would keep rows that a resumed
+run writes again. Here the checkpoints hold the rows, and both metrics.csv and
+the log are written from them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +45,8 @@ _STOPPED = 'stopped.json'
 _RUNNING = 'running.json'
 _DIVERGED = 'diverged.json'
 _LOCK = '.lock'
-# What may lie in a folder that holds no run yet: our lock, and what is left of
-# writers that were killed.
+# Files that a folder without a run may contain: our lock, and leftovers of
+# killed writers.
 _HARMLESS = re.compile(rf'{re.escape(_LOCK)}|\.{re.escape(CONFIG)}\.tmp-\d+')
 
 _LIBRARIES = (
@@ -60,15 +60,15 @@ _LIBRARIES = (
 )
 
 _WITHOUT_NOISE = (
-  'Epsilon covers the model. train_loss, clients, non_finite_clients,'
-  ' diverged_clients, clipped_fraction and example_norm of metrics.csv and the'
-  ' log, warnings about them, and data_hash of config.json are of private data'
-  ' without noise: keep them to yourself.'
+  'Epsilon covers the model only. train_loss, clients, non_finite_clients,'
+  ' diverged_clients, clipped_fraction and example_norm in metrics.csv and the'
+  ' log, warnings about them, and data_hash in config.json are computed from'
+  ' private data without noise: do not publish them.'
 )
 
 
 def library_versions() -> dict[str, str]:
-  """Returns the versions of Python and of the libraries that matter."""
+  """Returns the versions of pda_fed, Python and the main libraries."""
   versions = {
     'pda_fed': pda_fed.__version__,
     'python': platform.python_version(),
@@ -111,21 +111,20 @@ class RunFolder:
     *,
     change_engine: bool = False,
   ) -> Iterator['RunFolder']:
-    """Takes a folder for a run, or for going on with the run that it holds.
+    """Opens a folder for a new run, or to resume the run that it holds.
 
     Args:
-      path: Made if need be.
+      path: The folder; created if missing.
       config: The run's settings.
-      about: What else config.json should say; JSON values.
-      change_engine: Whether a run that was stopped may go on with another
-        engine.
+      about: Additional fields of config.json, as JSON values.
+      change_engine: Whether a stopped run may resume on another engine.
 
     Yields:
-      The folder, which no other process can take meanwhile.
+      The folder, locked against other processes.
 
     Raises:
-      OutputError: If it holds something else, or a run with other settings, or
-        one that may not change its engine.
+      OutputError: If the folder holds something else, a run with different
+        settings, or a run that must not change its engine.
     """
     path = pathlib.Path(path)
     _refuse_file(path)
@@ -140,7 +139,7 @@ class RunFolder:
       folder = cls(path)
       folder.check(config, change_engine=change_engine)
       folder._change_engine(config)
-      # Not before: in a folder of others they are not ours.
+      # Only after the check: files of an unrelated folder must not be removed.
       files.remove_temporaries(path)
       if folder.is_new():
         files.remove(path / _SEEDS)
@@ -158,15 +157,15 @@ class RunFolder:
   def check(
     self, config: config_lib.RunConfig, *, change_engine: bool = False
   ) -> None:
-    """Raises unless the folder is free for a run, or holds it; writes nothing.
+    """Raises unless the folder is free or holds this run; writes nothing.
 
     Args:
       config: The run's settings.
       change_engine: Whether a stopped run may resume on another engine.
 
     Raises:
-      OutputError: If it holds something else, or a run with other settings, or
-        one that may not change its engine.
+      OutputError: If the folder holds something else, a run with different
+        settings, or a run that must not change its engine.
     """
     _refuse_file(self.path)
     if not self.path.exists():
@@ -187,8 +186,8 @@ class RunFolder:
     done = checkpoints.Checkpoints(self.checkpoints_path).last_round() or 0
     if config.plan.rounds < done:
       raise errors.OutputError(
-        f'rounds must be at least {done}, which are done in {self.path}. Found'
-        f' {config.plan.rounds}.'
+        f'rounds must be at least {done}, the number of rounds done in'
+        f' {self.path}. Found {config.plan.rounds}.'
       )
     changes = change_engine and old['engine'] != new['engine']
     lines = config_lib.differences(
@@ -197,18 +196,18 @@ class RunFolder:
     if lines:
       only_engine = {**old, 'engine': new['engine']} == new
       raise errors.OutputError(
-        f'{self.path} holds a run with other settings: {"; ".join(lines)}. Give'
-        ' these settings again, or another --output_dir'
+        f'{self.path} holds a run with other settings: {"; ".join(lines)}. Use'
+        ' the same settings again, or another --output_dir'
         + (', or --change_engine.' if only_engine else '.')
       )
     if changes:
       self._check_change_of_engine(old['engine'])
 
   def is_new(self) -> bool:
-    """Whether nothing was run: settings, perhaps refused ones, bind nobody.
+    """Returns whether no round was run yet, so that settings may still change.
 
-    The model is saved before the first round, so that no round, and no noise,
-    is of these settings.
+    The model is saved before the first round. Without a checkpoint, no round
+    used the folder's settings or their noise.
     """
     names = (_METRICS, _RESULT, _STOPPED)
     return not (
@@ -217,30 +216,30 @@ class RunFolder:
     )
 
   def _done(self) -> int:
-    """The round of the newest whole checkpoint."""
+    """Returns the round of the newest intact checkpoint."""
     checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
     return checkpoint.round_num if checkpoint is not None else 0
 
   def _check_change_of_engine(self, old: str) -> None:
     """Raises if a run on another engine could repeat rounds.
 
-    Engines draw other noise for the same round. Of a run that was killed, some
-    rounds after the checkpoint were run, and seen perhaps: running these again
-    with other noise would be a second look at their users, which epsilon does
-    not cover.
+    Each engine draws different noise for the same round. A killed run may have
+    run rounds after its checkpoint, and someone may have seen them. Repeating
+    these rounds with different noise would be a second look at their users,
+    which epsilon does not cover.
     """
     done = self._done()
     if self._stopped_after() != done:
       raise errors.OutputError(
         f'The run in {self.path} must have been stopped by Ctrl-C or SIGTERM to'
-        f' go on with another engine. Found one that was killed or has ended:'
-        f' rounds after {done}, where it would go on, may have been run, and'
-        f' may not be run again with other noise. Go on with --engine={old},'
-        ' and stop that.'
+        f' resume on another engine. It was killed or has ended: it may have'
+        f' run rounds after {done}, its last checkpoint, and these must not be'
+        f' repeated with different noise. Resume with --engine={old}, then stop'
+        ' the run.'
       )
 
   def _change_engine(self, config: config_lib.RunConfig) -> None:
-    """Notes the engine of a run that resumes on another one."""
+    """Records the new engine of a run that resumes on another engine."""
     if self.is_new():
       return
     content = self.read_config()
@@ -253,7 +252,7 @@ class RunFolder:
     files.write_json(self.path / CONFIG, content)
 
   def first_round_of_engine(self) -> int:
-    """Returns the round from which on the run has the engine that it has."""
+    """Returns the first round of the run's current engine."""
     engines = self.read_config().get('engines')
     return engines[-1]['first_round'] if engines else 0
 
@@ -263,17 +262,17 @@ class RunFolder:
     return self._read(_STOPPED, records.check_stopped)['round']
 
   def check_order(self, order: dict[str, Any]) -> None:
-    """Raises if rounds may be repeated with sums in another order.
+    """Raises if rounds may be repeated with sums in a different order.
 
-    Of a run that was killed, rounds after the checkpoint were run and perhaps
-    seen. Repeated in another order they would have the same noise on other
-    last digits, and the difference of both has no noise.
+    A killed run may have run rounds after its checkpoint, and someone may have
+    seen them. Repeated in a different order, they would have the same noise but
+    different last digits: the difference between the two has no noise.
 
     Args:
-      order: What `engine.Engine.order_of_sums` returns.
+      order: The result of `engine.Engine.order_of_sums`.
 
     Raises:
-      OutputError: If the run was killed and had another order.
+      OutputError: If the run was killed and had a different order.
     """
     before = self.read_config().get('order_of_sums')
     if before == order:
@@ -285,25 +284,24 @@ class RunFolder:
       raise errors.OutputError(
         f'The run in {self.path} was killed: rounds after {last} may have been'
         ' run, and must be repeated with sums in the same order. Found'
-        f' {"; ".join(lines)}. Resume with the former values (give them as'
-        ' flags of these names); after a stop by Ctrl-C or SIGTERM they may'
-        ' change.'
+        f' {"; ".join(lines)}. Resume with the old values, given as flags of'
+        ' these names. They may change after a stop by Ctrl-C or SIGTERM.'
       )
     self.write_order(order)
 
   def write_order(self, order: dict[str, Any]) -> None:
-    """Notes the order of sums that rounds have from here on."""
+    """Records the order of sums of the following rounds."""
     files.write_json(
       self.path / CONFIG, {**self.read_config(), 'order_of_sums': order}
     )
 
   def mark_stopped(self, round_num: int) -> None:
-    """Notes that no round was run after this one, which is saved.
+    """Records that the run stopped, saved, after a round.
 
-    Nothing is noted while a process that was killed may have run later ones.
+    Records nothing if a killed process may have run later rounds.
 
     Args:
-      round_num: The round.
+      round_num: The number of rounds done.
     """
     mark = self._running()
     if mark is None or round_num >= mark['seen_before']:
@@ -311,15 +309,17 @@ class RunFolder:
       files.remove(self.path / _RUNNING)
 
   def mark_running(self, done: int, until: int) -> None:
-    """Notes that rounds are run; call it before the first, and after a save.
+    """Records that rounds are running.
+
+    Call this before the first round, and after each save.
 
     Args:
-      done: How many rounds are done and saved.
-      until: The round after which the next save comes.
+      done: The number of rounds that are done and saved.
+      until: The round of the next save.
     """
     seen = 0
     if self._stopped_after() != done and not self.is_new():
-      # This process has saved what it ran; one that was killed has not.
+      # This process saves what it runs. A killed process did not.
       mark = self._running()
       seen = until if mark is None else max(mark.values())
     seen = seen if seen > done else 0
@@ -330,19 +330,19 @@ class RunFolder:
     files.remove(self.path / _DIVERGED)
 
   def mark_diverged(self, round_num: int) -> None:
-    """Notes that the model left all bounds: the same run would do so again.
+    """Records that the model diverged; it would do so again.
 
     Args:
-      round_num: The number of rounds that were done.
+      round_num: The number of rounds done.
     """
     files.write_json(self.path / _DIVERGED, {'round': round_num})
 
   def has_diverged(self) -> bool:
-    """Whether the run ended because its model left all bounds."""
+    """Returns whether the run ended because its model diverged."""
     return (self.path / _DIVERGED).exists()
 
   def _running(self) -> Optional[dict[str, int]]:
-    """Which rounds were run: by this process, and by those before it."""
+    """Returns which rounds this process and earlier ones may have run."""
     if not (self.path / _RUNNING).exists():
       return None
     return self._read(_RUNNING, records.check_running)
@@ -365,7 +365,7 @@ class RunFolder:
       'command': shlex.join(sys.argv),
       **about,
     }
-    if config.seed is None:  # It may be meant for publication.
+    if config.seed is None:  # The model may be meant for publication.
       content['caveats'] = [*content.get('caveats', []), _WITHOUT_NOISE]
     files.write_json(self.path / CONFIG, content)
 
@@ -373,17 +373,17 @@ class RunFolder:
     """Returns config.json.
 
     Raises:
-      OutputError: If it cannot be read, or is not a run's.
+      OutputError: If the file cannot be read, or does not belong to a run.
     """
     config = files.read_json(self.path / CONFIG)
     if not isinstance(config, dict) or config.get('format') != _FORMAT:
       raise errors.OutputError(
-        f'{self.path / CONFIG} is not of a run: it belongs to something else.'
+        f'{self.path / CONFIG} does not belong to a run.'
       )
     return self._read(CONFIG, records.check_config)
 
   def _read(self, name: str, check: Callable[[Any], None]) -> Any:
-    """Returns the content of a JSON file, if it is as it should be."""
+    """Returns the content of a JSON file, after checking it."""
     found = files.read_json(self.path / name)
     with self._naming(name):
       check(found)
@@ -391,32 +391,34 @@ class RunFolder:
 
   @contextlib.contextmanager
   def _naming(self, name: str) -> Iterator[None]:
-    """Turns errors of values into one that names their file."""
+    """Turns TypeError and ValueError into an OutputError naming the file."""
     try:
       yield
     except (TypeError, ValueError) as e:
       raise errors.OutputError(f'{self.path / name} is damaged: {e}.') from e
 
   def seeds(self, seed: Optional[int]) -> privacy.SeedStreams:
-    """Returns the run's seeds; a run without a seed keeps its own to resume.
+    """Returns the run's seeds.
 
-    A round that is run again with fresh noise would be a second look at the
-    same users. The file is removed when the run ends.
+    A run without a seed draws secret seeds and keeps them in a file until it
+    ends. It needs them to resume: repeating a round with fresh noise would be a
+    second look at the same users.
 
     Args:
-      seed: The run's, or None.
+      seed: The run's seed, or None.
 
     Raises:
-      OutputError: If the run's own are damaged, or gone, or if it has ended.
+      OutputError: If the secret seeds are damaged or missing, or the run has
+        ended.
     """
     if seed is not None:
       return privacy.SeedStreams(seed)
     if (self.path / _RESULT).exists():
-      self.forget_seeds()  # Killed just before it, the run has kept them.
+      self.forget_seeds()  # The run may have been killed before it did this.
       raise errors.OutputError(
-        f'The run in {self.path} took no seed and ended without a test. Its'
-        ' secrets were removed then, and it cannot be opened again; its weights'
-        f' are in {self.checkpoints_path}.'
+        f'The run in {self.path} had no seed and ended without a test. Its'
+        ' secret seeds were removed, so it cannot be resumed. Its weights are'
+        f' in {self.checkpoints_path}.'
       )
     path = self.path / _SEEDS
     if path.exists():
@@ -427,28 +429,28 @@ class RunFolder:
         return privacy.SeedStreams.from_dict(found)
     if not self.is_new():
       raise errors.OutputError(
-        f'{path} is gone, and without it the run cannot go on with the noise'
-        ' that it had. Start a new one in another --output_dir.'
+        f'{path} is missing. Without it the run cannot resume with the same'
+        ' noise. Start a new run in another --output_dir.'
       )
     streams = privacy.SeedStreams(None)
-    # Sealed: a changed seed is other noise for rounds that were seen.
+    # Sealed: a damaged seed would repeat rounds with different noise.
     files.write_json(path, seal.seal(streams.as_dict()), mode=0o600)
     return streams
 
   def forget_seeds(self) -> None:
-    """Removes the seeds of a run that has ended, and what they gave."""
+    """Removes the seeds of a finished run, and state derived from them."""
     if self.read_config()['settings']['seed'] is None:
       saved = checkpoints.Checkpoints(self.checkpoints_path)
       saved.drop(f'{engine_lib.SECRET}/')
     files.remove(self.path / _SEEDS)
 
   def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes metrics.csv anew."""
+    """Replaces metrics.csv."""
     content = records.format_csv(rows).encode()
     files.write_atomically(self.path / _METRICS, content)
 
   def read_metrics(self) -> list[dict[str, Optional[float]]]:
-    """Returns the rows of metrics.csv, none if there is no such file.
+    """Returns the rows of metrics.csv; an empty list if it does not exist.
 
     Raises:
       OutputError: If it is damaged.
@@ -458,12 +460,12 @@ class RunFolder:
       return records.parse_csv(path.read_text('utf-8')) if path.exists() else []
 
   def write_result(self, result: dict[str, Any]) -> None:
-    """Writes result.json: the run has ended."""
+    """Writes result.json, which marks the run as finished."""
     files.write_json(self.path / _RESULT, result)
     files.remove(self.path / _RUNNING)
 
   def read_result(self) -> Optional[dict[str, Any]]:
-    """Returns result.json; None while the run has not ended.
+    """Returns result.json, or None if the run is not finished.
 
     Raises:
       OutputError: If it is damaged.
@@ -476,13 +478,13 @@ class RunFolder:
     """Returns config.json, the rows of metrics.csv and result.json of a run.
 
     Raises:
-      OutputError: If it is not finished, a file is damaged, or one contradicts
-        another.
+      OutputError: If the run is not finished, a file is damaged, or files
+        contradict each other.
     """
     result = self.read_result()
     if result is None:
       raise errors.OutputError(
-        f'{self.path} must hold a finished run. It is not.'
+        f'{self.path} must hold a finished run. Found no result.json.'
       )
     config = self.read_config()
     with self._naming(_RESULT):
@@ -499,7 +501,7 @@ class RunFolder:
     """Returns the plan of config.json.
 
     Raises:
-      OutputError: If there is none that could be.
+      OutputError: If the plan is missing or invalid.
     """
     fields = dict(self.read_config()['settings']['plan'])
     with self._naming(CONFIG):

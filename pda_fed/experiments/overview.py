@@ -1,4 +1,4 @@
-"""What a run will cost and give, shown before its first round."""
+"""The overview of a run, shown before its first round."""
 
 from collections.abc import Mapping
 import math
@@ -7,26 +7,26 @@ from typing import Optional
 from pda_fed import privacy
 from pda_fed.experiments import config as config_lib
 
-# An epsilon above this promises little.
+# A larger epsilon gives little protection.
 _LARGE_EPSILON = 10.0
-# Norm of the noise in the mean over the clip. The paper's StackOverflow runs
-# have 8.
+# Largest ratio of the noise's norm in the mean to the clip norm without a
+# warning. It is 8 in the paper's StackOverflow runs.
 _LARGE_NOISE = 10.0
 
 
 def noise_over_clip(plan: privacy.PrivacyPlan, num_weights: int) -> float:
-  """Returns the expected norm of the noise in the mean, over the clip.
+  """Returns the expected norm of the noise in the mean, over the clip norm.
 
   Args:
     plan: The privacy plan.
-    num_weights: The number of weights, each of which gets noise.
+    num_weights: The number of the model's weights.
   """
   noise = plan.update_noise_multiplier * math.sqrt(num_weights)
   return noise / plan.expected_cohort
 
 
 def format_duration(seconds: float) -> str:
-  """Returns a duration for people: seconds, minutes or hours."""
+  """Returns a duration as text, in seconds, minutes or hours."""
   if seconds < 90:
     return f'{max(1, round(seconds))} s'
   if seconds < 90 * 60:
@@ -40,7 +40,7 @@ def _line(name: str, text: str) -> str:
 
 def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
   if not plan.noise_multiplier:
-    return 'none: without noise epsilon is infinite'
+    return 'none: epsilon is infinite without noise'
   if epsilon is None:
     return 'epsilon unknown: dp_accounting is not installed'
   return (
@@ -56,11 +56,11 @@ def describe(
   sizes: Optional[Mapping[str, int]] = None,
   num_weights: Optional[int] = None,
 ) -> list[str]:
-  """Returns lines that say what a run is about to do.
+  """Returns lines that describe a run.
 
   Args:
     config: The run's settings.
-    epsilon: Of the whole run; None if it cannot be computed.
+    epsilon: Epsilon of the whole run; None if it cannot be computed.
     sizes: The number of users, or examples, by group.
     num_weights: The number of the model's weights.
   """
@@ -87,10 +87,10 @@ def describe(
 
 
 def describe_time(seconds_per_round: float, rounds_left: int) -> str:
-  """Returns a line with the time that rounds will take."""
+  """Returns a line with the estimated time of the remaining rounds."""
   total = format_duration(seconds_per_round * rounds_left)
   return _line(
-    'time', f'about {total} of training ({seconds_per_round:.2g} s a round)'
+    'time', f'about {total} of training ({seconds_per_round:.2g} s per round)'
   )
 
 
@@ -99,30 +99,28 @@ def cautions(
   epsilon: Optional[float],
   num_weights: Optional[int] = None,
 ) -> list[str]:
-  """Returns what a user should think about before a run.
+  """Returns warnings about settings that look wrong.
 
   Args:
     plan: The privacy plan.
-    epsilon: Of the whole run; None if it cannot be computed.
+    epsilon: Epsilon of the whole run; None if it cannot be computed.
     num_weights: The number of the model's weights.
   """
   found = []
   if not plan.noise_multiplier:
-    found.append(
-      'noise_multiplier is 0: this run has no differential privacy at all.'
-    )
+    found.append('noise_multiplier is 0: this run has no differential privacy.')
   elif epsilon is not None and epsilon > _LARGE_EPSILON:
     found.append(
       f'epsilon is {privacy.round_up(epsilon)}, above {_LARGE_EPSILON:g}: it'
-      ' promises little. More noise, fewer rounds or more users lower it;'
-      ' --target_epsilon finds the noise.'
+      ' gives little protection. More noise, fewer rounds or more users lower'
+      ' it; --target_epsilon finds the noise.'
     )
   if num_weights is not None:
     share = noise_over_clip(plan, num_weights)
     if share > _LARGE_NOISE:
       found.append(
         f'The noise in the mean has {share:.3g} times the norm of a clipped'
-        ' update, so rounds may teach nothing. Larger cohorts or a smaller'
-        ' model lower it.'
+        ' update, so the model may not learn. Larger cohorts or a smaller'
+        ' model reduce it.'
       )
   return found

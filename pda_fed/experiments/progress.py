@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a bar on a terminal, else plain lines."""
+"""Progress displays: a bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Sequence
 import functools
@@ -9,7 +9,7 @@ from typing import Any, Optional, TextIO
 
 from pda_fed import privacy
 
-# Plain lines come at most this often, the first and the last ones aside.
+# Minimum time between plain lines, except for evaluations.
 _SECONDS_PER_LINE = 10.0
 
 _FORMATS = {
@@ -20,7 +20,7 @@ _FORMATS = {
   'alpha': ('alpha', '{:.3f}'.format),
   'diverged_clients': ('diverged clients', '{:.1f}'.format),
 }
-# Shown only where there are any.
+# Shown only if not zero.
 _RARE = ('diverged_clients',)
 
 
@@ -39,23 +39,23 @@ def _duration(seconds: float) -> str:
 
 
 def terminal_columns() -> int:
-  """Returns the width for a bar, also where the terminal does not know it."""
+  """Returns the width of a bar, even if the terminal's width is unknown."""
   return max(20, shutil.get_terminal_size().columns - 1)
 
 
 class Progress:
-  """Shows nothing: the base of those that do, and a choice for tests.
+  """Base class of progress displays; shows nothing.
 
   Attributes:
-    shows_time: Whether the time of a run is to be estimated beforehand.
-    cautions: Warnings of the caller, which come with the overview.
+    shows_time: Whether to estimate the run's time before it starts.
+    cautions: The caller's warnings, shown with the overview.
   """
 
   shows_time = False
   cautions: Sequence[str] = ()
 
   def overview(self, lines: Sequence[str]) -> None:
-    """Called before the first round, with what the run is about to do."""
+    """Called before the first round, with a description of the run."""
 
   def start(self, done: int, total: int) -> None:
     """Called once, before the first round of this process."""
@@ -67,7 +67,7 @@ class Progress:
     """Called while another process trains the same warm start."""
 
   def rounds(self, done: int, metrics: dict[str, float]) -> None:
-    """Called after rounds, with metrics of the last."""
+    """Called after rounds, with the metrics of the last round."""
 
   def evaluated(self, row: dict[str, Any]) -> None:
     """Called with a row of metrics.csv."""
@@ -77,7 +77,7 @@ class Progress:
 
 
 class _Shown(Progress):
-  """Keeps the newest values and the pace."""
+  """Tracks the newest values and the pace."""
 
   shows_time = True
 
@@ -108,14 +108,14 @@ class _Shown(Progress):
     self._values |= row
 
   def _pace(self) -> Optional[float]:
-    """Seconds of a round of this process, evaluations included."""
+    """Returns seconds per round in this process, with evaluations."""
     if self._done <= self._first:
       return None
     return (time.monotonic() - self._started) / (self._done - self._first)
 
 
 class PlainProgress(_Shown):
-  """A line at each evaluation, and now and then between."""
+  """Prints a line at each evaluation, and occasionally in between."""
 
   def __init__(self, stream: Optional[TextIO] = None):
     super().__init__()
@@ -131,7 +131,7 @@ class PlainProgress(_Shown):
     """See the base class."""
     super().start(done, total)
     if done:
-      self._print(f'goes on after round {done} of {total}')
+      self._print(f'resuming after round {done} of {total}')
 
   def pretraining(self, epoch: int, loss: float) -> None:
     """See the base class."""
@@ -140,14 +140,14 @@ class PlainProgress(_Shown):
   def waiting(self) -> None:
     """See the base class."""
     if not self._waits:
-      self._print('waits for the same warm start in another process')
+      self._print('waiting for the same warm start in another process')
     self._waits = True
 
   def rounds(self, done: int, metrics: dict[str, float]) -> None:
     """See the base class."""
     super().rounds(done, metrics)
     if time.monotonic() - self._last_line >= _SECONDS_PER_LINE:
-      # Validation's values are those of a round before, and were shown then.
+      # Validation metrics belong to an earlier round and were shown then.
       self._show(metrics)
 
   def evaluated(self, row: dict[str, Any]) -> None:
@@ -165,18 +165,18 @@ class PlainProgress(_Shown):
 
 
 class BarProgress(_Shown):
-  """A bar with the newest values."""
+  """Shows a progress bar with the newest values."""
 
   def __init__(self):
     super().__init__()
-    import tqdm  # Where there is none, lines will do.
+    import tqdm  # Optional: `create_progress` falls back to plain lines.
 
     self._tqdm = tqdm.tqdm
     self._bar = None
 
   def _open(self, **options) -> None:
     self.close()
-    # Of a terminal that reports 0 rows tqdm would think that nothing fits.
+    # tqdm shows nothing if the terminal reports 0 rows.
     size = {'ncols': terminal_columns(), 'nrows': 20}
     self._bar = self._tqdm(leave=False, **size, **options)
 
@@ -190,7 +190,7 @@ class BarProgress(_Shown):
   def waiting(self) -> None:
     """See the base class."""
     if self._bar is None:
-      self._open(desc='waits for the same warm start in another process')
+      self._open(desc='waiting for the same warm start in another process')
 
   def start(self, done: int, total: int) -> None:
     """See the base class."""
@@ -224,7 +224,7 @@ class BarProgress(_Shown):
 
 
 def create_progress() -> Progress:
-  """Returns a bar if stderr is a terminal, else lines.
+  """Returns a progress bar if stderr is a terminal, plain lines otherwise.
 
   Example:
 

@@ -1,8 +1,8 @@
-"""What the files of a run hold, checked where they are read.
+"""Checks the contents of a run's files when they are read.
 
-Users look into these files, programs write them, disks damage them: whoever
-reads a value from one may count on its kind. Each function raises ValueError
-that names the field; `outputs` adds the file.
+Users may edit these files, and disks may damage them. After a check, readers
+can rely on the type of each value. Each function raises a ValueError that names
+the field; `outputs` adds the file's name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from pda_fed import privacy
 
-# Columns that come first, and in this order.
+# The first columns, in this order.
 _FIRST_COLUMNS = (
   'round',
   'epsilon',
@@ -95,21 +95,21 @@ def _check(
   needed: Mapping[str, Callable[[Any], bool]],
   optional: Optional[Mapping[str, Callable[[Any], bool]]] = None,
 ) -> None:
-  """Raises ValueError unless fields are there and of their kinds."""
+  """Raises ValueError unless fields exist and have the right types."""
   if not isinstance(found, dict):
-    raise ValueError(f'must be an object of JSON. Found {found!r:.80}')
+    raise ValueError(f'must be a JSON object. Found {found!r:.80}')
   for name, is_kind in needed.items():
     if name not in found:
       raise ValueError(f'must have the field {name}')
     if not is_kind(found[name]):
-      raise ValueError(f'has a value of {name} that cannot be: {found[name]!r}')
+      raise ValueError(f'has an invalid value of {name}: {found[name]!r}')
   for name, is_kind in (optional or {}).items():
     if name in found and not is_kind(found[name]):
-      raise ValueError(f'has a value of {name} that cannot be: {found[name]!r}')
+      raise ValueError(f'has an invalid value of {name}: {found[name]!r}')
 
 
 def check_config(config: Any) -> None:
-  """Raises ValueError unless it is what a run writes into config.json."""
+  """Raises ValueError unless this is valid content of config.json."""
   _check(
     config,
     {'settings': _is_object, 'noise': _is_text, 'libraries': _is_object},
@@ -123,7 +123,7 @@ def check_config(config: Any) -> None:
 
 
 def check_result(result: Any) -> None:
-  """Raises ValueError unless it is what a run writes into result.json."""
+  """Raises ValueError unless this is valid content of result.json."""
   _check(
     result,
     {
@@ -142,11 +142,11 @@ def check_result(result: Any) -> None:
 
 
 def check_fit(config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-  """Raises ValueError unless a result is that of a config.
+  """Raises ValueError unless a result matches a config.
 
   Args:
-    config: That `check_config` has seen.
-    result: That `check_result` has seen.
+    config: A config that passed `check_config`.
+    result: A result that passed `check_result`.
   """
   settings, plan = config['settings'], config['settings']['plan']
   pairs = {
@@ -156,18 +156,18 @@ def check_fit(config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
   for name, expected in pairs.items():
     if result[name] != expected:
       raise ValueError(
-        f'must have {name}={expected!r}, as its config.json. Found'
+        f'must have {name}={expected!r}, like config.json. Found'
         f' {result[name]!r}'
       )
 
 
 def check_stopped(mark: Any) -> None:
-  """Raises ValueError unless it is what a run writes into stopped.json."""
+  """Raises ValueError unless this is valid content of stopped.json."""
   _check(mark, {'round': _is_integer})
 
 
 def check_running(mark: Any) -> None:
-  """Raises ValueError unless it is what a run writes into running.json."""
+  """Raises ValueError unless this is valid content of running.json."""
   _check(mark, {'until': _is_integer, 'seen_before': _is_integer})
 
 
@@ -177,23 +177,23 @@ def _parse_rows(
   """Returns the rows of a metrics.csv.
 
   Args:
-    header: Names of columns.
-    lines: Cells.
+    header: The names of the columns.
+    lines: The cells of each line.
 
   Returns:
-    The rows, empty cells as None.
+    The rows, with None for empty cells.
 
   Raises:
-    ValueError: If a cell is no number, a row has cells too many or too few, or
-      rounds do not rise.
+    ValueError: If a cell is not a number, a row has the wrong number of cells,
+      or rounds do not increase.
   """
   if 'round' not in header or len(set(header)) < len(header):
-    raise ValueError('must have columns of different names, one of them round')
+    raise ValueError('must have distinct column names, one of them round')
   rows: list[dict[str, Optional[float]]] = []
   for number, cells in enumerate(lines, start=2):
     if len(cells) != len(header):
       raise ValueError(
-        f'must have {len(header)} cells a line. Found {len(cells)} on line'
+        f'must have {len(header)} cells per line. Found {len(cells)} on line'
         f' {number}'
       )
     try:
@@ -203,9 +203,11 @@ def _parse_rows(
       }
       row['round'] = int(cells[header.index('round')])
     except ValueError as e:
-      raise ValueError(f'must have numbers; line {number}: {e}') from e
+      raise ValueError(f'must have numbers only; line {number}: {e}') from e
     if row['round'] <= (rows[-1]['round'] if rows else -1):
-      raise ValueError(f'must have rising rounds; they do not on line {number}')
+      raise ValueError(
+        f'must have increasing rounds. Line {number} does not increase'
+      )
     rows.append(row)
   return rows
 
@@ -217,11 +219,11 @@ def _show(name: str, value: Optional[float]) -> str:
     return privacy.round_up(value, 6)
   if isinstance(value, int):
     return str(value)
-  return f'{value:.9g}'  # A float32 is not changed by it.
+  return f'{value:.9g}'  # Exact for float32.
 
 
 def format_csv(rows: Sequence[dict[str, Any]]) -> str:
-  """Returns rows as CSV; what a row has not is an empty cell."""
+  """Returns rows as CSV, with empty cells for missing values."""
   names = {name: None for row in rows for name in row}
   first = [n for n in _FIRST_COLUMNS if n in names or n in ('round', 'epsilon')]
   columns = [*first, *(n for n in names if n not in first)]
@@ -234,13 +236,13 @@ def format_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
-  """Returns the rows that `format_csv` wrote, empty cells as None.
+  """Returns the rows that `format_csv` wrote, with None for empty cells.
 
   Args:
     text: The content of a metrics.csv.
 
   Raises:
-    ValueError: If it is none.
+    ValueError: If the text is not a valid metrics.csv.
   """
   try:
     found = list(csv.reader(io.StringIO(text)))

@@ -1,8 +1,8 @@
-"""A trained model as one value: sizes, weights, vocabulary, logits.
+"""A trained model: spec, weights, vocabulary, logits.
 
 `loading.load_model` reads it from a run's folder or an exported file, and
-`exports` writes it. Nothing here opens an engine or needs TensorFlow: the JAX
-model computes the logits, whichever engine trained the weights.
+`exports` writes it. This module opens no engine and needs no TensorFlow: the
+JAX model computes the logits, whichever engine trained the weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +23,16 @@ _BUILT_IN = (
   models.ConvolutionalSpec,
   models.ResidualSpec,
 )
-# What `config.as_settings` calls the class of a user's own model.
+# The key in `config.as_settings` for the class of a user's model.
 _KIND = 'kind'
-# Convolutions of more images at a time would need gigabytes.
+# Convolutions of larger batches would need gigabytes.
 _ROWS_AT_ONCE = 256
 
-_UNKNOWN = '<unk>'  # Of the text of sample-level runs.
+_UNKNOWN = '<unk>'  # The unknown word in texts of sample-level runs.
 
 
 def _find_kind(settings: Mapping[str, Any]) -> type[models.ModelSpec]:
-  """Returns the class of settings: by its name, or by the names of fields."""
+  """Returns the spec class, found by its name or by the fields' names."""
   if _KIND not in settings:
     for kind in _BUILT_IN:
       if {f.name for f in dataclasses.fields(kind)} == set(settings):
@@ -43,11 +43,11 @@ def _find_kind(settings: Mapping[str, Any]) -> type[models.ModelSpec]:
     kind = getattr(importlib.import_module(module), name)
   except (AttributeError, ImportError, ValueError) as e:
     raise ValueError(
-      f'its class {settings[_KIND]} cannot be imported: {e}. Run this where the'
-      ' module is'
+      f'its class {settings[_KIND]} cannot be imported: {e}. Make the module'
+      ' importable'
     ) from e
   if not (isinstance(kind, type) and issubclass(kind, models.ModelSpec)):
-    raise ValueError(f'{settings[_KIND]} is no models.ModelSpec')
+    raise ValueError(f'{settings[_KIND]} is not a models.ModelSpec')
   return kind
 
 
@@ -60,17 +60,17 @@ def _from_json(value: Any) -> Any:
 
 
 def build_spec(settings: Any) -> models.ModelSpec:
-  """Returns the model's sizes that `config.as_settings` turned into JSON.
+  """Returns the model spec that `config.as_settings` turned into JSON.
 
   Args:
-    settings: JSON values.
+    settings: The spec's settings, as JSON values.
 
   Raises:
-    OutputError: If no model has such settings.
+    OutputError: If no model has these settings.
   """
   try:
     if not isinstance(settings, dict):
-      raise ValueError(f'there is none: {settings!r:.80}')
+      raise ValueError(f'its spec is {settings!r:.80}')
     fields = {n: _from_json(v) for n, v in settings.items() if n != _KIND}
     return _find_kind(settings)(**fields)
   except (AttributeError, TypeError, ValueError) as e:
@@ -78,7 +78,7 @@ def build_spec(settings: Any) -> models.ModelSpec:
 
 
 def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:
-  """Returns the tokens of sentences by their ids: words and special ones.
+  """Returns all tokens, words and special tokens, in the order of their ids.
 
   Args:
     words: The vocabulary of a token store.
@@ -87,7 +87,7 @@ def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def weight_names(model: 'ReleasedModel') -> list[str]:
-  """Returns a name for each weight, those of Keras' layers where it has any."""
+  """Returns a name for each weight, like Keras layers' names if possible."""
   spec = model.spec
   bias, lstm = ('kernel', 'bias'), ('kernel', 'recurrent_kernel', 'bias')
   if type(spec) is models.RecurrentSpec:
@@ -107,19 +107,20 @@ def weight_names(model: 'ReleasedModel') -> list[str]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReleasedModel:
-  """What a run has trained.
+  """A model trained by a run.
 
   Example: see `load_model`.
 
   Attributes:
-    spec: The model's sizes.
+    spec: The model's specification.
     weights: float32 arrays, in the order of the Keras model.
-    round_num: Rounds that they were trained for.
-    privacy: The guarantee in a sentence, then its caveats.
-    vocabulary: Of text, the tokens by their ids; else None.
-    mean: Of images and tables, what is subtracted from each channel or
-      feature; else None.
-    scale: Likewise, what it is then divided by.
+    round_num: The number of training rounds.
+    privacy: The privacy guarantee in one sentence, then its caveats.
+    vocabulary: For text, the tokens in the order of their ids; otherwise None.
+    mean: For images and tables, the mean to subtract from each channel or
+      feature; otherwise None.
+    scale: For images and tables, the standard deviation to divide by after
+      that; otherwise None.
   """
 
   spec: models.ModelSpec
@@ -135,13 +136,13 @@ class ReleasedModel:
     expected = [tuple(s) for s in self.spec.jax_model().shapes]
     if found != expected:
       raise ValueError(
-        f'weights must have the shapes {expected}, those of the model. Found'
+        f'weights must have the shapes {expected}, like the model. Found'
         f' {found}.'
       )
     size = getattr(self.spec, 'vocabulary_size', None)
     if size is not None and len(self.vocabulary or ()) != size:
       raise ValueError(
-        f'vocabulary must have {size} tokens, as the model. Found'
+        f'vocabulary must have {size} tokens, like the model. Found'
         f' {len(self.vocabulary or ())}.'
       )
 
@@ -152,21 +153,21 @@ class ReleasedModel:
 
   @property
   def has_sentences(self) -> bool:
-    """Whether inputs are sentences, which begin with a token of their own."""
+    """Whether inputs are sentences, which start with a special token."""
     return self.is_text and not isinstance(self.spec, models.LanguageSpec)
 
   def logits(self, inputs: np.ndarray) -> np.ndarray:
     """Returns the logits of a batch.
 
     Args:
-      inputs: Of text, token ids, [examples, time]. Else images or rows as the
-        source has them, [examples, ...]; they are standardised here.
+      inputs: For text, token ids [examples, time]. Otherwise raw images or
+        rows [examples, ...], which this method standardizes.
 
     Returns:
       float32 [examples, time, tokens], or [examples, classes].
 
     Raises:
-      ValueError: If the model does not take such inputs.
+      ValueError: If the inputs do not fit the model.
     """
     inputs = self._check_tokens(inputs) if self.is_text else self._scale(inputs)
     parts = [
@@ -179,25 +180,26 @@ class ReleasedModel:
     """Returns the last sentence of a text as token ids.
 
     Args:
-      text: Any. Models of the sample level take all of it, in the words of
-        their data, separated by blanks.
+      text: Any text. Sample-level models encode all of it, not just the last
+        sentence, split at whitespace.
 
     Returns:
       Token ids, [1, time], and the words that are not in the vocabulary.
 
     Raises:
-      ValueError: If the model takes no text, or knows no word of it.
+      ValueError: If the model is not a text model, or its vocabulary contains
+        no word of the text.
     """
     if not self.is_text:
-      raise ValueError(f'text needs a model of text. Found {text!r:.80}.')
+      raise ValueError(f'text needs a text model. Found {text!r:.80}.')
     words = text.split()
     if self.has_sentences:
       words = ''.join(tokenizer.split_sentences(text)[-1:]).split()
     known, other = self._word_ids, self._unknown_id
     if not any(word in known for word in words):
       raise ValueError(
-        f'text must have a word of the vocabulary, {len(known):,} words. Found'
-        f' {text!r:.80}.'
+        f'text must contain a word of the vocabulary ({len(known):,} words).'
+        f' Found {text!r:.80}.'
       )
     ids = [known.get(word, other) for word in words]
     if self.has_sentences:
@@ -214,7 +216,7 @@ class ReleasedModel:
   def _word_ids(self) -> dict[str, int]:
     ids = enumerate(self.vocabulary)
     if self.has_sentences:
-      # By their places: a word may look like a special token.
+      # By position: a word may look like a special token.
       ids = list(ids)[1:-3]
     return {word: i for i, word in ids if i != self._unknown_id}
 
@@ -222,8 +224,8 @@ class ReleasedModel:
     inputs = np.asarray(inputs)
     if inputs.dtype.kind not in 'iu' or inputs.ndim != 2 or not inputs.size:
       raise ValueError(
-        'inputs must be token ids, integers of the shape (examples, time).'
-        f' Found {inputs.dtype} of the shape {inputs.shape}.'
+        'inputs must be token ids, integers of shape (examples, time).'
+        f' Found {inputs.dtype} of shape {inputs.shape}.'
       )
     if inputs.min() < 0 or inputs.max() >= len(self.vocabulary):
       raise ValueError(
@@ -253,14 +255,14 @@ class ReleasedModel:
     from pda_fed.models import jax_recurrent
 
     model = self.spec.jax_model()
-    if hasattr(model, 'logits'):  # Of a user's own model.
+    if hasattr(model, 'logits'):  # A user's model.
       compute = model.logits
     elif isinstance(model, jax_next_word.NextWordModel):
       compute = jax_recurrent.apply
     elif isinstance(model, jax_layers.Model):
 
       def compute(params, inputs):
-        # Targets change the losses, which are not looked at.
+        # Targets only affect the losses, which are not used.
         shape = inputs.shape if self.is_text else inputs.shape[:1]
         targets = np.zeros(shape, np.int32)
         return model.run(params, inputs, targets).outputs[-1]
@@ -271,7 +273,7 @@ class ReleasedModel:
     compute = jax.jit(compute)
 
     def logits(inputs):
-      # GPUs would round factors to 10 bits.
+      # By default, GPUs round factors to 10 bits of mantissa.
       with jax.default_matmul_precision('highest'):
         return np.asarray(compute(params, inputs), np.float32)
 

@@ -1,8 +1,8 @@
-"""Settings of a sample-level run, as data.
+"""Settings of a sample-level run.
 
-The defaults of data sets are the paper's: "Public Data-Assisted Mirror Descent
-for Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193), section
-5.4 and the appendix. It does not print its learning rates.
+The defaults of the paper's data sets are from "Public Data-Assisted Mirror
+Descent for Private Model Training" (Amid et al., ICML 2022, arXiv:2112.00193),
+section 5.4 and the appendix. The paper does not give its learning rates.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class SampleLevelPretraining(
     10
 
   Attributes:
-    candidates: Models that are trained; the best on held-out public examples is
-      kept.
+    candidates: Number of models to train. The best on held-out public examples
+      is kept.
   """
 
   learning_rate: float = 1e-3
@@ -54,7 +54,7 @@ class SampleLevelPretraining(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskDefaults:
-  """What a data set's runs are like if nothing else is said.
+  """Default settings of a data set's runs.
 
   Example:
 
@@ -63,16 +63,17 @@ class TaskDefaults:
 
   Attributes:
     spec: The model.
-    batch_size: Expected examples of a step.
-    epochs: Over the private examples.
-    delta: Of (epsilon, delta).
-    noise_multiplier: sigma, the smaller one of the paper's two.
-    learning_rate: Of SGD.
-    K: Of alpha_t = cos(pi t / 2K); t counts epochs.
-    clips_mean: Whether the noised mean is clipped once more, to the same norm.
-    public_batch_size: Public examples of a step.
-    public_share: Of the training examples; None has to be said by the user.
-    pretraining: Of the warm start.
+    batch_size: Expected number of private examples per step.
+    epochs: Epochs over the private examples.
+    delta: Delta of the (epsilon, delta) guarantee.
+    noise_multiplier: Sigma; the smaller of the paper's two.
+    learning_rate: Learning rate of SGD.
+    K: K of alpha_t = cos(pi t / 2K), where t counts epochs.
+    clips_mean: Whether the noised mean is clipped again, to the same norm.
+    public_batch_size: Public examples per step.
+    public_share: Fraction of training examples that are public. None if the
+      user must give it.
+    pretraining: Settings of the warm start.
   """
 
   spec: Spec
@@ -89,7 +90,7 @@ class TaskDefaults:
 
 
 TASKS = {
-  # Of our own: real, small, and there without a download.
+  # Not in the paper: a small, real data set that needs no download.
   'digits': TaskDefaults(
     spec=convolutional.DIGITS,
     batch_size=64,
@@ -127,8 +128,8 @@ TASKS = {
     clips_mean=True,
     public_batch_size=250,
   ),
-  # Somebody's own, whose shape and classes the model takes, as a table's: what
-  # these want is to be searched for.
+  # Images and tables of users. The model takes their shape and classes. These
+  # are starting points: search for better values.
   'images': TaskDefaults(
     spec=convolutional.CIFAR10,
     batch_size=250,
@@ -139,7 +140,7 @@ TASKS = {
     K=100,
     clips_mean=True,
     public_batch_size=125,
-    public_share=None,  # Nobody's images are public unless somebody says so.
+    public_share=None,  # Images are public only if the user says so.
   ),
   'table': TaskDefaults(
     spec=convolutional.linear((1,), 2),
@@ -171,7 +172,7 @@ TASKS = {
 class SampleLevelConfig(config_lib.RunConfig):
   """Settings of a run on images, tables or text with sample-level privacy.
 
-  A round is a step, and its cohort is a Poisson batch.
+  A round is one step; its cohort is a Poisson-sampled batch.
 
   Example:
 
@@ -196,27 +197,28 @@ class SampleLevelConfig(config_lib.RunConfig):
   `experiments.train(config, experiments.open_engine, 'out/digits')` runs it.
 
   Attributes:
-    data_dir: Where the data set's files are.
-    public_dataset: A text of another source as public data, or None.
+    data_dir: The folder of the data set's files.
+    public_dataset: A text from another source to use as public data, or None.
     split: Which examples are public, and which are for validation.
     spec: The model.
-    learning_rate: Of SGD.
+    learning_rate: Learning rate of SGD.
     learning_rate_decay: 'none', or 'linear' or 'cosine' to 0 at the last step.
-    momentum: Of SGD.
-    mean_clip_norm: A bound on the norm of the noised mean, or None.
-    public_batch_size: Public examples of a step.
+    momentum: Momentum of SGD.
+    mean_clip_norm: Bound on the norm of the noised mean, or None.
+    public_batch_size: Public examples per step.
     public_update: 'gradient' or 'clipped'; see `vectorized`.
-    public_clip_norm: A bound on the norm of the public gradient, or None.
+    public_clip_norm: Bound on the norm of the public gradient, or None.
     augmentation: Which images are flipped and cropped: 'none', 'public' or
-      'all'; 'none' for tables.
-    augmentation_multiplicity: The number of variations of each private image,
-      over which its gradient is averaged before the clip.
-    averaging: The decay of an average of the weights, which is then what is
-      evaluated; 0 for none. It is post-processing.
-    compute_dtype: Of forward and backward pass: 'float32' or 'bfloat16'.
+      'all'. 'none' for tables.
+    augmentation_multiplicity: Number of augmented copies of each private image.
+      Their gradients are averaged before the clip.
+    averaging: Decay of an exponential moving average of the weights, which is
+      evaluated instead of the weights; 0 for none. It is post-processing.
+    compute_dtype: Dtype of the forward and backward pass: 'float32' or
+      'bfloat16'.
     microbatch_size: Examples whose gradients are computed at a time.
-    test_curve: Whether evaluations show test metrics beside those of
-      validation, as the paper's figures do. Nothing may be chosen by them.
+    test_curve: Whether evaluations also report test metrics, as in the paper's
+      figures. Do not use them to choose settings.
   """
 
   data_dir: Optional[str] = config_lib.no_setting(default=None)
@@ -249,7 +251,7 @@ class SampleLevelConfig(config_lib.RunConfig):
     )
     validate.integers(1, public_batch_size=self.public_batch_size)
     self._check_augmentation()
-    self.plan.aggregation_arguments()  # Raises if it needs a state.
+    self.plan.aggregation_arguments()  # Raises if the plan needs a state.
 
   def _check_augmentation(self) -> None:
     multiplicity = self.augmentation_multiplicity
@@ -268,18 +270,18 @@ class SampleLevelConfig(config_lib.RunConfig):
     for name, value in found.items():
       if value != 'none':
         raise ValueError(
-          f"{name} must be 'none', except for images. Found {value!r}."
+          f"{name} must be 'none' unless the data are images. Found {value!r}."
         )
     if self.pretraining.mixup:
       raise ValueError(
-        'pretraining_mixup must be 0, except for images. Found'
+        'pretraining_mixup must be 0 unless the data are images. Found'
         f' {self.pretraining.mixup:g}.'
       )
 
   def epochs(self, rounds: range) -> np.ndarray:
-    """Returns t of schedules in some rounds: it counts whole epochs."""
+    """Returns the schedules' t (the whole epochs done) in some rounds."""
     q = self.plan.sampling_rate
-    # A little more: 96 steps of 500 out of 48,000 are one epoch.
+    # Absorbs rounding: 96 steps of 500 out of 48,000 are exactly one epoch.
     return np.array([math.floor(t * q + 1e-9) for t in rounds], np.int32)
 
   def schedules(self, rounds: range) -> dict[str, np.ndarray]:
@@ -304,29 +306,30 @@ class SampleLevelConfig(config_lib.RunConfig):
   def pretraining_settings(self) -> dict[str, Any]:
     """See the base class."""
     return {
-      # The public examples are in the data's hash: searches, which hold private
-      # examples out, and final runs share a warm start.
+      # The data's hash covers the public examples. A search, which holds out
+      # private examples, and the final run share a warm start.
       **super().pretraining_settings(),
       'spec': config_lib.as_settings(self.spec),
     }
 
 
 def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
-  """Returns the model for a data set, or says why it does not fit.
+  """Returns the model, after checking that it fits a data set.
 
   Args:
     spec: The model.
     data: The data set.
 
   Raises:
-    ValueError: If inputs have another shape, or classes another number.
+    ValueError: If the model's kind, input shape or number of classes does not
+      fit the data.
   """
   shape = data.train.inputs.shape[1:]
   what = 'images' if len(shape) == 3 else 'rows'
   if isinstance(spec, language.LanguageSpec) != data.is_text:
     raise ValueError(
-      f'The model must be one for {data.name}, which is'
-      f' {"text" if data.is_text else what}. Found {spec!r}.'
+      f'The model must be for {"text" if data.is_text else what}, the kind of'
+      f' {data.name}. Found {spec!r}.'
     )
   classes = spec.vocabulary_size if data.is_text else spec.num_classes
   if classes != data.num_classes:
@@ -336,7 +339,7 @@ def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
     )
   if not data.is_text and spec.image_shape != shape:
     raise ValueError(
-      f'The model must take {what} of the shape {shape}, those of {data.name}.'
-      f' Found {spec.image_shape}.'
+      f'The model must take {what} of shape {shape}, as in {data.name}. Found'
+      f' {spec.image_shape}.'
     )
   return spec

@@ -1,4 +1,4 @@
-"""The rows of a run for TensorBoard."""
+"""Writes the rows of a run for TensorBoard."""
 
 from collections.abc import Sequence
 import pathlib
@@ -11,17 +11,17 @@ _VERSION = 'brain.Event:2'
 
 
 class TensorBoardLog:
-  """Writes each row as scalars; the log of a resumed run is written anew.
+  """Writes each row as scalars; a resumed run rewrites its log.
 
-  TensorBoard has no way to take rows back, so that appending to the log of a
-  run that was killed would show some rounds twice.
+  TensorBoard cannot remove rows: appending to the log of a killed run would
+  show some rounds twice.
   """
 
   def __init__(self, folder: pathlib.Path):
-    """Makes an empty log.
+    """Creates an empty log, or none if `tensorboard` is not installed.
 
     Args:
-      folder: Emptied. Without the package `tensorboard` nothing is written.
+      folder: The folder of the log; its contents are removed.
     """
     self._file = None
     shutil.rmtree(folder, ignore_errors=True)
@@ -29,7 +29,7 @@ class TensorBoardLog:
       from tensorboard.compat.proto import event_pb2
       from tensorboard.compat.proto import summary_pb2
 
-      # Not its event writer, which imports TensorFlow.
+      # TensorBoard's event writer would import TensorFlow.
       from tensorboard.summary.writer import record_writer
     except ImportError as e:
       warnings.warn(f'No TensorBoard log: {e}.', stacklevel=2)
@@ -51,7 +51,7 @@ class TensorBoardLog:
         if value is not None and name != 'round'
       ]
       event = self._event(
-        # The round, not the time: it is what a seed repeats.
+        # The round, not the time, so that a seed reproduces the file.
         wall_time=row['round'],
         step=row['round'],
         summary=self._summary(value=values),
@@ -60,6 +60,6 @@ class TensorBoardLog:
     self._writer.flush()
 
   def close(self) -> None:
-    """Ends the log."""
+    """Closes the log."""
     if self._file is not None:
       self._file.close()

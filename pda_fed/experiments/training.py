@@ -1,4 +1,4 @@
-"""From settings to a finished run: the folder, the loop, the audit."""
+"""Runs an experiment: the folder, the training loop, the audit."""
 
 from collections.abc import Callable, Mapping
 import contextlib
@@ -18,7 +18,7 @@ from pda_fed.experiments import outputs
 from pda_fed.experiments import progress as progress_lib
 from pda_fed.experiments.engines import base as engine_lib
 
-# The folder of an audit's copy, in that of the run.
+# Subfolder of the run for the copy that is audited.
 _COPY = 'audit'
 
 OpenEngine = Callable[
@@ -36,10 +36,10 @@ def _is_finished(
 
 
 def check_audit(result: Mapping[str, Any]) -> None:
-  """Raises if an audit contradicts what was proven.
+  """Raises if an audit contradicts the proven epsilon.
 
   Args:
-    result: What result.json holds.
+    result: The content of result.json.
 
   Raises:
     AuditError: If a lower bound is above the proven epsilon.
@@ -59,7 +59,7 @@ def train(
   change_engine: bool = False,
   progress: Optional[progress_lib.Progress] = None,
 ) -> outputs.RunFolder:
-  """Runs an experiment to its end, from its start or from where it was left.
+  """Runs an experiment to its end; starts it or resumes it.
 
   Example:
 
@@ -69,28 +69,29 @@ def train(
   ```
 
   Args:
-    config: The settings.
-    open_engine: Opens the engine of (config, seeds).
-    output_dir: The run's folder: new, empty, or of this very run.
-    warm_start_dir: Where warm starts are kept, to be shared; by default
-      `warm_start` beside `output_dir`.
-    about: What else config.json should say; JSON values.
+    config: The run's settings.
+    open_engine: Opens an engine, given the config and the seeds.
+    output_dir: The run's folder: new, empty, or the folder of this run.
+    warm_start_dir: The folder of warm starts, which runs share. By default
+      `warm_start` next to `output_dir`.
+    about: Additional fields of config.json, as JSON values.
     change_engine: Whether to resume a run of another engine. The run must have
       been stopped by a signal; otherwise a round could be repeated with
       different noise.
-    progress: What is shown; by default nothing.
+    progress: The progress display; by default nothing is shown.
 
   Returns:
-    The folder, with its result.
+    The run's folder, with the result.
 
   Raises:
-    AuditError: If the audit shows more than the proven epsilon; the result is
-      written.
-    CheckpointError: If a checkpoint cannot be written, or none be used.
-    EngineError: If the engine fails; the rounds that are done are saved.
-    OutputError: If the folder holds something else, or a run without a seed
-      that has ended and is now to be tested.
-    StoppedError: If SIGINT or SIGTERM ended it; everything is saved.
+    AuditError: If the audit measured more than the proven epsilon. The result
+      is written.
+    CheckpointError: If a checkpoint cannot be written, or no checkpoint can be
+      read.
+    EngineError: If the engine fails. Completed rounds are saved.
+    OutputError: If the folder holds something else, or the run had no seed,
+      ended without a test, and should now be tested.
+    StoppedError: If SIGINT or SIGTERM stopped the run. Everything is saved.
   """
   output_dir = pathlib.Path(output_dir)
   if warm_start_dir is None:
@@ -116,10 +117,10 @@ def _audit_of_copy(
   warm_start_dir: pathlib.Path,
   progress: progress_lib.Progress,
 ) -> dict[str, Any]:
-  """Runs a second time, with canaries and noise of its own.
+  """Runs a second time, with canaries and with its own noise.
 
-  With the noise of the first run, the difference of both would have none. The
-  second run is removed once its report is kept: it is another look at the same
+  If both runs had the same noise, their difference would have none. The second
+  run is removed after its report is saved: it is another look at the same
   users, and must not be released.
   """
   pretraining = dataclasses.replace(
@@ -143,10 +144,10 @@ def _result_of(
   warm_start_dir: pathlib.Path,
   progress: progress_lib.Progress,
 ) -> dict[str, Any]:
-  """Runs to the end, unless that was done, and writes the result."""
+  """Runs to the end, if not finished yet, and writes the result."""
   result = folder.read_result()
   if _is_finished(result, config):
-    folder.forget_seeds()  # Killed just before it, a run has kept them.
+    folder.forget_seeds()  # The run may have been killed before it did this.
     return result
   with (
     signals.StopSignals() as stop,

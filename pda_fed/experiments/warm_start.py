@@ -1,4 +1,4 @@
-"""Warm starts, kept by their settings: trained once, used by many runs."""
+"""A cache of warm starts: trained once, used by many runs."""
 
 from collections.abc import Callable
 import hashlib
@@ -16,7 +16,7 @@ from pda_fed.experiments.engines import base as engine_lib
 
 
 def cache_key(settings: dict[str, Any]) -> str:
-  """Returns a name for settings; others have another name."""
+  """Returns a cache key for these settings."""
   text = json.dumps(settings, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -24,10 +24,10 @@ def cache_key(settings: dict[str, Any]) -> str:
 def _load(
   path: pathlib.Path, settings: dict[str, Any]
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-  """Returns a warm start that is kept, if it is of these settings."""
+  """Returns a cached warm start, after checking its settings."""
   arrays, record = checkpoints.read_arrays(path)
   if record.get('settings') != json.loads(json.dumps(settings)):
-    raise errors.CheckpointError(f'{path} is of other settings.')
+    raise errors.CheckpointError(f'{path} belongs to other settings.')
   weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
   return weights, record['figures']
 
@@ -35,11 +35,11 @@ def _load(
 def find(
   settings: dict[str, Any], folder: os.PathLike
 ) -> Optional[list[np.ndarray]]:
-  """Returns the weights of a warm start that is kept; None without any.
+  """Returns the weights of a cached warm start, or None.
 
   Args:
-    settings: All that decides the weights.
-    folder: Where warm starts are kept.
+    settings: All settings that determine the weights.
+    folder: The folder of warm starts.
   """
   path = pathlib.Path(folder) / f'{cache_key(settings)}.ckpt'
   if not path.exists():
@@ -47,7 +47,7 @@ def find(
   try:
     return _load(path, settings)[0]
   except errors.CheckpointError:
-    # What goes by it is a line of a table; a run that starts by it is warned.
+    # This only omits a test metric. `load_or_pretrain` warns of damage.
     return None
 
 
@@ -59,22 +59,22 @@ def load_or_pretrain(
   on_epoch: engine_lib.EpochFn,
   while_waiting: Callable[[], None],
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-  """Returns the weights of a warm start, trained if nobody has done it.
+  """Returns the weights of a warm start, from the cache or by training.
 
-  Processes that want the same one at the same time wait for the first.
+  Processes that need the same warm start wait for the first one to train it.
 
   Args:
-    engine: Trains.
-    settings: All that decides the weights.
-    folder: Where warm starts are kept.
-    on_epoch: For progress; may raise to stop.
+    engine: The engine that trains.
+    settings: All settings that determine the weights.
+    folder: The folder of warm starts.
+    on_epoch: Called after each epoch; may raise to stop.
     while_waiting: Called while another process trains; may raise to stop.
 
   Returns:
-    The weights, and the training's figures.
+    The weights, and the figures of the pre-training.
 
   Raises:
-    CheckpointError: If they cannot be written.
+    CheckpointError: If the warm start cannot be written.
   """
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def load_or_pretrain(
       try:
         return _load(path, settings)
       except errors.CheckpointError as e:
-        warnings.warn(f'{e} It is trained again.', stacklevel=2)
+        warnings.warn(f'{e} Training it again.', stacklevel=2)
     weights, figures = engine.pretrain(on_epoch)
     checkpoints.write_arrays(
       path,

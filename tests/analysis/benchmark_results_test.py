@@ -109,10 +109,10 @@ def test_lines_name_the_verdict_and_an_epsilon_that_is_too_large():
   assert verdict.startswith('one: No clear winner between PDA-DPMD and')
   assert len(benchmark_results.lines([_result(epsilon=1.23)])) == 1
   _, line = benchmark_results.lines([_result(epsilon=1.2)])
-  assert line == 'one: epsilon is 1.235, and the task allows 1.2.'
+  assert line == 'one: epsilon is 1.235, but the task allows 1.2.'
   result = _result()
   result.comparison.runs['pda'][0].result['epsilon'] = None
-  assert 'one: epsilon is ?, and the task allows 2.' in benchmark_results.lines(
+  assert 'one: epsilon is ?, but the task allows 2.' in benchmark_results.lines(
     [result]
   )
 

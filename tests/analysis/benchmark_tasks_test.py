@@ -51,10 +51,10 @@ def test_data_may_have_no_folder_of_their_own(tmp_path, data_dir):
     ({'more': 1}, 'it must have format, binary.* Found .*more'),
     ({'epsilon': 0}, 'epsilon must be positive and finite. Found 0'),
     ({'epsilon': '2'}, "epsilon must be a number. Found '2'"),
-    ({'title': ''}, "title must be text. Found ''"),
-    ({'data_dir': 3}, 'data_dir must be text or null. Found 3'),
-    ({'flags': '--a'}, "flags must be a list of texts. Found '--a'"),
-    ({'metrics': [1]}, 'metrics must be text. Found 1'),
+    ({'title': ''}, "title must be a non-empty string. Found ''"),
+    ({'data_dir': 3}, 'data_dir must be a string or null. Found 3'),
+    ({'flags': '--a'}, "flags must be a list of strings. Found '--a'"),
+    ({'metrics': [1]}, 'metrics must be a non-empty string. Found 1'),
     ({'rates': []}, 'rates must have at least one flag'),
     ({'grids': []}, r'grids must be an object. Found \[\]'),
     ({'grids': {}}, 'grids must have at least one method'),
@@ -101,9 +101,9 @@ def test_methods_that_are_asked_for(tmp_path, methods, axes, found):
 @pytest.mark.parametrize(
   ('methods', 'axes', 'message'),
   [
-    (['a', 'b'], ['x=1'], 'Found a, b: add one after the other'),
-    (['warm'], ['x=1'], 'tune must come with a method'),
-    ([], ['x=1'], 'It has grids for warm, pda'),
+    (['a', 'b'], ['x=1'], 'Found a, b: add one at a time'),
+    (['warm'], ['x=1'], 'tune must be given with a method'),
+    ([], ['x=1'], 'which has grids for warm, pda'),
     (['a'], [], 'tune must have at least one flag'),
   ],
 )
@@ -120,16 +120,16 @@ def test_earlier_methods_stay(tmp_path):
   assert list(both.grids) == ['pda', 'mine']
   assert list(pda.joined_with(both).grids) == ['pda', 'mine']
   other = task.asked_for(['mine'], ['mine_weight=1,3'])
-  with pytest.raises(ValueError, match='some_task or a grid of it was another'):
+  with pytest.raises(
+    ValueError, match='some_task or one of its grids has changed'
+  ):
     other.joined_with(both)
-  with pytest.raises(ValueError, match='was another one before'):
+  with pytest.raises(ValueError, match='has changed'):
     dataclasses.replace(mine, flags=()).joined_with(pda)
 
 
 def test_axes_of_a_task_that_is_not_there_are_refused():
-  with pytest.raises(
-    ValueError, match="one of a, b and a colon. Found 'c:x=1'"
-  ):
+  with pytest.raises(ValueError, match="one of the tasks a, b. Found 'c:x=1'"):
     benchmark_tasks.axes_by_task(['c:x=1'], ['a', 'b'])
   # A value may have a colon.
   assert benchmark_tasks.axes_by_task(['x=c:1'], ['a']) == {'a': ['x=c:1']}

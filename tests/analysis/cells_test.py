@@ -155,8 +155,8 @@ def test_a_curve_of_one_test_is_none():
     (['missing'], 'missing must be the folder of a comparison'),
     (['empty'], 'empty must hold the finished runs'),
     (['empty', 'empty'], 'must name each folder once'),
-    (['empty', ''], "with a comma between them. Found 'empty,'"),
-    ([], 'must be folders of comparisons'),
+    (['empty', ''], "folders of comparisons. Found 'empty,'"),
+    ([], 'comma-separated list of folders of comparisons'),
   ],
 )
 def test_folders_that_are_no_comparisons_are_refused(

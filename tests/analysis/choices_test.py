@@ -56,14 +56,18 @@ def test_different_numbers_of_tries_are_a_warning():
   ('place', 'value', 'words'),
   [
     (['format'], 'pda_fed run', "its 'format' must be"),
-    (['command'], 3, 'command must be text. Found 3'),
-    (['select_by'], '', "select_by must be text. Found ''"),
+    (['command'], 3, 'command must be a non-empty string. Found 3'),
+    (['select_by'], '', "select_by must be a non-empty string. Found ''"),
     (['more'], 1, 'it must have command, format, methods, select_by'),
-    (['methods'], [], 'methods must be an object'),
+    (['methods'], [], 'methods must be a non-empty object'),
     (['methods', 'hot'], {}, 'hot must have flags, tries, value'),
     (['methods', 'pda'], None, 'pda must have flags, tries, value'),
     (['methods', 'pda', 'flags'], '--a', 'flags of pda must be a list'),
-    (['methods', 'pda', 'flags'], [1], 'flags must be words. Found 1'),
+    (
+      ['methods', 'pda', 'flags'],
+      [1],
+      'flags must be non-empty strings. Found 1',
+    ),
     (['methods', 'pda', 'tries'], True, 'tries must be an integer of at lea'),
     (['methods', 'pda', 'tries'], -1, 'tries must be an integer of at least'),
     (['methods', 'pda', 'value'], None, 'value must be a finite number'),
@@ -89,7 +93,7 @@ def test_damaged_files(tmp_path, place, value, words):
 def test_methods_that_are_not_known_or_not_there(tmp_path):
   path = tmp_path / 'chosen.json'
   _choices(warm=2).write(path)
-  with pytest.raises(ValueError, match='Found warm, and not cold, pda'):
+  with pytest.raises(ValueError, match='Found warm, but not cold, pda'):
     choices.load(path, ['cold', 'warm', 'pda'])
   changed = path.read_text().replace('"warm"', '"hot"')
   path.write_text(changed)

@@ -315,7 +315,7 @@ def test_shared_noise_is_said():
   def page(*runs):
     return report.build_page(comparison.compare(runs), {}, 'command')
 
-  shared = 'Runs of one seed share their noise'
+  shared = 'Runs that share a seed share their noise'
   assert shared in page(
     hand_made_runs.create('cold', 0, 0.1, 9.0),
     hand_made_runs.create('warm', 0, 0.1, 9.0),
@@ -325,7 +325,7 @@ def test_shared_noise_is_said():
     hand_made_runs.create('cold', 1, 0.1, 9.0),
   )
   assert shared not in apart
-  assert 'costs as much as all of them' in apart
+  assert 'of several published runs' in apart
 
 
 def test_unknown_metrics_are_listed():
@@ -358,7 +358,7 @@ def test_the_page_says_all_and_escapes(tmp_path):
   # A panel for each metric of each pair, so that a phone can stack them.
   assert page.count('<svg') == 4
   assert page.count('>cold start</text>') == 2  # In legends.
-  assert 'No search for them is recorded' in page
+  assert 'No search is recorded' in page
   # Ids of figures that stand in one page are all different.
   ids = [part.split('"')[0] for part in page.split(' id="')[1:]]
   assert len(ids) == len(set(ids))

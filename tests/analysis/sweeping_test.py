@@ -98,7 +98,7 @@ def test_nothing_is_chosen_by_the_test():
   cell = sweeping.Cell((('rate', '1'),))
   metrics = {'round': 4, 'loss': 1.0, 'test_loss': 2.0}
   found = [sweeping.Found(cell, metrics, True)]
-  with pytest.raises(ValueError, match="of loss. Found 'test_loss'"):
+  with pytest.raises(ValueError, match="metric: loss. Found 'test_loss'"):
     sweeping.rank(found, 'test_loss')
   assert 'test' not in sweeping.as_csv(found)
   del metrics['loss']
@@ -120,7 +120,7 @@ def test_ranking(tmp_path):
   assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
   assert order('loss')[:2] == [0.1, 0.2]
   assert math.isnan(order('loss')[-1])  # What diverged comes last.
-  with pytest.raises(ValueError, match="of accuracy, loss. Found 'x'"):
+  with pytest.raises(ValueError, match="metric: accuracy, loss. Found 'x'"):
     sweeping.rank(found, 'x')
   sweeping.draw(found, grid, 'accuracy', tmp_path / 'map.png')
   assert (tmp_path / 'map.png').stat().st_size > 1000

@@ -79,7 +79,7 @@ def test_what_diverged_is_left_out():
     'c': _by_seed(0.1, math.nan),
   }
   assert verdicts.decide('loss', values).left_out == ('c',)
-  assert 'since runs diverged: method C.' in _sentence('loss', values)
+  assert 'because runs diverged: method C.' in _sentence('loss', values)
   del values['a']
   assert verdicts.decide('loss', values) is None
 

@@ -25,7 +25,7 @@ def test_what_is_sealed_comes_back():
 )
 def test_what_was_changed_is_refused(change):
   sealed = seal.seal({'a': 1})
-  with pytest.raises(ValueError, match='sha256 must be that of the other'):
+  with pytest.raises(ValueError, match='sha256 must match the other'):
     seal.unseal({**sealed, **change})
 
 

@@ -80,7 +80,9 @@ def test_none_whole_is_an_error_and_not_a_new_start(tmp_path):
   (tmp_path / 'round_00000005.ckpt').write_bytes(b'?')
   with (
     pytest.warns(UserWarning),
-    pytest.raises(errors.CheckpointError, match='No checkpoint .* is whole'),
+    pytest.raises(
+      errors.CheckpointError, match='All checkpoints .* are damaged'
+    ),
   ):
     saved.latest()
 

@@ -125,7 +125,7 @@ def test_a_host_that_is_silent_is_lost():
   store = _Store()
   leader = hosts_lib.Hosts(store, 0, 2)  # Host 1 never beats.
   hangs = threading.Event()
-  with pytest.raises(hosts_lib.HostError, match='host 1 gave no sign of life'):
+  with pytest.raises(hosts_lib.HostError, match='host 1 sent no heartbeat'):
     leader.call(hangs.wait)  # As a collective that waits for it.
   hangs.set()
   leader.leave(seconds=0.1)
@@ -136,7 +136,7 @@ def test_host_0_that_hangs_is_lost():
   store = _Store()
   follower = hosts_lib.Hosts(store, 1, 2)
   store.hangs.clear()
-  with pytest.raises(hosts_lib.HostError, match='host 0 gave no sign of life'):
+  with pytest.raises(hosts_lib.HostError, match='host 0 sent no heartbeat'):
     follower.receive()
   follower.fail('It does not wait for an answer.')
   follower.leave()

@@ -117,7 +117,7 @@ def test_a_damaged_warm_start_is_trained_again(tmp_path):
   runs.train(tmp_path / 'a')
   (path,) = (tmp_path / 'warm_start').glob('*.ckpt')
   path.write_bytes(path.read_bytes()[:-9])
-  with pytest.warns(UserWarning, match='trained again'):
+  with pytest.warns(UserWarning, match='Training it again'):
     _, engine = runs.train(tmp_path / 'b')
   assert engine.num_pretrainings == 1
   checkpoints.read_arrays(path)

@@ -207,7 +207,7 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   model = experiments.ReleasedModel(spec, weights, 1, ('None.',))
   found = model.logits(np.array([[1.0, 10.0]]))
   np.testing.assert_allclose(found, [[30, 41, 52]])
-  with pytest.raises(experiments.OutputError, match='Run this where'):
+  with pytest.raises(experiments.OutputError, match='importable'):
     released_model.build_spec({'kind': 'no_such_module.OwnSpec'})
 
 
@@ -244,7 +244,9 @@ def test_text_becomes_tokens(folders):
   assert tokens.tolist() == [[52, 5, 51, 6]]
   assert unknown == [f'quux-{second}']
   for nothing in ('quux', '', ' ', '<oov>'):
-    with pytest.raises(ValueError, match='must have a word of the vocabulary'):
+    with pytest.raises(
+      ValueError, match='must contain a word of the vocabulary'
+    ):
       model.encode(nothing)
 
 
@@ -270,7 +272,7 @@ def test_inputs_that_do_not_fit(folders):
     assert str(shape) in _one_line(error)
   with pytest.raises(ValueError, match='finite'):
     model.logits(np.full((1, 8, 8, 1), np.nan))
-  with pytest.raises(ValueError, match='needs a model of text'):
+  with pytest.raises(ValueError, match='needs a text model'):
     model.encode('how')
   model = experiments.load_model(folders('lstm') / 'run')
   for tokens in ([1, 2], [[1.0]], [[]]):

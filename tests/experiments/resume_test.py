@@ -94,7 +94,7 @@ def test_signals_save_and_exit(tmp_path, name, code):
   done = _run_killed(folder, 'round', 6, name)
   assert done.returncode == code
   assert done.stderr.count('\n') == 1
-  assert 'saved after round 6. The same command goes on' in done.stderr
+  assert 'saved after round 6. The same command resumes' in done.stderr
   resumed, engine = runs.train(folder)
   assert engine.rounds_run == [6, 7, 8, 9]
   assert runs.rows(resumed.path) == runs.rows(whole.path)

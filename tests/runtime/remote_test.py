@@ -408,11 +408,11 @@ def test_tls_files_without_pem(tmp_path, text):
   files = dataclasses.asdict(remote.tls_files('coordinator'))
   (tmp_path / 'file').write_text(text)
   for name in files:
-    with pytest.raises(ValueError, match=f'tls_{name} must hold PEM'):
+    with pytest.raises(ValueError, match=f'tls_{name} must be a PEM file'):
       workers_lib.TlsFiles(**{**files, name: str(tmp_path / 'file')})
   mine = tmp_path / 'mine'
   mine.write_bytes(pathlib.Path(files['cert']).read_bytes())
   tls = workers_lib.TlsFiles(**{**files, 'cert': str(mine)})
   mine.write_text(text)  # It is read again with each new connection.
-  with pytest.raises(ValueError, match='tls_cert must hold PEM'):
+  with pytest.raises(ValueError, match='tls_cert must be a PEM file'):
     tls.read()

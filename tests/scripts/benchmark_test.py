@@ -224,7 +224,7 @@ class TestBenchmark:
       (['--tasks=nothing'], 'tasks must be among blogs, cifar10_eps0.185,'),
       (
         ['--methods=pda', '--tune=alpha_K=4'],
-        'tasks/tiny.json: tiny or a grid of it was another one before.',
+        'tasks/tiny.json: tiny or one of its grids has changed.',
       ),
       (
         ['--methods=semi_dp', '--tune=noise_multiplier=1', '--tune=rate=1,2'],

@@ -83,7 +83,7 @@ class TestCompare:
   @pytest.mark.parametrize(
     ('arguments', 'error'),
     [
-      (['--combine='], 'must be folders of comparisons'),
+      (['--combine='], 'comma-separated list of folders of comparisons'),
       (['--combine=X', '--', '--rounds=4'], 'Found --rounds=4'),
       (['--combine=X', '--seeds=2'], 'Found --seeds'),
       (['--combine=X', '--metrics=speed'], 'X: metrics must be among'),

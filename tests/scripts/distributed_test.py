@@ -136,7 +136,7 @@ def test_a_host_dies_and_others_go_on(store, alone, tmp_path):
   assert follower[0] == -signal.SIGKILL
   assert leader[0] == 3, leader[2]
   (line,) = [x for x in leader[2].splitlines() if x.startswith('error:')]
-  assert 'host 1 gave no sign of life' in line and f'{_SAVED} 3' in line
+  assert 'host 1 sent no heartbeat' in line and f'{_SAVED} 3' in line
   # Another number of hosts, and of devices.
   for code, _, err in _ended(_start_hosts(store, folder, [1, 1, 1])):
     assert code == 0, err
@@ -170,7 +170,7 @@ def test_a_host_hangs(store, tmp_path):
   processes = _start_hosts(store, folder, [1, 1], own=hangs)
   ((code, _, err),) = _ended(processes[:1])
   assert code == 3
-  assert 'host 1 gave no sign of life' in err and f'{_SAVED} 2' in err
+  assert 'host 1 sent no heartbeat' in err and f'{_SAVED} 2' in err
   processes[1].send_signal(signal.SIGCONT)
   ((code, _, err),) = _ended(processes[1:])
   assert code == 3
@@ -197,7 +197,7 @@ def test_a_host_dies_before_the_first_round(store, tmp_path):
   dies = {1: ['--die_in_round=-1']}
   (leader, _) = _ended(_start_hosts(store, tmp_path / 'run', [1, 1], own=dies))
   assert leader[0] == 3
-  assert 'host 1 gave no sign of life' in leader[2]
+  assert 'host 1 sent no heartbeat' in leader[2]
   assert len(leader[2].splitlines()) == 1
 
 
@@ -222,5 +222,5 @@ def test_a_coordinator_that_does_not_answer(store, tmp_path):
     ]
   )
   assert code == 2
-  assert err.startswith('error: All hosts must come within 2 s')
+  assert err.startswith('error: All hosts must connect within 2 s')
   assert len(err.splitlines()) == 1

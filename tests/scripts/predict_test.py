@@ -151,5 +151,5 @@ def test_the_program_ends_with_one_line(runs):
   done = programs.run('predict', f'--run={runs["lstm"]}', '--text=quux')
   assert done.returncode == 2
   assert done.stdout == ''
-  assert done.stderr.startswith('error: text must have a word')
+  assert done.stderr.startswith('error: text must contain a word')
   assert done.stderr.count('\n') == 1

@@ -77,7 +77,7 @@ def test_a_run_that_diverges_stops_no_other(tmp_path):
   done = _run(f'--runs_file={tmp_path}/runs.txt', '--method=cold', *_SHORT)
   assert done.returncode == 4  # All that failed diverged.
   assert 'wild: Round 0: the model is no longer finite' in done.stderr
-  assert 'goes on' not in done.stderr  # It would end the same again.
+  assert 'resumes' not in done.stderr  # It would end the same again.
   assert '1 of 3 runs failed' in done.stderr
   finished = [n for n in rates if (tmp_path / n / 'result.json').exists()]
   assert finished == ['first', 'last']
@@ -204,13 +204,17 @@ _NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
 @pytest.mark.parametrize(
   ('changes', 'flag', 'message'),
   [
-    ({}, '--augmentation=all', "augmentation must be 'none', except"),
+    ({}, '--augmentation=all', "augmentation must be 'none' unless"),
     (
       {},
       '--pretraining_augmentation=strong',
-      "pretraining_augmentation must be 'none', except for images",
+      "pretraining_augmentation must be 'none' unless the data are images",
     ),
-    ({}, '--pretraining_mixup=0.2', 'mixup must be 0, except for images'),
+    (
+      {},
+      '--pretraining_mixup=0.2',
+      'mixup must be 0 unless the data are images',
+    ),
     ({}, '--model=wrn-16-4', '--model must not be given for table'),
     (
       {},
@@ -239,12 +243,12 @@ def test_the_model_of_a_table_is_for_its_rows():
   data = sample_level.SampleLevelData('table', rows, rows, 3)
   spec = convolutional.linear((5,), 3)
   assert sample_level_config.config_for(spec, data) == spec
-  with pytest.raises(ValueError, match='which is rows'):
+  with pytest.raises(ValueError, match='must be for rows'):
     sample_level_config.config_for(language.LanguageSpec(), data)
   with pytest.raises(ValueError, match='3 classes'):
     sample_level_config.config_for(convolutional.linear((5,), 4), data)
   for shape in ((6,), (5, 1, 1)):
-    with pytest.raises(ValueError, match=r'rows of the shape \(5,\)'):
+    with pytest.raises(ValueError, match=r'rows of shape \(5,\)'):
       sample_level_config.config_for(convolutional.linear(shape, 3), data)
 
 

@@ -1,4 +1,7 @@
-"""What computes the rounds of a run: TFF, JAX federated, JAX sample level."""
+"""Engines compute the rounds of a run: TFF and JAX, federated and sample level.
+
+See `base.Engine`.
+"""
 
 from pda_fed.experiments.engines.base import Engine
 from pda_fed.experiments.engines.registry import ENGINES

@@ -1,9 +1,8 @@
-"""The door between the loop and what computes: engines and their states.
+"""The interface between the training loop and engines.
 
-An engine knows a task, its data and a way to compute rounds; the loop knows
-none of these. Both engines of the federated experiments (TFF, JAX) and those
-of the sample-level ones go through this door, so that there is one loop, one
-checkpoint and one comparison for all.
+An engine knows a task, its data and how to compute rounds; the loop knows none
+of these. The federated engines (TFF, JAX) and the sample-level engine share
+this interface, and therefore the loop, checkpoints and comparisons.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,37 +14,38 @@ from pda_fed import privacy
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
 
-# Opaque to the loop.
+# The engine's state; opaque to the loop.
 State = Any
 # Called with the number of epochs and the loss on held-out public data.
 EpochFn = Callable[[int, float], None]
 
-# Training metrics of a round of which a row of metrics.csv shows the last
-# value; of all others it shows the mean since the row before.
+# Metrics of which a row of metrics.csv shows the last round's value. For all
+# other training metrics it shows the mean since the previous row.
 LAST_VALUES = ('alpha', 'clip_norm')
 
-# Among the metrics of a round, what an audit reads: see `audit.Auditor`.
+# The metric of a round that an audit reads; see `audit.Auditor`.
 CANARY_SCORES = 'canary_scores'
 
-# What evaluations of this project's engines give, all or some of it.
+# Metrics that evaluations may return.
 METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
 
-# Names of a checkpoint's arrays that all engines of a task share. What only one
-# engine has is named `<engine>/...`.
+# Names of a checkpoint's arrays that all engines of a task share. Arrays of a
+# single engine are named `<engine>/...`.
 WEIGHTS = 'weights'
 MOMENTUM = 'momentum'
 SQUARES = 'squares'
 CLIP_NORM = 'clip_norm'
 METHOD = 'method'
-# Of TFF's tree: its generator and its noise, which are as secret as a seed.
+# The state of TFF's tree aggregation: its generator and its noise, which are as
+# secret as a seed.
 SECRET = 'tff/aggregator'
 
 
 class Engine(Protocol):
   """Computes rounds, evaluations and warm starts of one run.
 
-  Everything random depends on the run's seeds and the round alone: a round
-  that is run again, after a resume, is the same round.
+  Everything random depends only on the run's seeds and the round: a round that
+  is repeated after a resume is the same round.
 
   Example:
 
@@ -55,26 +55,26 @@ class Engine(Protocol):
   ```
 
   Attributes:
-    name: 'tff', 'jax'.
-    canaries: Those of a run that is audited, else None. Metrics of a round then
-      have their scores, `CANARY_SCORES`.
+    name: The engine's name: 'tff' or 'jax'.
+    canaries: The canaries of an audited run, otherwise None. With canaries, the
+      metrics of a round include their scores as `CANARY_SCORES`.
   """
 
   name: str
   canaries: Optional[audit.Canaries]
 
   def order_of_sums(self) -> dict[str, Any]:
-    """Returns what the order of floating-point sums depends on.
+    """Returns the values that determine the order of floating-point sums.
 
-    A round that is run again with another order would have the same noise on a
-    sum that differs in its last digits: the difference has no noise.
+    A round repeated in a different order would add the same noise to a sum with
+    different last digits: the difference between the two has no noise.
 
     Returns:
-      JSON values by name; those that are settings have the names of flags.
+      JSON values by name. Settings are named like their flags.
     """
 
   def initialize(self) -> State:
-    """Returns the state before round 0, with random weights by the seed."""
+    """Returns the state before round 0, with random weights from the seed."""
 
   def run_rounds(
     self, state: State, first_round: int, num_rounds: int
@@ -82,19 +82,19 @@ class Engine(Protocol):
     """Runs rounds `first_round` to `first_round + num_rounds - 1`.
 
     Args:
-      state: After `first_round` rounds.
-      first_round: From 0.
-      num_rounds: At least 1.
+      state: The state after `first_round` rounds.
+      first_round: The number of the first round, from 0.
+      num_rounds: The number of rounds, at least 1.
 
     Returns:
-      The new state, and for each round its metrics: `train_loss`, `alpha`,
+      The new state, and the metrics of each round: `train_loss`, `alpha`,
       `clients`, `diverged_clients`, `clip_norm`, `private_norm`, `public_norm`,
-      `mixed_norm`, `cosine`, `public_loss`; those that an engine or method does
-      not have are left out. What is not computed from the noised mean and
-      public data (the loss, numbers of clients) is for the simulation: epsilon
-      does not cover it.
-      `seconds` is there if rounds were computed together with those of other
-      runs: what this one took of the time. Else the loop takes it all.
+      `mixed_norm`, `cosine`, `public_loss`. Metrics that the engine or method
+      does not have are left out. Metrics that are not computed from the noised
+      mean and public data (the loss, numbers of clients) are for simulations
+      only: epsilon does not cover them.
+      If rounds of several runs were computed together, `seconds` is this run's
+      share of the time; otherwise the loop measures the time.
     """
 
   def evaluate(
@@ -106,22 +106,22 @@ class Engine(Protocol):
     """Returns the model's metrics on held-out data.
 
     Args:
-      weights: As `get_weights` gives them.
+      weights: Weights from `get_weights`.
       group: 'validation' or 'test'.
-      max_users: The most users (or examples) taken, always the same ones; None
-        takes all.
+      max_users: The maximum number of users (or examples). They are always the
+        same ones. None takes all.
 
     Returns:
-      `loss` and what the task has: `accuracy`, `perplexity`, ...
+      `loss` and the task's other metrics: `accuracy`, `perplexity`, ...
     """
 
   def pretrain(
     self, on_epoch: Optional[EpochFn] = None
   ) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Trains on the public data alone; the loop keeps the result by settings.
+    """Trains on public data only; the loop caches the result.
 
     Args:
-      on_epoch: May raise, to stop.
+      on_epoch: Called after each epoch; may raise to stop.
 
     Returns:
       The weights, and figures of the training such as `epochs`.
@@ -131,20 +131,19 @@ class Engine(Protocol):
     """Returns the model's weights as float32, in the Keras model's order."""
 
   def set_weights(self, state: State, weights: list[np.ndarray]) -> State:
-    """Returns the state with other weights."""
+    """Returns the state with the given weights."""
 
   def to_arrays(self, state: State) -> dict[str, np.ndarray]:
-    """Returns what a checkpoint keeps.
+    """Returns the arrays of a checkpoint.
 
     Args:
       state: Any state.
 
     Returns:
-      `weights/0`, `weights/1`, ...; `momentum/0`, ... (the server optimizer's,
-      none for SGD without momentum); `squares/0`, ... (of Adam and Yogi);
-      `method/0`, ... (what the method remembers);
-      `clip_norm`; and what only this engine has under
-      `<engine>/`. Never a seed.
+      `weights/0`, `weights/1`, ...; `momentum/0`, ... (of the server optimizer;
+      none for SGD without momentum); `squares/0`, ... (second moments of Adam
+      and Yogi); `method/0`, ... (the method's memory); `clip_norm`; and this
+      engine's own arrays under `<engine>/`. Never a seed.
     """
 
   def from_arrays(
@@ -153,12 +152,12 @@ class Engine(Protocol):
     """Returns the state that `to_arrays` was given.
 
     Args:
-      arrays: Of a checkpoint.
-      round_num: How many rounds were done.
+      arrays: The arrays of a checkpoint.
+      round_num: The number of rounds done.
 
     Raises:
-      CheckpointError: If they are not of this model, or of an engine whose
-        state this one cannot go on with.
+      CheckpointError: If the arrays belong to another model, or to an engine
+        whose state this engine cannot use.
     """
 
 
@@ -167,7 +166,7 @@ def make_canaries(
   seeds: privacy.SeedStreams,
   shapes: Sequence[tuple[int, ...]],
 ) -> Optional[audit.Canaries]:
-  """Returns the canaries that take part in a run, or None.
+  """Returns the canaries of a run, or None.
 
   Args:
     config: The run's settings.
@@ -175,18 +174,18 @@ def make_canaries(
     shapes: The shapes of the model's arrays.
 
   Raises:
-    ValueError: If they are too many for the model.
+    ValueError: If there are too many canaries for the model.
   """
   if config.audit is None:
     return None
   count = config.audit.canaries or audit.usual_count(shapes)
   canaries = audit.Canaries(shapes, config.plan, seed=seeds.audit, count=count)
-  # Made for a copy, too: settings that do not fit are found before it.
+  # Also built if only a copy is audited, to find invalid settings early.
   return None if config.audit.copy else canaries
 
 
 def as_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the metrics of a round as numbers; scores stay an array."""
+  """Returns the metrics of a round as floats; scores remain an array."""
   return {
     name: np.asarray(value) if name == CANARY_SCORES else float(value)
     for name, value in found.items()
@@ -200,13 +199,13 @@ def check_fit(
   *,
   any_shape: Optional[str] = None,
 ) -> None:
-  """Checks that a checkpoint is of this model, mechanism and optimizer.
+  """Checks that a checkpoint fits the model, mechanism and optimizer.
 
   Args:
-    expected: What `to_arrays` gives for a new state.
+    expected: The result of `to_arrays` for a new state.
     found: A checkpoint's arrays.
     engine: The engine's name.
-    any_shape: Names that begin with this are not checked for shapes.
+    any_shape: The shapes of names with this prefix are not checked.
 
   Raises:
     CheckpointError: If names or shapes differ.
@@ -215,15 +214,15 @@ def check_fit(
   strange |= {n for n in found if '/' in n and n not in expected}
   if strange:
     raise errors.CheckpointError(
-      'The checkpoint is of another engine, mechanism or optimizer, whose state'
-      f' {engine} cannot go on with: {", ".join(sorted(strange)[:3])} ...'
+      'The checkpoint is from another engine, mechanism or optimizer, and'
+      f' {engine} cannot use its state: {", ".join(sorted(strange)[:3])} ...'
     )
   for name, array in expected.items():
     shape = np.shape(found[name])
     is_free = any_shape is not None and name.startswith(any_shape)
     if not is_free and array.shape != shape:
       raise errors.CheckpointError(
-        f'{name} of the checkpoint must have the shape {array.shape}, as the'
+        f'{name} of the checkpoint must have the shape {array.shape}, like the'
         f' model. Found {shape}.'
       )
 

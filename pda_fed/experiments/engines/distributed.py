@@ -1,9 +1,9 @@
-"""An engine on several hosts: the leader's, and what the others do.
+"""An engine on several hosts: a leader and its followers.
 
-Every host has an engine of the same settings and seeds, whose devices are those
-of all hosts. The leader's loop sees one engine; the others repeat its calls of
-`run_rounds`. The state travels only when it is not what the last call returned:
-at the start, and after a resume.
+Every host has an engine with the same settings and seeds, and with the devices
+of all hosts. The leader's loop sees one engine; the other hosts repeat its
+calls of `run_rounds`. The leader sends the state only if the last call did not
+return it: at the start, and after a resume.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,22 +39,22 @@ def check(config: config_lib.RunConfig, num_hosts: int) -> None:
   """
   if config.engine != 'jax':
     raise ValueError(
-      'engine must be jax with --distributed; --engine=tff spreads clients over'
-      f' machines with --workers. Found {config.engine!r}.'
+      'engine must be jax with --distributed. With --engine=tff, use --workers.'
+      f' Found {config.engine!r}.'
     )
   if num_hosts > config.plan.expected_cohort:
     raise ValueError(
-      f'num_hosts must be at most {config.plan.expected_cohort:g}, the'
-      f' {config.plan.unit}s of a round. Found {num_hosts}.'
+      f'num_hosts must be at most {config.plan.expected_cohort:g}, the expected'
+      f' {config.plan.unit}s per round. Found {num_hosts}.'
     )
   if config.audit is not None and config.audit.copy:
     raise ValueError(
-      'audit must not be of a copy with --distributed. Audit the run itself.'
+      'audit must not use a copy with --distributed. Audit the run itself.'
     )
 
 
 def _code_hash() -> str:
-  """The sha256 of this package's source, in short."""
+  """Returns the first digits of the sha256 of this package's source."""
   root = pathlib.Path(pda_fed.__file__).parent
   found = hashlib.sha256()
   for path in sorted(root.rglob('*.py')):
@@ -72,7 +72,7 @@ def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
 
   Raises:
     HostError: If a host is lost.
-    DisagreementError: On every host, if one differs.
+    DisagreementError: On every host, if a host differs.
   """
   import jax
 
@@ -85,7 +85,7 @@ def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
     'settings': json.loads(json.dumps(config.settings())),
   }
   if getattr(config, 'platform', None) != 'cpu':
-    # Before JAX looks for devices, which waits for all hosts to have the same.
+    # Without JAX: looking for devices would hang if only some hosts have GPUs.
     files = pathlib.Path('/dev').glob('nvidia[0-9]*')
     facts['has_gpus'] = any(files)
   hosts.agree(facts, config_lib.differences)
@@ -96,7 +96,7 @@ def _opened(
   stack: contextlib.ExitStack,
   opening: contextlib.AbstractContextManager[engine_lib.Engine],
 ) -> engine_lib.Engine:
-  """Opens a host's engine, which waits for the devices of all hosts."""
+  """Opens a host's engine. This waits for the devices of all hosts."""
   import jax
 
   engine = hosts.call(lambda: stack.enter_context(opening))
@@ -111,7 +111,7 @@ def _opened(
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> np.ndarray:
-  """The bytes of arrays as integers, which sums with 0 do not change."""
+  """Returns the bytes of arrays as integers, so that sums with 0 are exact."""
   parts = [np.ascontiguousarray(a).tobytes() for a in arrays.values()]
   content = b''.join(parts)
   return np.frombuffer(content + bytes(-len(content) % 4), np.int32)
@@ -171,23 +171,23 @@ class LeaderEngine:
         _send_state(self._engine, state, first_round)
       return self._engine.run_rounds(state, first_round, num_rounds)
 
-    self._shared = None  # Whatever the others have if this one fails.
+    self._shared = None  # If the call fails, the other hosts' state is unknown.
     self._shared, metrics = self._hosts.call(compute)
     return self._shared, metrics
 
   def evaluate(self, *arguments):
-    """See `base.Engine`; the others wait, and a lost one is noticed."""
+    """See `base.Engine`; other hosts wait, and lost hosts are noticed."""
     return self._hosts.call(lambda: self._engine.evaluate(*arguments))
 
   def pretrain(self, *arguments, **options):
-    """See `base.Engine`; the others wait, and a lost one is noticed."""
+    """See `base.Engine`; other hosts wait, and lost hosts are noticed."""
     return self._hosts.call(
       lambda: self._engine.pretrain(*arguments, **options)
     )
 
 
 def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
-  """Returns what opens an engine on all hosts; for host 0.
+  """Returns a function that opens an engine on all hosts; for host 0.
 
   Args:
     hosts: The hosts.
@@ -198,7 +198,7 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
   def open_on_all(
     config: config_lib.RunConfig, seeds: privacy.SeedStreams
   ) -> Iterator[engine_lib.Engine]:
-    # Without a seed, only host 0 has drawn them.
+    # Only host 0 has drawn secret seeds.
     secret = seeds.as_dict() if config.seed is None else None
     hosts.send({'do': 'open', 'seeds': secret})
     with contextlib.ExitStack() as stack:
@@ -213,7 +213,7 @@ def follow(
   config: config_lib.RunConfig,
   open_engine: OpenEngine,
 ) -> None:
-  """Does what the leader says until it ends the run; for the other hosts.
+  """Executes the leader's commands until the run ends; for other hosts.
 
   Args:
     hosts: The hosts.
@@ -222,14 +222,14 @@ def follow(
 
   Raises:
     HostError: If a host is lost.
-    LeaderError: If the leader ends the run before its end.
+    LeaderError: If the leader ends the run early.
   """
   with (
     contextlib.ExitStack() as stack,
     signals.StopSignals() as stop,
     warnings.catch_warnings(),
   ):
-    warnings.simplefilter('ignore')  # Host 0 gives the same ones.
+    warnings.simplefilter('ignore')  # Host 0 shows the same warnings.
     hosts.heed(stop)
     engine = state = None
     while (command := hosts.receive())['do'] != 'end':
@@ -259,4 +259,4 @@ def _repeat(
   try:
     return hosts.call(compute)
   except base_errors.DivergenceError:
-    return None  # The leader says so, and what comes next.
+    return None  # The leader reports it and decides what to do.

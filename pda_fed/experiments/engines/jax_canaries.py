@@ -1,4 +1,4 @@
-"""Canaries of an audit, as JAX's rounds take them."""
+"""Converts an audit's canaries to inputs of the JAX engines."""
 
 from collections.abc import Sequence
 from typing import Optional
@@ -10,7 +10,7 @@ from pda_fed import vectorized
 def settings_of(
   canaries: Optional[audit.Canaries],
 ) -> Optional[vectorized.CanarySettings]:
-  """Returns what a compiled round depends on; None without an audit."""
+  """Returns the canaries' part of a compiled round; None without an audit."""
   if canaries is None:
     return None
   return vectorized.CanarySettings(canaries.directions, canaries.norm)

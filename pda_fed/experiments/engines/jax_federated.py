@@ -1,8 +1,8 @@
-"""The JAX engine of federated runs: clients side by side, CPU or GPU.
+"""The JAX engine of federated runs: trains clients side by side on CPU or GPU.
 
-Needs no TensorFlow. Cohorts and public users are those of the TFF engine; the
-noise is drawn by another generator, so that a run that changes engine goes on
-with other noise of the same distribution.
+It does not need TensorFlow. It draws the same cohorts and public users as the
+TFF engine. It draws noise from another generator: a run that changes engines
+resumes with different noise of the same distribution.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,14 +57,14 @@ class JaxEngine:
       seeds: The run's seeds.
 
     Raises:
-      DeviceError: If a device that was asked for is not there.
-      StoreError: If there is no whole store.
-      ValueError: If settings and data do not fit.
+      DeviceError: If the requested device is unavailable.
+      StoreError: If the store is missing, incomplete or damaged.
+      ValueError: If the settings do not fit the engine or the data.
     """
     if config.plan.mechanism != 'gaussian':
       raise ValueError(
-        "mechanism must be 'gaussian' with --engine=jax; --engine=tff has"
-        f' others. Found {config.plan.mechanism!r}.'
+        "mechanism must be 'gaussian' with --engine=jax. Found"
+        f' {config.plan.mechanism!r}, which needs --engine=tff.'
       )
     self._config = config
     self._seeds = seeds
@@ -132,11 +132,11 @@ class JaxEngine:
     return state, metrics
 
   def _dispatch(self, state, rounds: range, room: int):
-    """Runs rounds in one call, with smaller chunks if memory is short."""
+    """Runs rounds in one call, with smaller chunks if memory runs out."""
     while True:
       try:
-        # Not yet `state`: on a GPU memory may turn out to be short only when
-        # metrics are read, and then what was returned cannot be gone on with.
+        # Does not replace `state` yet: a GPU may report that memory ran out
+        # only when metrics are read, and the returned state is then invalid.
         new_state, metrics = self._run(
           state,
           self._inputs(rounds, room),
@@ -152,16 +152,16 @@ class JaxEngine:
           raise  # All hosts must have the same chunks.
         self._clients_per_chunk //= 2
         warnings.warn(
-          'The memory of the device does not hold as many clients:'
+          'The device ran out of memory: using'
           f' clients_per_chunk={self._clients_per_chunk} from here on.',
           stacklevel=2,
         )
 
   def _inputs(self, rounds: range, room: int) -> vectorized.RoundInputs:
-    """The data of rounds, all of one shape."""
+    """Returns the data of rounds, all of the same shape."""
     plan = self._config.plan
     cohorts = [plan.cohort(t, self._seeds.sampling) for t in rounds]
-    # Most Poisson cohorts need no more.
+    # Few Poisson cohorts are larger.
     usual = plan.expected_cohort + 4 * math.sqrt(plan.expected_cohort)
     largest = max(usual, *map(len, cohorts))
     per_device = math.ceil(largest / len(self._devices))
@@ -203,7 +203,7 @@ class JaxEngine:
     return cohort.examples, cohort.weights
 
   def _public(self, rounds: range) -> list[vectorized.ClientChunks]:
-    """What the public updates of rounds are computed from."""
+    """Returns the data from which public updates are computed."""
     config, seed = self._config, self._seeds.public
     sizes = self._store.num_examples('public')
     if config.public_update == 'gradient':
@@ -237,31 +237,31 @@ class JaxEngine:
     return self._examples('public')
 
   def _examples(self, group: str, max_users: Optional[int] = None):
-    """The examples of a group's first users, which lie side by side."""
+    """Returns the examples of a group's first users, which are adjacent."""
     offsets = self._store.row_offsets(group)[: _stop(max_users)]
     return self._store.read(offsets[0], offsets[-1])
 
   def _too_high(self) -> str:
     return (
-      'Most likely a learning rate is too high:'
+      'Probably a learning rate is too high:'
       f' client_learning_rate={self._config.client_learning_rate:g},'
       f' server_learning_rate={self._config.server_learning_rate:g}.'
     )
 
   def _shown(self, round_num: int, found: dict[str, Any]) -> dict[str, float]:
-    """Metrics of a round, or an error if it led nowhere."""
-    # By the weights alone, which noise covers: whether clients were dropped,
-    # as not finite, must not end a run.
+    """Returns the metrics of a round, or raises if it diverged."""
+    # Depends only on the weights, which have noise. Clients with updates that
+    # are not finite are dropped; ending the run would reveal them.
     if not np.isfinite(found['weights_norm']):
       raise vectorized.DivergenceError(
         f'Round {round_num}: the model is no longer finite (training loss'
         f' {found["train_loss"]:g}). {self._too_high()} The newest checkpoint'
-        ' is of a round before it.'
+        ' is from an earlier round.'
       )
     if 0 < found['clients'] == found['non_finite_clients']:
       warnings.warn(
-        'There are rounds in which no client had a finite update, and only the'
-        f' noise was added. {self._too_high()}',
+        'In some rounds no client had a finite update, and only noise was'
+        f' added. {self._too_high()}',
         stacklevel=2,
       )
     shown = engine_lib.as_numbers(found)
@@ -319,7 +319,7 @@ class JaxEngine:
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
-    del round_num  # Rounds get their number from the loop.
+    del round_num  # The loop gives each round its number.
     expected = self.to_arrays(self.initialize())
     engine_lib.check_fit(expected, arrays, self.name)
     state = vectorized.initial_state(
@@ -334,11 +334,11 @@ class JaxEngine:
     )
 
   def _restored(self, prefix: str, arrays: Mapping[str, np.ndarray]):
-    """Arrays of the server optimizer, in the structure of weights."""
+    """Returns arrays of the server optimizer, in the weights' structure."""
     found = engine_lib.from_numbered(prefix, arrays)
     return self._model.check_params(found) if found else ()
 
 
 def _stop(max_users: Optional[int]) -> Optional[int]:
-  """Offsets are one more than users."""
+  """Returns the end of a slice of offsets: there is one more than users."""
   return None if max_users is None else max_users + 1

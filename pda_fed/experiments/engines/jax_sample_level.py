@@ -1,7 +1,7 @@
-"""The engine of sample-level runs: DP-SGD and PDA-DPMD in JAX.
+"""The JAX engine of sample-level runs: DP-SGD and PDA-DPMD.
 
-A round of the loop is a step. Runs in one process share the data on the device
-and the compiled program.
+A round of the loop is one step. Runs in one process share the data on the
+device and the compiled program.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,24 +28,25 @@ from pda_fed.vectorized.sample_level import batches as batches_lib
 from pda_fed.vectorized.sample_level import pretraining
 from pda_fed.vectorized.sample_level import training
 
-# Batches are drawn by the host, in numpy: for small models, as slow as a step.
+# Draws batches in numpy on the host. For small models, this takes as long as a
+# step.
 _DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
 
-# What only this engine has: averaged weights.
+# Averaged weights, which only this engine has.
 _AVERAGE = 'jax/average'
 
 
-# The split's seed and sizes, the text's options: few in a process.
+# Few data sets and splits are used in one process.
 @functools.lru_cache(maxsize=2)
 def load_data(
   dataset: str, data_dir: Optional[str], vocabulary_size: Optional[int] = None
 ) -> sample_level.SampleLevelData:
-  """Loads a data set, once in a process.
+  """Loads a data set, once per process.
 
   Args:
-    dataset: A name of `sample_level.DATASETS`.
-    data_dir: Where its files are.
-    vocabulary_size: The number of words of a text; None for other data.
+    dataset: A name in `sample_level.DATASETS`.
+    data_dir: The folder of the data set's files.
+    vocabulary_size: The number of words, for text; None for other data.
   """
   options = {}
   if vocabulary_size is not None:
@@ -59,13 +60,13 @@ def load_split(
   config: sample_level.SplitConfig,
   public_dataset: Optional[str] = None,
 ) -> sample_level.Split:
-  """Splits a data set, once in a process.
+  """Splits a data set, once per process.
 
   Args:
     data: The data set.
-    config: The split.
-    public_dataset: A text of another source as public data: as many sequences
-      as the data set has.
+    config: The settings of the split.
+    public_dataset: A text from another source to use as public data, with as
+      many sequences as the data set; or None.
   """
   public = None
   if public_dataset is not None:
@@ -92,7 +93,7 @@ def _arrays(split: sample_level.Split) -> dict[str, batches_lib.ExampleArrays]:
 def _shared_arrays(
   split: sample_level.Split, devices: tuple[jax.Device, ...]
 ) -> dict[str, batches_lib.ExampleArrays]:
-  """What steps read, on each of the devices that share them."""
+  """Returns the examples that steps read, replicated on all devices."""
   arrays = _arrays(split)
   if len(devices) == 1:
     return arrays
@@ -109,11 +110,11 @@ def _trainer(
   split: sample_level.Split,
   devices: tuple[jax.Device, ...],
 ) -> tuple[Any, vectorized.SampleTrainer]:
-  """Model and compiled steps; what depends on no number of a run."""
+  """Returns the model and the compiled steps, which similar runs share."""
   model = spec.jax_model()
   standardization = None
-  if split.public.targets.ndim == 1:  # No text.
-    # Of public examples, so that epsilon covers it.
+  if split.public.targets.ndim == 1:  # Not text.
+    # Measured on public examples, so that it costs no privacy.
     standardization = augmentation.Standardization.of(split.public.inputs)
   return model, vectorized.SampleTrainer(
     model, settings, standardization, devices
@@ -139,8 +140,8 @@ def open_engine(
 class SampleLevelEngine:
   """Computes on all of JAX's devices; see `engine.Engine`.
 
-  They share the examples of a step. The first one of this host evaluates and
-  pre-trains.
+  The devices share the examples of a step. The first device of this host
+  evaluates and pre-trains.
   """
 
   name = 'jax'
@@ -156,11 +157,12 @@ class SampleLevelEngine:
     Args:
       config: The run's settings.
       seeds: The run's seeds.
-      devices: Those to compute steps on; by default all, of all hosts.
+      devices: The devices that compute steps; by default all devices of all
+        hosts.
 
     Raises:
-      SourceError: If the data are not there, or not whole.
-      ValueError: If settings and data do not fit.
+      SourceError: If the data are missing or incomplete.
+      ValueError: If the settings do not fit the data.
     """
     self.config = config
     self._seeds = seeds
@@ -176,7 +178,7 @@ class SampleLevelEngine:
     self.settings = vectorized.SampleLevelSettings(
       clip_norm=config.plan.clip_norm,
       expected_batch=config.plan.expected_cohort,
-      # Schedules are inputs: runs that differ in alpha share a program.
+      # Schedules are inputs, so that runs with different alpha share a program.
       method=config.method.with_schedules_at(
         dict.fromkeys(config.method.schedules)
       ),
@@ -200,29 +202,29 @@ class SampleLevelEngine:
   def _check(
     self, data: sample_level.SampleLevelData, split: sample_level.Split
   ) -> None:
-    """Raises unless the data are those that the settings speak of."""
+    """Raises unless the data match the settings."""
     config = self.config
     sample_level_config.config_for(config.spec, data)
     found = sample_level.data_hash(data, split)
     if found != config.data_hash:
       raise ValueError(
-        f'The data in {config.data_dir} must be those that the settings name.'
-        f' Found the sha256 {found}, not {config.data_hash}.'
+        f'The data in {config.data_dir} must match the settings: the sha256'
+        f' must be {config.data_hash}. Found {found}.'
       )
     is_cpu = jax.default_backend() == 'cpu'
     convolves = isinstance(config.spec, models.ResidualSpec) or bool(
       getattr(config.spec, 'convolutions', ())
     )
     if is_cpu and convolves and config.compute_dtype == 'bfloat16':
-      # jaxlib 0.4.30's ends the process, or raises an internal error.
+      # The compiler of jaxlib 0.4.30 crashes or raises an internal error.
       raise ValueError(
-        "compute_dtype must be 'float32' for images on a CPU, whose compiler"
-        " breaks on convolutions in the other. Found 'bfloat16'."
+        "compute_dtype must be 'float32' for images on a CPU: JAX cannot"
+        " compile convolutions in bfloat16 there. Found 'bfloat16'."
       )
     if config.plan.population != len(split.private):
       raise ValueError(
-        f'population must be {len(split.private)}, the private examples. Found'
-        f' {config.plan.population}.'
+        f'population must be {len(split.private)}, the number of private'
+        f' examples. Found {config.plan.population}.'
       )
 
   def order_of_sums(self) -> dict[str, Any]:
@@ -233,13 +235,13 @@ class SampleLevelEngine:
       'platform': jax.default_backend(),
       'device': self._devices[0].device_kind,
     }
-    if len(self._devices) > 1:  # Runs of one device have never named it.
+    if len(self._devices) > 1:  # Runs on one device never recorded this.
       order['num_devices'] = len(self._devices)
     return order
 
   @property
   def data(self) -> vectorized.TrainingArrays:
-    """What steps of one device read."""
+    """The examples that steps on one device read."""
     return self._data_of(self._arrays)
 
   def _data_of(self, arrays) -> vectorized.TrainingArrays:
@@ -256,7 +258,7 @@ class SampleLevelEngine:
     )
 
   def step_inputs(self, rounds: range) -> vectorized.StepInputs:
-    """Returns the batches of rounds; they depend on seeds and rounds alone."""
+    """Returns the inputs of rounds, which depend only on seeds and rounds."""
     config = self.config
     rows, present = vectorized.draw_batches(
       config.plan, rounds, self._seeds.sampling, config.microbatch_size
@@ -286,12 +288,12 @@ class SampleLevelEngine:
     )
 
   def take_inputs(self, rounds: range) -> vectorized.StepInputs:
-    """Returns `step_inputs`, drawn while the device was busy if it can be."""
+    """Returns `step_inputs`, if possible drawn while the device was busy."""
     ahead = self._ahead.pop(rounds, None)
     inputs = self.step_inputs(rounds) if ahead is None else ahead.result()
     end = min(rounds.stop + len(rounds), self.config.plan.rounds)
     following = range(rounds.stop, end)
-    # Only what was asked for last is kept, so that a resume finds nothing old.
+    # Keeps only the next rounds, so that a resume never gets stale inputs.
     self._ahead.clear()
     if following:
       self._ahead[following] = _DRAWING.submit(self.step_inputs, following)
@@ -320,15 +322,15 @@ class SampleLevelEngine:
   def shown(
     self, rounds: range, found: Mapping[str, jax.Array]
   ) -> list[dict[str, float]]:
-    """Returns the metrics of rounds, or raises if they led nowhere."""
+    """Returns the metrics of rounds, or raises if they diverged."""
     found = {name: np.asarray(values) for name, values in found.items()}
     shown = []
     for i, t in enumerate(rounds):
       if not np.isfinite(found['weights_norm'][i]):
         raise vectorized.DivergenceError(
-          f'Round {t}: the model is no longer finite. Most likely'
+          f'Round {t}: the model is no longer finite. Probably'
           f' learning_rate={self.config.learning_rate:g} is too high. The'
-          ' newest checkpoint is of a round before it.'
+          ' newest checkpoint is from an earlier round.'
         )
       row = engine_lib.as_numbers({n: v[i] for n, v in found.items()})
       del row['weights_norm']
@@ -343,7 +345,7 @@ class SampleLevelEngine:
     group: str,
     max_users: Optional[int] = None,
   ) -> dict[str, float]:
-    """See `engine.Engine`; without validation data there is nothing to show."""
+    """See `engine.Engine`; returns {} if the group has no data."""
     metrics = self._evaluate(weights, group, max_users)
     if group == 'validation' and self.config.test_curve:
       of_test = self._evaluate(weights, 'test', None)
@@ -381,7 +383,7 @@ class SampleLevelEngine:
     return done.weights, done.figures
 
   def get_weights(self, state) -> list[np.ndarray]:
-    """See `engine.Engine`; averaged ones, if there are."""
+    """See `engine.Engine`; returns averaged weights if there are any."""
     return [np.asarray(w) for w in state.average or state.params]
 
   def set_weights(self, state, weights: list[np.ndarray]):
@@ -400,7 +402,7 @@ class SampleLevelEngine:
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
-    del round_num  # Rounds get their number from the loop.
+    del round_num  # The loop gives each round its number.
     engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
     parts = [
       tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
@@ -417,12 +419,12 @@ class SampleLevelEngine:
 def pad_rounds(
   inputs: vectorized.StepInputs, room: int, rows: int = 0
 ) -> vectorized.StepInputs:
-  """Pads batches of rounds to one shape.
+  """Pads the inputs of rounds to one shape.
 
   Args:
-    inputs: Of some rounds.
-    room: At least as many rounds; those that are added are not run.
-    rows: At least so many rows of a batch.
+    inputs: The inputs of some rounds.
+    room: The padded number of rounds. Padding rounds are not run.
+    rows: The minimum number of rows per batch.
   """
   rows = max(rows, inputs.rows.shape[1])
   inputs = inputs._replace(

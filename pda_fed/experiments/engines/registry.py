@@ -1,4 +1,4 @@
-"""The engines of runs, by name; imported when they are chosen."""
+"""Opens engines by name; imports them only when needed."""
 
 from collections.abc import Iterator
 import contextlib
@@ -11,8 +11,8 @@ from pda_fed.experiments import errors
 from pda_fed.experiments import sample_level_config
 from pda_fed.experiments.engines import base as engine_lib
 
-# Each module has a context manager `open_engine(config, seeds)`, which ends
-# what the engine has started.
+# Each module has a context manager `open_engine(config, seeds)`, which cleans
+# up after the engine.
 _MODULES = {
   'tff': 'pda_fed.experiments.engines.tff_federated',
   'jax': 'pda_fed.experiments.engines.jax_federated',
@@ -43,7 +43,7 @@ def open_engine(
 
   Raises:
     EngineError: If the engine, or a library that it needs, is not installed.
-    ValueError: If there is no engine of that name, or the data do not fit.
+    ValueError: If the engine's name is unknown, or the data do not fit.
   """
   of_samples = isinstance(config, sample_level_config.SampleLevelConfig)
   modules = _OF_SAMPLES if of_samples else _MODULES

@@ -1,10 +1,10 @@
-"""Runs of a kind, computed at once and led by the one loop.
+"""Computes similar runs together, as a batch dimension of one program.
 
-A small model leaves most of a GPU idle. Runs that differ in seeds, rates, alpha
-or noise alone are a batch dimension of one program here. Each is still led by
-the loop, one after the other: the first that asks for rounds has them computed
-for all, and the others find theirs done. The time is divided among them. A run
-that goes on from a checkpoint is computed by itself.
+A small model leaves most of a GPU idle. Runs that differ only in seeds,
+learning rates, alpha or noise are computed together here. The loop still leads
+them one after the other: the first run that asks for rounds has them computed
+for all runs, and later runs get the stored results. The time is divided among
+the runs. A run that resumes from a checkpoint is computed alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import sample_level_config
 from pda_fed.experiments.engines import jax_sample_level
 
-# In these, runs of a group may differ.
+# Settings in which runs of a group may differ.
 _FREE = (
   'learning_rate',
   'learning_rate_decay',
@@ -33,16 +33,16 @@ _FREE = (
 
 
 def _kind(config: sample_level_config.SampleLevelConfig) -> Any:
-  """What runs must share to be computed at once."""
+  """Returns the settings that runs must share to be computed together."""
   fields = {
     f.name: config_lib.as_settings(getattr(config, f.name))
     for f in dataclasses.fields(config)
     if f.name not in _FREE
   }
   plan = dataclasses.replace(config.plan, noise_multiplier=1.0)
-  # The first run of a group knows its own warm start alone.
+  # A group starts from the warm start of its first run.
   start = config.pretraining_settings() if config.warm_start else None
-  # Schedules are inputs of a program, and other settings are part of it.
+  # Schedules are inputs of the program; other settings are compiled into it.
   method = config.method.with_schedules_at(
     dict.fromkeys(config.method.schedules)
   )
@@ -52,11 +52,11 @@ def _kind(config: sample_level_config.SampleLevelConfig) -> Any:
 def _groups(
   configs: Sequence[sample_level_config.SampleLevelConfig], size: int
 ) -> list[list[int]]:
-  """Places of runs that are computed at once, at most `size` of them."""
+  """Returns the indices of runs to compute together, at most `size` each."""
   groups = []
   for place, config in enumerate(configs):
     for group in groups:
-      # Without a seed, seeds are not known before the loop draws them.
+      # Secret seeds are unknown until the loop draws them.
       if (
         len(group) < size
         and config.seed is not None
@@ -86,19 +86,19 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 class _Group:
-  """Engines of runs that are computed at once."""
+  """The engines of runs that are computed together."""
 
   def __init__(self, engines: Sequence[jax_sample_level.SampleLevelEngine]):
     self._engines = list(engines)
-    # After how many rounds, the states of all runs.
+    # The states of all runs, by number of rounds done.
     self._states = {}
-    # By first round and number of rounds, the metrics of all runs, and seconds
-    # of a round and run.
+    # The metrics of all runs, and the seconds per round and run, by first round
+    # and number of rounds.
     self._metrics = {}
     self._seconds = {}
 
   def run_rounds(self, place: int, state, first_round: int, num_rounds: int):
-    """Returns what the engine alone would, computed for all at once."""
+    """Returns one run's rounds, after computing them for all runs."""
     if first_round == 0 and not self._states:
       self._states[0] = _stack(self._first_states(place, state))
     start = self._states.get(first_round)
@@ -119,7 +119,7 @@ class _Group:
     return _take(self._states[end], place), metrics
 
   def _first_states(self, place: int, state) -> list[Any]:
-    """States before round 0; a group shares its warm start."""
+    """Returns the states before round 0; a group shares its warm start."""
     states = []
     for engine in self._engines:
       found = engine.initialize()
@@ -150,7 +150,7 @@ class _Group:
 class _Member:
   """One run of a group, as an engine; see `engine.Engine`."""
 
-  is_shared = True  # A round is computed for all runs: its time says little.
+  is_shared = True  # A measured time would be that of all runs.
 
   def __init__(self, engine, group: _Group, place: int):
     self._engine = engine
@@ -167,14 +167,15 @@ class _Member:
 def open_engines(
   configs: Sequence[sample_level_config.SampleLevelConfig], size: int
 ) -> Callable[..., contextlib.AbstractContextManager]:
-  """Plans runs together.
+  """Groups runs that can be computed together.
 
   Args:
-    configs: Of the runs, in the order in which the loop will lead them.
-    size: The most runs that are computed at once; 1 computes each by itself.
+    configs: The settings of the runs, in the order in which they will be run.
+    size: The maximum number of runs to compute together; 1 computes each run
+      alone.
 
   Returns:
-    What opens the engine of (config, seeds), for the loop.
+    A function that opens an engine, given the config and the seeds.
   """
   members = {}
   for places in _groups(configs, size):
@@ -187,7 +188,7 @@ def open_engines(
   @contextlib.contextmanager
   def open_engine(config, seeds) -> Iterator[Any]:
     place = next((i for i, c in enumerate(configs) if c is config), None)
-    if place not in members:  # Not a group's, or the copy of an audit.
+    if place not in members:  # Not in a group, or the copy of an audit.
       yield jax_sample_level.SampleLevelEngine(config, seeds)
       return
     places, i = members[place]
@@ -206,6 +207,6 @@ def open_engines(
       yield _Member(engines[i], group, i)
     finally:
       if place == places[-1]:
-        del built[places[0]]  # States of all rounds take memory.
+        del built[places[0]]  # Frees the states of all rounds.
 
   return open_engine

@@ -1,4 +1,4 @@
-"""The store of a federated run."""
+"""Opens and verifies the store of a federated run."""
 
 import functools
 import pathlib
@@ -9,7 +9,7 @@ from pda_fed.experiments import config as config_lib
 
 
 def data_hash(store: data_prep.UserStore) -> str:
-  """Returns the sha256 of a store's manifest, which has those of its files.
+  """Returns the sha256 of a store's manifest, which covers all its files.
 
   Example:
 
@@ -25,7 +25,7 @@ def data_hash(store: data_prep.UserStore) -> str:
 
 
 def _verify(store: data_prep.UserStore) -> None:
-  """Reads the store once: a token that a disk has changed trains in silence."""
+  """Verifies the files once, because damaged tokens would go unnoticed."""
   states = [(store.path / name).stat() for name in store.manifest['files']]
   key = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states)
   _verify_files(store.path.absolute(), data_hash(store), key)
@@ -33,51 +33,51 @@ def _verify(store: data_prep.UserStore) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _verify_files(path: pathlib.Path, *state) -> None:
-  del state  # Other files are verified anew.
+  del state  # Part of the cache key: changed files are verified again.
   data_prep.open_store(path).verify()
 
 
 def open_checked(config: config_lib.FederatedConfig) -> data_prep.UserStore:
-  """Opens a run's store, if it is what the settings expect.
+  """Opens a run's store and checks that it fits the settings.
 
   Args:
-    config: The settings.
+    config: The run's settings.
 
   Raises:
-    StoreError: If there is no whole store, or a file of it was changed.
-    ValueError: If it does not fit; the message says what.
+    StoreError: If the store is missing or incomplete, or a file was changed.
+    ValueError: If the store does not fit the settings.
   """
   store = data_prep.open_store(config.data_dir)
   _verify(store)
   config.spec.check_store(store)
   if data_hash(store) != config.data_hash:
     raise ValueError(
-      f'The data in {config.data_dir} must be those that the settings name.'
-      f' Found a manifest with the sha256 {data_hash(store)}, not'
-      f' {config.data_hash}.'
+      f'The data in {config.data_dir} must match the settings: the sha256 of'
+      f' the manifest must be {config.data_hash}. Found {data_hash(store)}.'
     )
   population = len(store.users('private'))
   if population != config.plan.population:
     raise ValueError(
-      f'population must be {population}, the private users in'
+      f'population must be {population}, the number of private users in'
       f' {config.data_dir}. Found {config.plan.population}.'
     )
   num_public = len(store.users('public'))
   if config.warm_start and not num_public:
     raise ValueError(
-      f'method must be cold without public users; {config.data_dir} has none.'
+      f'method must be cold, because {config.data_dir} has no public users.'
       f' Found {config.method.name!r}.'
     )
   uses_public = config.method.uses_public
   if uses_public and config.public_users_per_round > num_public:
     raise ValueError(
-      f'public_users_per_round must be at most {num_public}, the public users'
-      f' in {config.data_dir}. Found {config.public_users_per_round}.'
+      f'public_users_per_round must be at most {num_public}, the number of'
+      f' public users in {config.data_dir}. Found'
+      f' {config.public_users_per_round}.'
     )
   for group in ('validation', 'test'):
     if not len(store.users(group)):
       raise ValueError(
-        f'{config.data_dir} must have {group} users. Found none: prepare it'
-        f' with a --{group}_fraction.'
+        f'{config.data_dir} must have {group} users. Found none: prepare the'
+        f' data with --{group}_fraction.'
       )
   return store

@@ -1,4 +1,4 @@
-"""The TFF engine of federated runs: learning processes of `learning`."""
+"""The TFF engine of federated runs, built on `pda_fed.learning`."""
 
 import collections
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ from pda_fed.models import metrics as metrics_lib
 import tensorflow as tf
 import tensorflow_federated as tff
 
-# Metrics are sums over sentences, so this changes speed alone.
+# Metrics are sums over examples, so this only affects speed.
 _EVALUATION_BATCH = 64
 _AGGREGATOR = engine_lib.SECRET
 _TOKEN_LOSS = 'token_loss'
-# What checkpoints keep of a server optimizer's state, by its names there.
+# The server optimizer's state: names in checkpoints and in TFF.
 _OPTIMIZER_ARRAYS = {
   engine_lib.MOMENTUM: 'accumulator',
   engine_lib.SQUARES: 'preconditioner',
@@ -44,7 +44,7 @@ def open_engine(
   Yields:
     The engine.
   """
-  engine = TffEngine(config, seeds)  # First: bad data need no worker.
+  engine = TffEngine(config, seeds)  # First, to find bad data without workers.
   with _runtime(config):
     yield engine
 
@@ -66,10 +66,10 @@ def _runtime(config: config_lib.FederatedConfig):
 def build_server_optimizer(
   config: config_lib.FederatedConfig,
 ) -> tff.learning.optimizers.Optimizer:
-  """Returns TFF's optimizer with the server's settings of a run."""
+  """Returns the server's optimizer for a run's settings."""
   rate, momentum = config.server_learning_rate, config.server_momentum
   if config.server_optimizer == 'sgd':
-    # A momentum of 0 would keep a copy of the model for nothing.
+    # A momentum of 0 would keep a useless copy of the model.
     return tff.learning.optimizers.build_sgdm(rate, momentum or None)
   options = {
     'beta_1': momentum,
@@ -92,15 +92,15 @@ class TffEngine:
   def __init__(
     self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
   ):
-    """Opens the data and builds the process.
+    """Opens the data and builds the learning process.
 
     Args:
       config: The run's settings.
       seeds: The run's seeds.
 
     Raises:
-      StoreError: If there is no whole store.
-      ValueError: If settings and data do not fit.
+      StoreError: If the store is missing, incomplete or damaged.
+      ValueError: If the settings do not fit the data.
     """
     self._config = config
     self._seeds = seeds
@@ -144,7 +144,7 @@ class TffEngine:
     )
 
   def _rows(self, group: str, user: int) -> Any:
-    """A user's examples, as the model takes them."""
+    """Returns a user's examples in the model's format."""
     start, stop = self._store.row_offsets(group)[user : user + 2]
     return self._config.spec.keras_examples(self._store.read(start, stop))
 
@@ -153,7 +153,7 @@ class TffEngine:
     return tf.data.Dataset.from_tensor_slices(rows).batch(batch)
 
   def order_of_sums(self) -> dict[str, Any]:
-    """See `engine.Engine`; in process, sums are in the order of clients."""
+    """See `engine.Engine`; in one process, sums are in the clients' order."""
     remote = self._config.remote_workers
     return {
       'workers': len(remote.addresses) if remote is not None else 0,
@@ -185,7 +185,7 @@ class TffEngine:
       found['diverged_clients'] = float(clients['num_diverged'])
     measured = output.metrics['aggregator']
     if self.canaries is not None:
-      # The clip of the round, before the aggregator moves it.
+      # The round's clip norm, before the aggregator adapts it.
       found[engine_lib.CANARY_SCORES] = self._scores(
         measured, self._clip_norm(state)
       )
@@ -198,12 +198,12 @@ class TffEngine:
     return output.state, found
 
   def _clients(self, cohort: np.ndarray, round_num: int) -> list[Any]:
-    """The data of a round's clients and canaries."""
+    """Returns the data of a round's clients and canaries."""
     batch = self._config.batch_size
     users = [self._dataset('private', i, batch) for i in cohort]
     if self.canaries is None:
       return users
-    # Canaries have no data of their own: the first user's, none of it.
+    # Canaries have no data: an empty data set of the first user's type.
     nothing = self._dataset('private', 0, batch).take(0)
     none = tf.data.Dataset.from_tensors(tf.zeros([0]))
     present = self.canaries.cohort(round_num)
@@ -219,7 +219,7 @@ class TffEngine:
     ]
 
   def _scores(self, measured, clip_norm: float) -> np.ndarray:
-    """Scores of the noised sum without everybody else's part."""
+    """Returns the canaries' scores on the noised sum without users' updates."""
     expected_cohort = self._config.plan.expected_cohort
     unknown = [
       np.asarray(mean) * expected_cohort - np.asarray(known)
@@ -268,8 +268,8 @@ class TffEngine:
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
-    # Not process.get_model_weights, which asks a remote worker: what was
-    # computed can be saved when none is left.
+    # Not process.get_model_weights, which calls a remote worker: a run can be
+    # saved even if no worker is left.
     weights = state.global_model_weights.trainable
     return [np.asarray(w, np.float32) for w in weights]
 
@@ -280,7 +280,7 @@ class TffEngine:
     )
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
-    """See `engine.Engine`; the tree's state is for this engine alone."""
+    """See `engine.Engine`; only this engine can use the tree's state."""
     arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
     optimizer = self._optimizer_state(state)
     for prefix, key in _OPTIMIZER_ARRAYS.items():
@@ -330,7 +330,7 @@ class TffEngine:
     )
 
   def _restored_aggregator(self, state, arrays, round_num: int):
-    """The seed is not in a checkpoint: `initialize` has set it."""
+    """Restores the aggregator, except for the seed, set by `initialize`."""
     aggregator = state.aggregator
     if self._config.plan.mechanism == 'tree':
       saved = iter(engine_lib.from_numbered(_AGGREGATOR, arrays))
@@ -351,7 +351,7 @@ class TffEngine:
 
 
 def _loss_of(found: Mapping[str, Any]) -> Any:
-  """The loss per target: a text's is that of its tokens."""
+  """Returns the loss per target: per token for text, per example otherwise."""
   return found[_TOKEN_LOSS if _TOKEN_LOSS in found else 'loss']
 
 

@@ -205,7 +205,7 @@ def test_a_leak_fails_the_run_loudly(tmp_path):
 
 
 def test_an_infinite_epsilon_is_not_audited(data_dir):
-  with pytest.raises(ValueError, match='noise_multiplier is 0.*leave out'):
+  with pytest.raises(ValueError, match='noise_multiplier is 0.*drop --audit'):
     _config(data_dir, 'jax', plan={'noise_multiplier': 0.0})
 
 

@@ -79,7 +79,11 @@ def test_code_is_told_apart(tmp_path, monkeypatch):
   'changes, num_hosts, words',
   [
     ({'engine': 'tff'}, 2, 'engine must be jax .* --workers. Found .tff.'),
-    ({}, 3, 'num_hosts must be at most 2, the users of a round. Found 3.'),
+    (
+      {},
+      3,
+      'num_hosts must be at most 2, the expected users per round. Found 3.',
+    ),
   ],
 )
 def test_runs_that_cannot_be_spread(config, changes, num_hosts, words):
@@ -90,7 +94,7 @@ def test_runs_that_cannot_be_spread(config, changes, num_hosts, words):
 
 def test_an_audit_of_a_copy_is_refused(config):
   audited = audit.AuditConfig(copy=True)
-  with pytest.raises(ValueError, match='audit must not be of a copy'):
+  with pytest.raises(ValueError, match='audit must not use a copy'):
     distributed.check(dataclasses.replace(config, audit=audited), 2)
 
 

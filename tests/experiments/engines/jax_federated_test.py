@@ -233,7 +233,7 @@ def test_the_tree_is_for_the_other_engine(store):
   ('change', 'words'),
   [
     (lambda a: a | {'weights/0': a['weights/0'][:-1]}, 'must have the shape'),
-    (lambda a: a | {'tff/aggregator/0': np.zeros(1)}, 'of another engine'),
+    (lambda a: a | {'tff/aggregator/0': np.zeros(1)}, 'from another engine'),
     (lambda a: {n: v for n, v in a.items() if n != 'momentum/3'}, 'momentum/3'),
   ],
 )

@@ -360,15 +360,15 @@ def test_data_and_settings_must_fit():
       _config(**options), privacy.SeedStreams(0)
     )
 
-  with pytest.raises(ValueError, match='must be those that the settings name'):
+  with pytest.raises(ValueError, match='must match the settings'):
     open_with(data_hash='0')
   with pytest.raises(ValueError, match='population must be'):
     open_with(plan=dataclasses.replace(_config().plan, population=99))
-  with pytest.raises(ValueError, match=r'images of the shape \(8, 8, 1\)'):
+  with pytest.raises(ValueError, match=r'images of shape \(8, 8, 1\)'):
     open_with(spec=dataclasses.replace(_SPEC, image_shape=(9, 9, 1)))
   with pytest.raises(ValueError, match='10 classes'):
     open_with(spec=dataclasses.replace(_SPEC, num_classes=9))
-  with pytest.raises(ValueError, match='which is images'):
+  with pytest.raises(ValueError, match='must be for images'):
     open_with(spec=sample_level_config.language.LanguageSpec())
   with pytest.raises(ValueError, match='learning_rate'):
     _config(learning_rate=0.0)

@@ -56,5 +56,5 @@ def test_what_was_computed_outlives_all_workers(tmp_path, short_path):
 def test_only_tff_has_workers(tmp_path):
   data_dir = tiny_users.prepare(tmp_path / 'data')
   remote = workers.RemoteWorkers(addresses=('unix:/a',))
-  with pytest.raises(ValueError, match="with engine tff. Found 'jax'"):
+  with pytest.raises(ValueError, match="with remote workers. Found 'jax'"):
     tiny_users.make_config(data_dir, engine='jax', remote_workers=remote)

@@ -120,7 +120,7 @@ def test_a_checkpoint_of_another_kind_is_refused(data_dir):
       {'spec': models.RecurrentSpec(num_words=60)},
       'must have the vocabulary of the data.* 50 words. Found .* 60 words',
     ),
-    ({'data_hash': 'abc'}, 'must be those that the settings name'),
+    ({'data_hash': 'abc'}, 'must match the settings'),
     ({'plan': {'population': 9}}, 'population must be'),
     ({'public_users_per_round': 4}, 'public_users_per_round must be at most 3'),
   ],

@@ -80,7 +80,7 @@ class TestTune:
   @pytest.mark.parametrize(
     ('arguments', 'words'),
     [
-      (['--methods=cold,warm'], 'Found warm, pda, and not cold'),
+      (['--methods=cold,warm'], 'Found warm, pda, but not cold'),
       (['--methods=warm', '--', '--rate=2'], '--chosen sets it'),
       (['--methods=pda', '--method_flags=pda:--rate=2'], '--chosen sets it'),
       (['--methods=pda', '--tune=rate=2'], 'must not be given with --tune'),
@@ -231,7 +231,7 @@ def test_a_search_sees_no_test(tmp_path):
     (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
     (
       ['--methods=cold', '--tune=rate=1', '--select_by=bleu'],
-      'select_by must be a metric of validation, of loss, accuracy, perplexity',
+      'select_by must be a validation metric: loss, accuracy, perplexity',
     ),
     (
       ['--methods=cold', '--tune=rate=1', '--select_by=test_loss'],
