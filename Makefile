@@ -29,16 +29,17 @@ run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=5 has more see
 	  --chosen=$(SETTINGS).json -- --data_dir=$(USERS) \
 	  --flagfile=$(SETTINGS).flags $(addprefix --engine=,$(ENGINE)) $(ARGS)
 
-lint: setup  ## Check style with ruff.
+lint: setup  ## Check style with ruff and types with mypy.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .
+	@$(PY) -m mypy
 
 format: setup  ## Let ruff mend style and order of imports.
 	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format --quiet .
 
-check: lint  ## Run ruff and the tests of what changed. BASE=main: since that commit.
+check: lint  ## Run ruff, mypy and the tests of what changed. BASE=main: since that commit.
 	@$(PY) tools/check.py $(BASE)
 
-test: lint  ## Run ruff and the whole test suite on both cores. ARGS="-k runtime" selects.
+test: lint  ## Run ruff, mypy and all tests on all cores. ARGS="-k runtime" selects.
 	@$(PY) -m pytest -n auto $(ARGS)
 
 notebooks: setup  ## Run the tutorials and keep what they print and draw.
@@ -52,5 +53,5 @@ lock:  ## Resolve requirements.in + overrides.txt into requirements.txt. ARGS=--
 
 clean:  ## Remove .venv and everything that was generated.
 	@rm -rf $(VENV) $(VENV).lock $(VENV)-install.log build dist *.egg-info \
-	  .pytest_cache .ruff_cache .hypothesis
+	  .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -115,7 +115,7 @@ class _CountWords:
   source: base.Source
 
   def __call__(self, batch: _Batch) -> tuple[dict[str, int], int]:
-    counts: dict[str, int] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     num_sentences = 0
     for sentences in _read(self.source, batch):
       num_sentences += len(sentences)
@@ -148,7 +148,7 @@ def _no_progress(what: str, done: int, total: int, unit: str) -> None:
 
 def prepare(
   source: AnySource,
-  output_dir: os.PathLike,
+  output_dir: os.PathLike | str,
   config: PrepareConfig,
   *,
   overwrite: bool = False,

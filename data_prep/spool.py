@@ -26,7 +26,7 @@ class SpooledSource(sqlite.SqliteSource):
     spooled: What was read and skipped while regrouping.
   """
 
-  def __init__(self, path: os.PathLike, name: str, spooled: base.Tally):
+  def __init__(self, path: os.PathLike | str, name: str, spooled: base.Tally):
     super().__init__(path)
     self._name = name
     self.spooled = spooled
@@ -68,7 +68,7 @@ def _chunks(records: Iterable[_Record]) -> Iterator[list[_Record]]:
 
 def regroup(
   source: base.RecordSource,
-  path: os.PathLike,
+  path: os.PathLike | str,
   *,
   num_processes: int,
   on_progress: Callable[[str, int, int, str], None],

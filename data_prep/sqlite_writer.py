@@ -35,7 +35,7 @@ def _set_temporary_folder(connection: sqlite3.Connection, folder: str) -> None:
 
 
 def write_sqlite(
-  path: os.PathLike,
+  path: os.PathLike | str,
   sentences: Iterable[tuple[str, str, str]],
   *,
   all_features: bool = True,
@@ -94,7 +94,7 @@ def write_sqlite(
 
 def export_sqlite(
   source: base.Source,
-  path: os.PathLike,
+  path: os.PathLike | str,
   *,
   on_sentences: Callable[[int], None] = lambda n: None,
 ) -> None:

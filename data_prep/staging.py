@@ -38,7 +38,9 @@ def _remove_leftovers(target: pathlib.Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_target(target: os.PathLike, *, overwrite: bool, marker: str) -> None:
+def check_target(
+  target: os.PathLike | str, *, overwrite: bool, marker: str
+) -> None:
   """Raises unless a folder may be written.
 
   Args:
@@ -77,7 +79,7 @@ def _replace(target: pathlib.Path, new: pathlib.Path, old: pathlib.Path):
 
 @contextlib.contextmanager
 def staged_folder(
-  target: os.PathLike, *, overwrite: bool, marker: str
+  target: os.PathLike | str, *, overwrite: bool, marker: str
 ) -> Iterator[pathlib.Path]:
   """Makes a folder under another name, and renames it in the end.
 

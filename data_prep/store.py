@@ -141,7 +141,7 @@ class TokenStore(user_store.UserStore):
     return ['<oov>' if t == last else words[t - 1] for t in tokens]
 
 
-def open_store(path: os.PathLike) -> user_store.UserStore:
+def open_store(path: os.PathLike | str) -> user_store.UserStore:
   """Opens a token store or an example store.
 
   Example:

@@ -51,7 +51,9 @@ def check_space(folder: pathlib.Path, needed: int) -> None:
 class UserWriter:
   """Lists users, then writes the index and the manifest."""
 
-  def __init__(self, folder: os.PathLike, kind: type[user_store.UserStore]):
+  def __init__(
+    self, folder: os.PathLike | str, kind: type[user_store.UserStore]
+  ):
     self._folder = pathlib.Path(folder)
     self._kind = kind
     self._counts: list[np.ndarray] = []
@@ -157,7 +159,7 @@ class StoreWriter(UserWriter):
   A context manager, which closes the file of tokens.
   """
 
-  def __init__(self, folder: os.PathLike):
+  def __init__(self, folder: os.PathLike | str):
     super().__init__(folder, store.TokenStore)
     self._tokens = open(self._folder / store.TOKENS, 'wb')
     self._tokens.write(_npy_header(0))

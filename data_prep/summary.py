@@ -100,7 +100,7 @@ def _format_notes(manifest: dict[str, Any]) -> list[str]:
 
 
 def draw_sentences_per_user(
-  folder: os.PathLike,
+  folder: os.PathLike | str,
   plan: assignment.Assignment,
   max_sentences: Optional[int],
   unit: str = 'sentences',

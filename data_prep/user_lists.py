@@ -6,7 +6,7 @@ import pathlib
 from data_prep import errors
 
 
-def read_user_ids(path: os.PathLike) -> tuple[str, ...]:
+def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
   """Reads ids of users, one a line.
 
   Args:

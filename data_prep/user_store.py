@@ -52,7 +52,7 @@ _NPY_ERRORS = (
 )
 
 
-def file_sha256(path: os.PathLike) -> str:
+def file_sha256(path: os.PathLike | str) -> str:
   """Returns the sha256 of a file, read in pieces."""
   digest = hashlib.sha256()
   with open(path, 'rb') as f:
@@ -107,7 +107,7 @@ class UserStore(abc.ABC):
   UNIT: str  # What a row is, in the plural.
   DATA_FILES: tuple[str, ...]
 
-  def __init__(self, path: os.PathLike):
+  def __init__(self, path: os.PathLike | str):
     """Opens a store, in milliseconds whatever its size.
 
     Args:
@@ -324,7 +324,7 @@ class UserStore(abc.ABC):
     validate.one_of((end,), users=manifest['users'])
 
 
-def load_manifest(path: os.PathLike) -> dict[str, Any]:
+def load_manifest(path: os.PathLike | str) -> dict[str, Any]:
   """Reads the manifest of a store, and checks no more than that it is one.
 
   Args:

@@ -86,7 +86,7 @@ class VocabularyConfig:
 
   origin: Origin = Origin.AUTO
   size: Optional[int] = None
-  path: Optional[os.PathLike] = None
+  path: Optional[os.PathLike | str] = None
 
   def __post_init__(self):
     validate.instances(Origin, origin=self.origin)
@@ -147,7 +147,7 @@ class WordCounter:
   """
 
   def __init__(
-    self, folder: os.PathLike, max_in_memory: int = _MAX_WORDS_IN_MEMORY
+    self, folder: os.PathLike | str, max_in_memory: int = _MAX_WORDS_IN_MEMORY
   ):
     """Makes an empty counter.
 
@@ -195,7 +195,7 @@ class WordCounter:
     return [word for word, _ in words]
 
 
-def read_words(path: os.PathLike) -> list[str]:
+def read_words(path: os.PathLike | str) -> list[str]:
   """Reads a vocabulary: a word a line, or a word and its count.
 
   Args:

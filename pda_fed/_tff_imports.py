@@ -75,7 +75,7 @@ def _missing(module: str, name: str) -> type:
 class _StandIn(types.ModuleType):
   """A module that has every name."""
 
-  __path__ = ()
+  __path__: list[str] = []
 
   def __getattr__(self, name: str):
     if name.startswith('__'):

@@ -200,12 +200,14 @@ def _arguments(task: benchmark_tasks.Task) -> list[str]:
 
 def _compare(task: benchmark_tasks.Task) -> bool:
   """Searches and compares on a task; returns whether all runs succeeded."""
-  words = ['-m', 'scripts.compare', *_arguments(task)]
-  print(f'{task.name}: python {shlex.join(words)}', file=sys.stderr, flush=True)
-  # Bazel's paths are in sys.path alone.
+  words = _arguments(task)
+  shown = shlex.join([*cli.program('compare'), *words])
+  print(f'{task.name}: {shown}', file=sys.stderr, flush=True)
+  # Those of Bazel and of pda-fed are in sys.path alone.
   paths = os.pathsep.join(map(os.path.abspath, sys.path))
   environment = {**os.environ, 'PYTHONPATH': paths}
-  process = subprocess.Popen([sys.executable, *words], env=environment)
+  command = [sys.executable, '-P', '-m', 'scripts.compare', *words]
+  process = subprocess.Popen(command, env=environment)
   try:
     return process.wait() == 0
   except KeyboardInterrupt:

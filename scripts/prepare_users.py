@@ -163,7 +163,8 @@ def _vocabulary_config() -> vocabulary.VocabularyConfig:
 def _config() -> build.PrepareConfig:
   public_user_ids = ()
   if _PUBLIC_USER_IDS.value is not None:
-    public_user_ids = user_lists.read_user_ids(_PUBLIC_USER_IDS.value)
+    path = cli.shipped(_PUBLIC_USER_IDS.value)
+    public_user_ids = user_lists.read_user_ids(path)
   num_public_users = _NUM_PUBLIC_USERS.value
   if num_public_users is None:
     num_public_users = 0 if public_user_ids else 100
@@ -250,8 +251,9 @@ def main() -> None:
     staging.check_target(
       _OUTPUT_DIR.value, overwrite=_OVERWRITE.value, marker=store.MANIFEST
     )
+  kind, colon, path = _SOURCE.value.partition(':')
   source = sources.open_source(
-    _SOURCE.value,
+    f'{kind}{colon}{cli.shipped(path)}',
     synthetic=sources.SyntheticConfig(
       num_users=_SYNTHETIC_USERS.value,
       num_words=_SYNTHETIC_WORDS.value,

@@ -417,7 +417,7 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
   """Returns the config of a line of --runs_file, what is told, and a folder."""
   with flagsaver.flagsaver():
     try:
-      rest = flags.FLAGS([sys.argv[0], *line])[1:]
+      rest = flags.FLAGS([sys.argv[0], *cli.with_presets(line)])[1:]
       if rest:
         raise ValueError(f'unexpected argument {rest[0]!r}')
       if not run_flags.OUTPUT_DIR.value:
@@ -455,7 +455,7 @@ def _run_many(path: pathlib.Path) -> None:
     is_new = any(config is other for other in new)
     open_engine = together if is_new else experiments.open_engine
     with flagsaver.flagsaver():
-      flags.FLAGS([sys.argv[0], *line])
+      flags.FLAGS([sys.argv[0], *cli.with_presets(line)])
       try:
         run_flags.train(config, open_engine, about)
       except errors.StoppedError:

@@ -55,7 +55,7 @@ DATASETS = ('digits', *_LOADERS)
 
 
 def load_data(
-  name: str, data_dir: Optional[os.PathLike] = None, **options
+  name: str, data_dir: Optional[os.PathLike | str] = None, **options
 ) -> SampleLevelData:
   """Loads a data set by name.
 

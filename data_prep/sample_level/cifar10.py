@@ -63,7 +63,7 @@ def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
 
 
 def load_cifar10(
-  data_dir: os.PathLike, images_per_batch: int = _IMAGES_PER_BATCH
+  data_dir: os.PathLike | str, images_per_batch: int = _IMAGES_PER_BATCH
 ) -> base.SampleLevelData:
   """Reads CIFAR-10.
 

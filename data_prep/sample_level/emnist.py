@@ -73,7 +73,7 @@ def _load_split(folder: pathlib.Path, split: str) -> base.Examples:
   return base.Examples(upright[..., None], labels.astype(np.int32))
 
 
-def load_emnist(data_dir: os.PathLike) -> base.SampleLevelData:
+def load_emnist(data_dir: os.PathLike | str) -> base.SampleLevelData:
   """Reads EMNIST ByMerge.
 
   Example:

@@ -6,19 +6,19 @@ import gzip
 import lzma
 import os
 import pathlib
-from typing import BinaryIO, Optional
+from typing import Any, BinaryIO, IO, Optional
 import zlib
 
 from data_prep import errors
 
-_OPENERS = {'.gz': gzip.open, '.xz': lzma.open}
+_OPENERS: dict[str, Any] = {'.gz': gzip.open, '.xz': lzma.open}
 # No file of these data sets comes near it, unpacked.
 _MAX_SIZE = 2**32
 _CHUNK = 2**20
 
 
 def find_folder(
-  data_dir: os.PathLike, names: tuple[str, ...], first_file: str
+  data_dir: os.PathLike | str, names: tuple[str, ...], first_file: str
 ) -> pathlib.Path:
   """Returns the folder that holds a data set.
 
@@ -55,7 +55,7 @@ def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
     SourceError: If it is missing, or what is read of it is damaged.
   """
   try:
-    opener = _OPENERS.get(path.suffix, open) if unpack else open
+    opener: Any = _OPENERS.get(path.suffix, open) if unpack else open
     with opener(path, 'rb') as f:
       yield f
   except FileNotFoundError as e:
@@ -64,7 +64,7 @@ def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
     raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
 
 
-def read_at_most(f: BinaryIO, size: int) -> bytes:
+def read_at_most(f: IO[bytes], size: int) -> bytes:
   """Reads a file to its end, or to one byte more than `size`.
 
   A small file may unpack to more than there is memory, and a damaged header

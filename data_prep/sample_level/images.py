@@ -99,7 +99,7 @@ def _part(
   return base.Examples(inputs, labels)
 
 
-def load_images(path: os.PathLike) -> base.SampleLevelData:
+def load_images(path: os.PathLike | str) -> base.SampleLevelData:
   """Reads images of one's own.
 
   Example:
@@ -130,7 +130,7 @@ def load_images(path: os.PathLike) -> base.SampleLevelData:
   return _load(pathlib.Path(path), _IMAGES)
 
 
-def load_table(path: os.PathLike) -> base.SampleLevelData:
+def load_table(path: os.PathLike | str) -> base.SampleLevelData:
   """Reads a table of one's own: a row of numbers for each example.
 
   Example:

@@ -1,6 +1,6 @@
 """Arrays of one's own: .npz files read without trust, labels, classes."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 import lzma
 import math
 import pathlib
@@ -68,8 +68,8 @@ def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     content = files.read_at_most(f, expected)
   if len(content) != expected:
     raise ValueError(f'{name} must have {expected:,} bytes, and has others')
-  order = 'F' if is_fortran else 'C'
-  return np.frombuffer(content, dtype).reshape(shape, order=order)
+  flat = np.frombuffer(content, dtype)
+  return flat.reshape(shape, order='F' if is_fortran else 'C')
 
 
 def _check_names(
@@ -183,7 +183,7 @@ def check_labels(
   return labels.astype(np.int32)
 
 
-def check_lengths(path: pathlib.Path, **arrays: Sequence) -> None:
+def check_lengths(path: pathlib.Path, **arrays: Sized) -> None:
   """Raises SourceError unless all arrays are as long as the first."""
   (first, of), *others = arrays.items()
   for name, array in others:

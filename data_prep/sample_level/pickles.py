@@ -60,7 +60,7 @@ class _Array(_Kept):
 class _Bytes:
   """In place of _codecs.encode, by which Python 3 writes bytes for Python 2."""
 
-  def __new__(cls, text: str, encoding: str) -> bytes:
+  def __new__(cls, text: str, encoding: str) -> Any:
     del encoding  # Always latin1.
     return text.encode('latin-1')
 

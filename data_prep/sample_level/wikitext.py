@@ -103,7 +103,7 @@ def _to_examples(tokens: np.ndarray) -> base.Examples:
 
 
 def load_wikitext(
-  data_dir: os.PathLike,
+  data_dir: os.PathLike | str,
   vocabulary_size: int = VOCABULARY_SIZE,
   sequence_length: int = SEQUENCE_LENGTH,
 ) -> base.SampleLevelData:
@@ -160,7 +160,10 @@ def load_wikitext(
 
 
 def load_public_text(
-  path: os.PathLike, data: base.SampleLevelData, num_sequences: int, seed: int
+  path: os.PathLike | str,
+  data: base.SampleLevelData,
+  num_sequences: int,
+  seed: int,
 ) -> base.Examples:
   """Reads public text of another source, in the words of the private one.
 

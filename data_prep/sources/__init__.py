@@ -56,7 +56,7 @@ def open_source(
   spec: str,
   *,
   synthetic: SyntheticConfig = SyntheticConfig(),  # noqa: B008 - frozen.
-  tff_cache_dir: Optional[os.PathLike] = None,
+  tff_cache_dir: Optional[os.PathLike | str] = None,
 ) -> Union[Source, RecordSource, ArraySource]:
   """Opens the source that a text names.
 

@@ -120,7 +120,7 @@ def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
   return x
 
 
-def open_npz(path: os.PathLike) -> ArraySource:
+def open_npz(path: os.PathLike | str) -> ArraySource:
   """Opens an .npz file.
 
   Example:
@@ -170,7 +170,7 @@ def open_npz(path: os.PathLike) -> ArraySource:
   )
 
 
-def open_csv(path: os.PathLike) -> ArraySource:
+def open_csv(path: os.PathLike | str) -> ArraySource:
   """Opens a table in a .csv file.
 
   Example:

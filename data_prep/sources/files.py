@@ -5,6 +5,7 @@ import gzip
 import lzma
 import os
 import pathlib
+from typing import Any
 import zlib
 
 from data_prep import errors
@@ -22,12 +23,12 @@ class LineReader:
     bytes_read: How much of it has been read.
   """
 
-  def __init__(self, paths: Sequence[os.PathLike]):
+  def __init__(self, paths: Sequence[os.PathLike | str]):
     self._paths = [pathlib.Path(path) for path in paths]
     self.num_bytes = sum(path.stat().st_size for path in self._paths)
     self.bytes_read = 0
 
-  def lines(self, path: os.PathLike) -> Iterator[bytes]:
+  def lines(self, path: os.PathLike | str) -> Iterator[bytes]:
     """Yields the lines of one of the files, at most `MAX_LINE` bytes each.
 
     Args:
@@ -46,7 +47,7 @@ class LineReader:
         f'{path.name} cannot be decompressed: it has no bytes. Is it complete?'
       )
     with open(path, 'rb') as raw:
-      f = raw
+      f: Any = raw
       if path.suffix == '.gz':
         f = gzip.GzipFile(fileobj=raw)
       elif path.suffix == '.xz':

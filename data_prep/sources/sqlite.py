@@ -13,6 +13,7 @@ import contextlib
 import os
 import pathlib
 import sqlite3
+from typing import Optional
 
 from data_prep import errors
 from data_prep import example_proto
@@ -29,11 +30,11 @@ _COLUMNS = {
 class _Database:
   """A read-only connection, opened when it is needed, in whatever process."""
 
-  def __init__(self, path: os.PathLike):
+  def __init__(self, path: os.PathLike | str):
     self.path = pathlib.Path(path).absolute()
     if not self.path.is_file():
       raise FileNotFoundError(f'sqlite: there is no file {os.fspath(path)}.')
-    self._connection = None
+    self._connection: Optional[sqlite3.Connection] = None
     self._check_schema()
 
   def __getstate__(self):
@@ -265,7 +266,7 @@ class SqliteSource(base.Source):
   ```
   """
 
-  def __init__(self, path: os.PathLike):
+  def __init__(self, path: os.PathLike | str):
     """Opens the database.
 
     Args:
@@ -330,7 +331,7 @@ class SqliteSource(base.Source):
 class SqliteScan(base.RecordSource):
   """A database without an index by user, read from its beginning to its end."""
 
-  def __init__(self, path: os.PathLike):
+  def __init__(self, path: os.PathLike | str):
     """Opens the database; arguments and errors are those of `SqliteSource`."""
     super().__init__()
     self._database = _Database(path)
@@ -377,7 +378,7 @@ class SqliteScan(base.RecordSource):
     return [content]
 
 
-def open_sqlite(path: os.PathLike) -> base.Source | base.RecordSource:
+def open_sqlite(path: os.PathLike | str) -> base.Source | base.RecordSource:
   """Opens a database in the way that its indices allow.
 
   Example:

@@ -191,8 +191,9 @@ class StackExchangeSource(base.RecordSource):
       return self._skip(base.NO_USER)
     return str(int(user)), text
 
-  def _skip(self, reason: str) -> None:
+  def _skip(self, reason: str) -> Optional[tuple[str, str]]:
     self.tally.skipped[reason] += 1
+    return None
 
   def plain_text(self, content: tuple[bool, str]) -> str:
     """Returns a content as people read it, without HTML and code blocks.

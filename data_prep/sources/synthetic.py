@@ -14,6 +14,7 @@ same everywhere.
 
 import dataclasses
 import functools
+from typing import Optional
 
 from data_prep.sources import base
 import numpy as np
@@ -181,7 +182,7 @@ class SyntheticSource(base.Source):
   def __init__(self, config: SyntheticConfig):
     super().__init__()
     self._config = config
-    self._block = (-1, None)
+    self._block: tuple[int, Optional[_Text]] = (-1, None)
 
   def __getstate__(self):
     # What is computed from the configuration need not travel.

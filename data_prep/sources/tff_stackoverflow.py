@@ -24,7 +24,7 @@ class TffStackOverflowSource(sqlite.SqliteSource):
   ```
   """
 
-  def __init__(self, cache_dir: Optional[os.PathLike] = None):
+  def __init__(self, cache_dir: Optional[os.PathLike | str] = None):
     """Downloads the database unless it is there.
 
     Args:

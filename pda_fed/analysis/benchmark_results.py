@@ -65,7 +65,7 @@ class TaskResult:
 
 
 def load(
-  folder: os.PathLike, task: benchmark_tasks.Task
+  folder: os.PathLike | str, task: benchmark_tasks.Task
 ) -> Optional[TaskResult]:
   """Reads the results of `scripts/compare` for a task.
 
@@ -273,7 +273,7 @@ def as_markdown(results: Sequence[TaskResult]) -> str:
   )
 
 
-def draw(results: Sequence[TaskResult], folder: os.PathLike) -> None:
+def draw(results: Sequence[TaskResult], folder: os.PathLike | str) -> None:
   """Draws gains over warm start, a panel for each task.
 
   Args:
@@ -376,7 +376,7 @@ def final_csv(results: Sequence[TaskResult]) -> str:
   return _as_csv([*names, 'validation', *engine_lib.METRICS], table)
 
 
-def write(results: Sequence[TaskResult], folder: os.PathLike) -> None:
+def write(results: Sequence[TaskResult], folder: os.PathLike | str) -> None:
   """Writes table.md, search.csv, final.csv, gains.png and gains.svg.
 
   Args:

@@ -160,7 +160,7 @@ class Task:
       raise ValueError(f'{self.name} or one of its grids has changed.')
     return joined
 
-  def write(self, path: os.PathLike) -> None:
+  def write(self, path: os.PathLike | str) -> None:
     """Writes the file that `load` reads."""
     fields = dataclasses.asdict(self)
     del fields['name']
@@ -204,7 +204,7 @@ def axes_by_task(
   return found
 
 
-def load(path: os.PathLike) -> Task:
+def load(path: os.PathLike | str) -> Task:
   """Reads a task.
 
   Args:
@@ -240,12 +240,15 @@ def _parse(name: str, content: Any) -> Task:
   if not isinstance(grids, dict):
     raise ValueError(f'grids must be an object. Found {grids!r}.')
   lists = ('flags', 'search_flags', 'metrics', 'rates')
+  texts: dict[str, Any] = {
+    **{n: _text(n, content[n]) for n in ('title', 'binary', 'select_by')},
+    **{n: _texts(n, content[n]) for n in lists},
+  }
   return Task(
     name=name,
     epsilon=epsilon,
     data_dir=data_dir,
-    **{n: _text(n, content[n]) for n in ('title', 'binary', 'select_by')},
-    **{n: _texts(n, content[n]) for n in lists},
+    **texts,
     grids={method: _texts(method, axes) for method, axes in grids.items()},
   )
 

@@ -42,7 +42,7 @@ class Cell:
 
 
 def load_cell(
-  folder: os.PathLike,
+  folder: os.PathLike | str,
   metrics: Optional[Sequence[str]] = None,
   select_by: str = 'loss',
 ) -> Cell:
@@ -87,7 +87,7 @@ def load_cell(
 
 
 def load_cells(
-  folders: Sequence[os.PathLike],
+  folders: Sequence[os.PathLike | str],
   metrics: Optional[Sequence[str]] = None,
   select_by: str = 'loss',
 ) -> list[Cell]:
@@ -104,10 +104,10 @@ def load_cells(
     ValueError: If no folder is given, a folder is given twice, or a metric is
       unknown.
   """
-  if not all(map(os.fspath, folders)) or not folders:
+  if not all(os.fspath(folder) for folder in folders) or not folders:
     raise ValueError(
       'combine must be a comma-separated list of folders of comparisons. Found'
-      f' {",".join(map(os.fspath, folders))!r}.'
+      f' {",".join(str(folder) for folder in folders)!r}.'
     )
   places = [pathlib.Path(folder).resolve() for folder in folders]
   for place in places:

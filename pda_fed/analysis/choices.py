@@ -77,7 +77,7 @@ class Choices:
   select_by: str
   methods: dict[str, Choice]
 
-  def write(self, path: os.PathLike) -> None:
+  def write(self, path: os.PathLike | str) -> None:
     """Writes chosen.json."""
     content = {'format': _FORMAT, **dataclasses.asdict(self)}
     files.write_json(path, content)
@@ -105,7 +105,7 @@ def title_of(method: str) -> str:
   return methods_lib.title(methods_lib.get(method).name)
 
 
-def load(path: os.PathLike, compared: Sequence[str]) -> Choices:
+def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
   """Reads the choices for some methods from a chosen.json.
 
   Args:

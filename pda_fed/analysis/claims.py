@@ -61,7 +61,7 @@ class Claims:
       self._closed.clear()
       self._hosts.clear()
 
-  def key(self, folder: os.PathLike) -> str:
+  def key(self, folder: os.PathLike | str) -> str:
     """Returns a short key for the job that writes a folder."""
     # A relative path, because other hosts may mount the folder elsewhere.
     text = os.path.relpath(folder, self._members.path('..'))
@@ -199,7 +199,7 @@ def _beat_until(members: members_lib.Members, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def joined(
-  folder: os.PathLike,
+  folder: os.PathLike | str,
   purpose: str,
   while_waiting: Callable[[list[str]], None] = lambda hosts: None,
 ) -> Iterator[Claims]:

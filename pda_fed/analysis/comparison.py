@@ -34,7 +34,7 @@ class Run:
 
   path: pathlib.Path
   config: dict[str, Any]
-  rows: list[dict[str, Optional[float]]]
+  rows: list[dict[str, Any]]
   result: dict[str, Any]
   plan: privacy.PrivacyPlan
 
@@ -56,7 +56,7 @@ class Run:
     return str(self.path) if seed is None else seed
 
 
-def load_run(path: os.PathLike) -> Run:
+def load_run(path: os.PathLike | str) -> Run:
   """Reads a finished run.
 
   Args:

@@ -175,7 +175,9 @@ def _add_legend(figure, lines: dict[str, Any], num_panels: int) -> None:
   )
 
 
-def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
+def draw_cells(
+  cells: Sequence[cells_lib.Cell], folder: os.PathLike | str
+) -> None:
   """Draws several comparisons: a column for each, a row for each metric.
 
   Args:
@@ -208,7 +210,7 @@ def draw_cells(cells: Sequence[cells_lib.Cell], folder: os.PathLike) -> None:
 
 def draw_gains(
   panels: Sequence[tuple[str, str, Mapping[str, statistics_lib.Difference]]],
-  path: os.PathLike,
+  path: os.PathLike | str,
 ) -> None:
   """Draws how much better methods are than a baseline, a panel for each task.
 
@@ -260,7 +262,7 @@ def _spans_decades(limits: tuple[float, float]) -> bool:
 
 
 def draw_comparison(
-  comparison: comparison_lib.Comparison, folder: os.PathLike
+  comparison: comparison_lib.Comparison, folder: os.PathLike | str
 ) -> dict[tuple[str, ...], list[str]]:
   """Draws metrics against rounds, each method with the next.
 
@@ -327,7 +329,7 @@ def draw_heat_map(
   row_title: Optional[str],
   column_title: str,
   title: str,
-  path: os.PathLike,
+  path: os.PathLike | str,
   smaller_is_better: bool = False,
 ) -> None:
   """Draws a heat map; darker is better, and missing values are blank.

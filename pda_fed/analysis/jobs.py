@@ -80,12 +80,13 @@ class _Process:
     self.slot = slot
     self.is_stopped = False
     environment = slot.environment(os.environ)
-    # Bazel's paths are only in sys.path.
+    # The paths of Bazel and of pda-fed are only in sys.path. With -P, a folder
+    # `scripts` in the working directory is not taken for ours.
     paths = [os.path.abspath(path) for path in sys.path]
     environment['PYTHONPATH'] = os.pathsep.join(paths)
     with open(log, 'w') as output, _affinity(slot.cores):
       self._process = subprocess.Popen(
-        [sys.executable, '-m', job.module, *job.arguments],
+        [sys.executable, '-P', '-m', job.module, *job.arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -302,7 +303,7 @@ class _Runner:
 
 def run_jobs(
   jobs: Sequence[Job],
-  log_dir: os.PathLike,
+  log_dir: os.PathLike | str,
   *,
   num_processes: int = 0,
   gpus: Sequence[str] = (),

@@ -55,7 +55,7 @@ class Members:
 
   def __init__(
     self,
-    folder: os.PathLike,
+    folder: os.PathLike | str,
     purpose: str = '',
     *,
     clock: Callable[[], float] = time.monotonic,

@@ -158,7 +158,7 @@ class Found:
   data_hash: Optional[str] = None
 
 
-def look(cell: Cell, path: os.PathLike) -> Found:
+def look(cell: Cell, path: os.PathLike | str) -> Found:
   """Reads the run of a cell, finished or not.
 
   Args:
@@ -348,7 +348,7 @@ def draw(
   found: Sequence[Found],
   grid: Grid,
   metric: str,
-  path: os.PathLike,
+  path: os.PathLike | str,
 ) -> None:
   """Draws a heat map over the first two axes that have several values.
 

@@ -156,7 +156,7 @@ class Auditor:
 
   def start(self, weights: Sequence[np.ndarray]) -> None:
     """Records the weights before the first round; the adversary knows them."""
-    self._state['start'] = np.float64(self.canaries.scores(weights))
+    self._state['start'] = np.array(self.canaries.scores(weights), np.float64)
 
   def add_round(self, scores: np.ndarray) -> None:
     """Adds the scores of a round.
@@ -166,7 +166,7 @@ class Auditor:
         of the clipping norm. A canary of the round adds 1; the noise has
         standard deviation sigma.
     """
-    state, scores = self._state, np.float64(scores)
+    state, scores = self._state, np.array(scores, np.float64)
     q = self.canaries.plan.sampling_rate
     spread = self._per_group(_spread, scores)
     ratio = (scores - 0.5) / np.square(spread)
@@ -207,7 +207,7 @@ class Auditor:
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Returns the arrays that a checkpoint saves."""
-    return {**self._state, 'rounds': np.int64(self._rounds)}
+    return {**self._state, 'rounds': np.array(self._rounds, np.int64)}
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
     """Restores the state that `to_arrays` returned.

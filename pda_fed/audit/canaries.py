@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
   start: int
   stop: int
-  count: int
+  count: int  # type: ignore[assignment]  # Not that of tuples.
 
   @property
   def period(self) -> int:

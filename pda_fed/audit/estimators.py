@@ -22,6 +22,7 @@ import math
 from typing import NamedTuple, Optional
 
 import numpy as np
+import numpy.typing as npt
 from pda_fed.common import validate
 from scipy import stats
 
@@ -233,7 +234,7 @@ def _lower_limit(successes: int, trials: int, significance: float) -> float:
   return float(stats.beta.ppf(significance, successes, trials - successes + 1))
 
 
-def gaussian_epsilon(shift: np.ndarray, delta: float) -> np.ndarray:
+def gaussian_epsilon(shift: npt.ArrayLike, delta: float) -> np.ndarray:
   """Returns the epsilon of distinguishing N(0, 1) from N(shift, 1).
 
   "Improving the Gaussian Mechanism for Differential Privacy" (Balle and Wang,

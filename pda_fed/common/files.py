@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.2
 
 
 def write_atomically(
-  path: os.PathLike, content: bytes, *, mode: int = 0o666
+  path: os.PathLike | str, content: bytes, *, mode: int = 0o666
 ) -> None:
   """Writes a file atomically: neither readers nor crashes see half of it.
 
@@ -51,7 +51,9 @@ def write_atomically(
   _sync_folder(path.parent)
 
 
-def write_json(path: os.PathLike, value: Any, *, mode: int = 0o666) -> None:
+def write_json(
+  path: os.PathLike | str, value: Any, *, mode: int = 0o666
+) -> None:
   """Writes indented JSON, with infinity and NaN as null."""
   text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
   write_atomically(path, f'{text}\n'.encode(), mode=mode)
@@ -67,7 +69,7 @@ def _finite(value: Any) -> Any:
   return value
 
 
-def read_json(path: os.PathLike) -> Any:
+def read_json(path: os.PathLike | str) -> Any:
   """Reads a file that `write_json` wrote.
 
   Args:
@@ -87,7 +89,7 @@ def _refuse_constant(name: str) -> NoReturn:
   raise ValueError(f'{name} is not valid JSON')
 
 
-def remove(path: os.PathLike) -> None:
+def remove(path: os.PathLike | str) -> None:
   """Removes a file if it exists, durably: no crash brings it back."""
   path = pathlib.Path(path)
   if path.exists():
@@ -111,7 +113,7 @@ def remove_temporaries(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def locked(
-  path: os.PathLike, *, while_waiting: Optional[Callable[[], None]] = None
+  path: os.PathLike | str, *, while_waiting: Optional[Callable[[], None]] = None
 ) -> Iterator[None]:
   """Holds a file lock within the block; it also ends with the process.
 

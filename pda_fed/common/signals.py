@@ -20,7 +20,7 @@ class StopSignals:
   # Instances whose `with` blocks are active.
   _active: list['StopSignals'] = []
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.signum: Optional[int] = None
     self._before = {}
 

@@ -16,7 +16,7 @@ from typing import Union
 _Number = Union[int, float]
 
 
-def _check(name: str, value: _Number, allowed: bool, rule: str) -> None:
+def _check(name: str, value: object, allowed: bool, rule: str) -> None:
   if not allowed:
     raise ValueError(f'{name} must be {rule}. Found {value!r}.')
 

@@ -52,7 +52,7 @@ def check_address(address: str, *, lowest_port: int = 1) -> None:
       )
   else:
     match = _HOST_AND_PORT.fullmatch(address)
-    allowed = match and lowest_port <= int(match[2]) <= _MAX_PORT
+    allowed = bool(match) and lowest_port <= int(match[2]) <= _MAX_PORT
   if not allowed:
     raise ValueError(
       "A worker's address must be HOST:PORT, [IPV6]:PORT or unix:/PATH. Found"
@@ -120,7 +120,8 @@ class TlsFiles:
         raise ValueError(
           f'tls_{field.name} must be a PEM file. Found {path!r}.'
         )
-    return tuple(contents)
+    cert, key, ca = contents
+    return cert, key, ca
 
 
 def check_protected(

@@ -32,7 +32,7 @@ _NAME = re.compile(r'round_(\d{8})\.ckpt')
 
 
 def write_arrays(
-  path: os.PathLike,
+  path: os.PathLike | str,
   arrays: Mapping[str, np.ndarray],
   record: Mapping[str, Any],
 ) -> None:
@@ -48,7 +48,8 @@ def write_arrays(
   """
   text = np.frombuffer(json.dumps(record).encode(), np.uint8)
   buffer = io.BytesIO()
-  np.savez(buffer, **{_RECORD: text}, **arrays)
+  everything: dict[str, Any] = {_RECORD: text, **arrays}
+  np.savez(buffer, **everything)
   content = buffer.getvalue()
   digest = hashlib.sha256(content).hexdigest()
   header = b'%s %d %s\n' % (_MAGIC, len(content), digest.encode())
@@ -63,7 +64,7 @@ def write_arrays(
 
 
 def read_arrays(
-  path: os.PathLike,
+  path: os.PathLike | str,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
   """Reads what `write_arrays` wrote.
 
@@ -110,7 +111,7 @@ class Checkpoint:
 class Checkpoints:
   """The checkpoints of a run."""
 
-  def __init__(self, folder: os.PathLike, kept: int = 3):
+  def __init__(self, folder: os.PathLike | str, kept: int = 3):
     """Opens a folder of checkpoints.
 
     Args:

@@ -35,7 +35,7 @@ def spent(
     return None
 
 
-def fill(path: os.PathLike) -> list[pathlib.Path]:
+def fill(path: os.PathLike | str) -> list[pathlib.Path]:
   """Adds epsilon to runs that were made without dp_accounting.
 
   Args:

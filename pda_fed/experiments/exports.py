@@ -24,7 +24,7 @@ ABOUT_FILE = 'pda_fed.json'
 
 
 def export_model(
-  model: released_model.ReleasedModel, kind: str, path: os.PathLike
+  model: released_model.ReleasedModel, kind: str, path: os.PathLike | str
 ) -> None:
   """Exports a model.
 
@@ -76,7 +76,7 @@ def _about_file(model: released_model.ReleasedModel) -> bytes:
 
 def _write_npz(model: released_model.ReleasedModel, path: pathlib.Path) -> None:
   names = released_model.weight_names(model)
-  arrays = dict(zip(names, model.weights, strict=True))
+  arrays: dict[str, Any] = dict(zip(names, model.weights, strict=True))
   arrays[loading.ABOUT] = np.array(json.dumps(_about(model)))
   for name in (loading.VOCABULARY, loading.MEAN, loading.SCALE):
     if getattr(model, name) is not None:
@@ -86,7 +86,7 @@ def _write_npz(model: released_model.ReleasedModel, path: pathlib.Path) -> None:
   files.write_atomically(path, buffer.getvalue())
 
 
-def _text_layers(layers: Any, spec: models.ModelSpec) -> Iterator[Any]:
+def _text_layers(layers: Any, spec: Any) -> Iterator[Any]:
   yield layers.Input((None,), dtype='int32')
   yield layers.Embedding(
     spec.vocabulary_size, spec.embedding_size, name='embedding'
@@ -105,7 +105,7 @@ def _text_layers(layers: Any, spec: models.ModelSpec) -> Iterator[Any]:
 def _array_layers(
   layers: Any, model: released_model.ReleasedModel
 ) -> Iterator[Any]:
-  spec = model.spec
+  spec: Any = model.spec
   yield layers.Input(spec.input_shape)
   yield _standardization(layers, model)
   for i, c in enumerate(spec.convolutions):

@@ -30,7 +30,7 @@ _AVERAGE = 'jax/average'
 
 
 def load_model(
-  path: os.PathLike, *, data_dir: Optional[os.PathLike] = None
+  path: os.PathLike | str, *, data_dir: Optional[os.PathLike | str] = None
 ) -> released_model.ReleasedModel:
   """Loads the newest model of a run, or an exported one.
 
@@ -71,7 +71,7 @@ def load_model(
 
 
 def _from_run(
-  path: pathlib.Path, data_dir: Optional[os.PathLike]
+  path: pathlib.Path, data_dir: Optional[os.PathLike | str]
 ) -> released_model.ReleasedModel:
   if not (path / outputs.CONFIG).exists():
     raise errors.OutputError(
@@ -136,11 +136,11 @@ def _privacy(
 def _store_data(
   settings: Mapping[str, Any],
   options: Mapping[str, Any],
-  data_dir: Optional[os.PathLike],
+  data_dir: Optional[os.PathLike | str],
 ) -> dict[str, Any]:
   """Returns the vocabulary, or mean and scale, of a federated run."""
   del options  # The store has everything.
-  store = data_prep.open_store(data_dir or '')
+  store: Any = data_prep.open_store(data_dir or '')
   if stores.data_hash(store) != settings['data_hash']:
     raise ValueError('it holds other data.')
   if isinstance(store, data_prep.ExampleStore):
@@ -156,7 +156,7 @@ def _store_data(
 def _sample_level_data(
   settings: Mapping[str, Any],
   options: Mapping[str, Any],
-  data_dir: Optional[os.PathLike],
+  data_dir: Optional[os.PathLike | str],
 ) -> dict[str, Any]:
   """Returns the vocabulary, or mean and scale, of a sample-level run."""
   size = settings['spec'].get('vocabulary_size')

@@ -64,7 +64,7 @@ class _Record:
     warm_start: Figures of the pre-training.
   """
 
-  rows: list[dict[str, float]] = dataclasses.field(default_factory=list)
+  rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
   pending: list[dict[str, float]] = dataclasses.field(default_factory=list)
   seconds: float = 0.0
   warm_start: Optional[dict[str, float]] = None
@@ -109,7 +109,9 @@ class Run:
     self._log = tensorboard.TensorBoardLog(folder.tensorboard_path)
     self._record = _Record()
     self._guard = guards.Guard(config)
-    self._auditor = engine.canaries and audit.Auditor(engine.canaries)
+    self._auditor = None
+    if engine.canaries is not None:
+      self._auditor = audit.Auditor(engine.canaries)
     self._state = None
     self._done = 0
     self._order: dict[str, Any] = {}
@@ -191,7 +193,7 @@ class Run:
   def _show_overview(self) -> None:
     """Shows the run's overview, and warnings about its settings."""
     config, plan = self._config, self._config.plan
-    epsilon = self._epsilons and self._epsilons[plan.rounds]
+    epsilon = None if self._epsilons is None else self._epsilons[plan.rounds]
     weights = self._engine.get_weights(self._state)
     num_weights = sum(int(w.size) for w in weights)
     data = self._folder.read_config().get('data') or {}
@@ -406,7 +408,7 @@ class Run:
       if weights:
         start = {**start, 'test': self._tested(weights)}
     last = self._record.rows[-1]
-    epsilon = self._epsilons and self._epsilons[plan.rounds]
+    epsilon = None if self._epsilons is None else self._epsilons[plan.rounds]
     report = None
     if self._auditor:
       weights = self._engine.get_weights(self._state)

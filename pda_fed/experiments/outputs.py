@@ -105,7 +105,7 @@ class RunFolder:
   @contextlib.contextmanager
   def open(
     cls,
-    path: os.PathLike,
+    path: os.PathLike | str,
     config: config_lib.RunConfig,
     about: dict[str, Any],
     *,

@@ -1,6 +1,6 @@
 """Progress displays: a bar on a terminal, plain lines elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import shutil
 import sys
@@ -12,7 +12,7 @@ from pda_fed import privacy
 # Minimum time between plain lines, except for evaluations.
 _SECONDS_PER_LINE = 10.0
 
-_FORMATS = {
+_FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
   'train_loss': ('train loss', '{:.3f}'.format),
   'loss': ('loss', '{:.3f}'.format),
   'accuracy': ('accuracy', '{:.1%}'.format),
@@ -85,7 +85,7 @@ class _Shown(Progress):
     """See the base class."""
     print('\n'.join(lines), file=sys.stderr, flush=True)
 
-  def __init__(self):
+  def __init__(self) -> None:
     self._values: dict[str, Any] = {}
     self._total = 0
     self._done = 0

@@ -64,8 +64,8 @@ def _is_warm_start(value: Any) -> bool:
 
 
 def _is_audit(value: Any) -> bool:
-  numbers = ('canaries', 'delta', 'added_noise', 'most', 'lower_bound')
-  numbers += ('resolution',)
+  numbers = ('canaries', 'delta', 'added_noise', 'most')
+  numbers = (*numbers, 'lower_bound', 'resolution')
   of_view = ('estimate', 'one_run_bound', 'rates_bound')
   return (
     _is_object(value)

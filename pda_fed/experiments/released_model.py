@@ -89,6 +89,7 @@ def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:
 def weight_names(model: 'ReleasedModel') -> list[str]:
   """Returns a name for each weight, like Keras layers' names if possible."""
   spec = model.spec
+  layers: dict[str, tuple[str, ...]]
   bias, lstm = ('kernel', 'bias'), ('kernel', 'recurrent_kernel', 'bias')
   if type(spec) is models.RecurrentSpec:
     layers = {'lstm': lstm, 'projection': bias, 'logits': bias}

@@ -331,15 +331,16 @@ def config_for(spec: Spec, data: sample_level.SampleLevelData) -> Spec:
       f'The model must be for {"text" if data.is_text else what}, the kind of'
       f' {data.name}. Found {spec!r}.'
     )
-  classes = spec.vocabulary_size if data.is_text else spec.num_classes
+  sizes: Any = spec
+  classes = sizes.vocabulary_size if data.is_text else sizes.num_classes
   if classes != data.num_classes:
     raise ValueError(
       f'The model must have the {data.num_classes} classes or words of'
       f' {data.name}. Found {classes}.'
     )
-  if not data.is_text and spec.image_shape != shape:
+  if not data.is_text and sizes.image_shape != shape:
     raise ValueError(
       f'The model must take {what} of shape {shape}, as in {data.name}. Found'
-      f' {spec.image_shape}.'
+      f' {sizes.image_shape}.'
     )
   return spec

@@ -52,9 +52,9 @@ def check_audit(result: Mapping[str, Any]) -> None:
 def train(
   config: config_lib.RunConfig,
   open_engine: OpenEngine,
-  output_dir: os.PathLike,
+  output_dir: os.PathLike | str,
   *,
-  warm_start_dir: Optional[os.PathLike] = None,
+  warm_start_dir: Optional[os.PathLike | str] = None,
   about: Optional[dict[str, Any]] = None,
   change_engine: bool = False,
   progress: Optional[progress_lib.Progress] = None,

@@ -33,7 +33,7 @@ def _load(
 
 
 def find(
-  settings: dict[str, Any], folder: os.PathLike
+  settings: dict[str, Any], folder: os.PathLike | str
 ) -> Optional[list[np.ndarray]]:
   """Returns the weights of a cached warm start, or None.
 
@@ -54,7 +54,7 @@ def find(
 def load_or_pretrain(
   engine: engine_lib.Engine,
   settings: dict[str, Any],
-  folder: os.PathLike,
+  folder: os.PathLike | str,
   *,
   on_epoch: engine_lib.EpochFn,
   while_waiting: Callable[[], None],

@@ -11,7 +11,7 @@ def save_functional_model(
   keras_model: tf.keras.Model,
   loss: tf.keras.losses.Loss,
   input_spec: Any,
-  path: os.PathLike,
+  path: os.PathLike | str,
 ) -> None:
   """Writes a model for `tff.learning.models.load_functional_model`.
 

@@ -274,7 +274,7 @@ class _Split:
         budget=budget,
         steps=steps,
         cost=cost,
-        learning_rate=setting.learning_rate / rate_factor,
+        learning_rate=setting.learning_rate / rate_factor,  # type: ignore[operator]
         clip_norm=setting.clip_norm,
         variant=variant,
       )

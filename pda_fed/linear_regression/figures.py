@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import math
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 from pda_fed.linear_regression import bounds
@@ -26,7 +27,7 @@ _STYLES = {
 _OPTIMUM = 0.01
 
 
-def new_figure(num_panels: int):
+def new_figure(num_panels: int) -> tuple[Any, Any]:
   """Returns a figure with panels side by side, and the panels."""
   import matplotlib
 
@@ -45,7 +46,7 @@ def new_figure(num_panels: int):
   return figure, panels
 
 
-def save_figure(figure, path: os.PathLike) -> list[pathlib.Path]:
+def save_figure(figure, path: os.PathLike | str) -> list[pathlib.Path]:
   """Writes a figure as PNG and SVG, and closes it."""
   from matplotlib import pyplot as plt
 
@@ -60,7 +61,7 @@ def save_figure(figure, path: os.PathLike) -> list[pathlib.Path]:
 def plot_simulation(
   summaries: Sequence[summary_lib.Summary],
   condition_numbers: dict[int, float],
-  path: os.PathLike,
+  path: os.PathLike | str,
 ) -> list[pathlib.Path]:
   """Draws figure 1 of the paper, and the condition number over p.
 
@@ -81,8 +82,9 @@ def plot_simulation(
   """
   figure, panels = new_figure(3)
   methods = {s.method for s in summaries}
-  left = [m for m in ('cold', 'warm') if m in methods]
-  right = [m for m in ('public', 'statistics', 'warm', 'pda') if m in methods]
+  left: list[str] = [m for m in ('cold', 'warm') if m in methods]
+  order = ('public', 'statistics', 'warm', 'pda')
+  right: list[str] = [m for m in order if m in methods]
   titles = '(a) cold and warm start', '(b) warm start and PDA-DPMD'
   for panel, chosen, title in zip(panels, (left, right), titles, strict=False):
     for method in chosen:
@@ -102,7 +104,9 @@ def plot_simulation(
   return save_figure(figure, path)
 
 
-def plot_theory(path: os.PathLike, *, seed: int = 0) -> list[pathlib.Path]:
+def plot_theory(
+  path: os.PathLike | str, *, seed: int = 0
+) -> list[pathlib.Path]:
   """Draws examples of the theory: chi, Gaussian widths, noise stability.
 
   Example:

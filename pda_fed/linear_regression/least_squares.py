@@ -8,7 +8,7 @@ the sparse feature matrix, for a whole block of runs.
 """
 
 from collections.abc import Callable
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 from numpy import typing as npt
@@ -41,14 +41,15 @@ def check_samples(
     ValueError: If there are no samples, if the shapes do not match or if a
       number is not finite.
   """
-  if not sparse.issparse(features):
-    features = np.asarray(features)
-  if features.ndim != 2 or 0 in features.shape:
+  matrix: Any = features
+  if not sparse.issparse(matrix):
+    matrix = np.asarray(matrix)
+  if matrix.ndim != 2 or 0 in matrix.shape:
     raise ValueError(
       'features must be a matrix with at least one row and one column. Found'
-      f' shape {features.shape}.'
+      f' shape {matrix.shape}.'
     )
-  features = sparse.csr_matrix(features, dtype=dtype)
+  features = sparse.csr_matrix(matrix, dtype=dtype)
   responses = np.asarray(responses, dtype)
   if responses.shape != features.shape[:1]:
     raise ValueError(

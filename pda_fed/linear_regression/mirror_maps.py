@@ -224,7 +224,7 @@ class SmoothMirrorMap:
       rates = np.broadcast_to(learning_rate, theta.shape[1])
       columns = zip(theta.T, noisy_gradient.T, rates, strict=True)
       return np.stack([self.step(*c, constraint) for c in columns], axis=1)
-    learning_rate = float(learning_rate)
+    learning_rate = float(np.asarray(learning_rate))
     validate.positive(learning_rate=learning_rate)
     if self._debug:
       check_gradient(self.value, self.gradient, theta)
@@ -358,7 +358,9 @@ class FirstOrderMirrorMap:
     alpha = self._alpha(t)
     mixed = alpha * np.asarray(noisy_gradient)
     mixed = mixed + (1 - alpha) * public.reshape(theta.shape)
-    return _project_euclidean(theta - learning_rate * mixed, constraint)
+    return _project_euclidean(
+      theta - np.asarray(learning_rate) * mixed, constraint
+    )
 
 
 def check_gradient(

@@ -17,6 +17,7 @@ times the identity matrix" is necessary.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from pda_fed.common import validate
@@ -126,7 +127,8 @@ def population_mse(thetas: np.ndarray, theta_star: np.ndarray) -> np.ndarray:
   """
   errors = thetas - theta_star[:, None]
   fifth = theta_star.size // 5
-  mean = variance = 0.0
+  mean: Any = 0.0
+  variance: Any = 0.0
   for group, size in (
     (errors[:fifth], _NUM_IN_FIRST_FIFTH),
     (errors[fifth:], _NUM_IN_REST),

@@ -348,7 +348,7 @@ class _Runner:
         trial=self._trial,
         method=method,
         regularization=regularization,
-        learning_rate=math.nan if setting is None else setting.learning_rate,
+        learning_rate=math.nan if setting is None else setting.learning_rate,  # type: ignore[arg-type]
         clip_norm=math.nan if setting is None else setting.clip_norm,
         epochs=0 if setting is None else setting.num_steps,
         loss=losses[i],

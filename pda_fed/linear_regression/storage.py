@@ -58,7 +58,9 @@ class TrialStore:
     None
   """
 
-  def __init__(self, folder: os.PathLike, config: simulation.SimulationConfig):
+  def __init__(
+    self, folder: os.PathLike | str, config: simulation.SimulationConfig
+  ):
     """Opens the folder, or creates it.
 
     Args:

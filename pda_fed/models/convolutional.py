@@ -125,7 +125,7 @@ class ConvolutionalSpec(spec_lib.ModelSpec):
   @property
   def parameter_shapes(self) -> list[tuple[int, ...]]:
     """Shapes of kernels and biases in turn, layer by layer."""
-    shapes = []
+    shapes: list[tuple[int, ...]] = []
     channels = self.image_shape[-1]
     for layer in self.convolutions:
       shapes += [(layer.size, layer.size, channels, layer.filters)]

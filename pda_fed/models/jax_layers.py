@@ -125,7 +125,7 @@ class Model(jax_model.Model):
     layers: The layers with weights, in the order of the arrays.
   """
 
-  layers: tuple[Layer, ...]
+  layers: tuple[Any, ...]
 
   @abc.abstractmethod
   def run(

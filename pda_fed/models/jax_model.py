@@ -88,7 +88,7 @@ class Model(abc.ABC):
 
   shapes: Sequence[tuple[int, ...]]
   has_perplexity = False
-  layers = ()
+  layers: tuple[Any, ...] = ()
 
   @abc.abstractmethod
   def initial_params(self, seed: int) -> Sequence[np.ndarray]:

@@ -51,7 +51,9 @@ class LanguageSpec(spec_lib.ModelSpec):
   @property
   def parameter_shapes(self) -> list[tuple[int, ...]]:
     """Shapes of the embedding, the LSTMs' arrays, and the dense layer."""
-    shapes = [(self.vocabulary_size, self.embedding_size)]
+    shapes: list[tuple[int, ...]] = [
+      (self.vocabulary_size, self.embedding_size)
+    ]
     units = self.embedding_size
     for _ in range(self.num_layers):
       shapes += [

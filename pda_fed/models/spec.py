@@ -55,8 +55,9 @@ class ModelSpec(abc.ABC):
     """
     import tensorflow as tf
 
+    spec: Any = self
     return (
-      tf.TensorSpec([None, *self.input_shape], tf.float32),
+      tf.TensorSpec([None, *spec.input_shape], tf.float32),
       tf.TensorSpec([None], tf.int32),
     )
 

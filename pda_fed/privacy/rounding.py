@@ -12,13 +12,14 @@ JAX and TensorFlow.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 # Largest step of the grid, relative to the noise's standard deviation. The
 # actual step is more than half of it.
 GRID_STEP = 2.0**-12
 
 
-def grid_step(stddev: np.ndarray) -> np.ndarray:
+def grid_step(stddev: npt.ArrayLike) -> np.ndarray:
   """Returns the step of the grid for noise of a standard deviation.
 
   Example:
@@ -37,7 +38,7 @@ def grid_step(stddev: np.ndarray) -> np.ndarray:
   return np.where(stddev > 0, np.ldexp(GRID_STEP, exponent - 1), 0.0)
 
 
-def round_noised(values: np.ndarray, stddev: np.ndarray) -> np.ndarray:
+def round_noised(values: np.ndarray, stddev: npt.ArrayLike) -> np.ndarray:
   """Rounds noised values to the grid of their noise.
 
   Example:

@@ -68,6 +68,13 @@ class SeedStreams:
     audit: Seed of the audit's canaries and of their participation.
   """
 
+  sampling: int
+  initialization: int
+  shuffling: int
+  noise: int
+  public: int
+  audit: int
+
   def __init__(self, seed: Optional[int] = None):
     """Derives the seeds, or draws them.
 

@@ -55,7 +55,10 @@ class Seat(Protocol):
   """
 
   name: str
-  usable: bool
+
+  @property
+  def usable(self) -> bool:
+    """See above."""
 
   def check_owner(self) -> None:
     """Raises `WorkerDiedError` in a process that must not use the worker."""

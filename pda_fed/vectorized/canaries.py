@@ -23,7 +23,9 @@ _MOST_AT_A_TIME = 32
 class Directions(Protocol):
   """Directions of the canaries' updates, such as `audit.Directions`."""
 
-  num_coordinates: int
+  @property
+  def num_coordinates(self) -> int:
+    """Of a direction."""
 
   def take(self, xp: Any, signs: Any, canaries: Any) -> Any:
     """Returns directions of norm 1, [canaries, coordinates]."""
@@ -65,7 +67,7 @@ class CanaryInputs(NamedTuple):
   """
 
   canaries: np.ndarray
-  count: np.ndarray
+  count: Any  # type: ignore[assignment]  # Not that of tuples.
 
 
 def stack_cohorts(

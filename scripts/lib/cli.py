@@ -13,6 +13,8 @@ Import this before anything that imports TensorFlow:
 """
 
 from collections.abc import Callable, Sequence
+import contextlib
+import importlib.util
 import logging
 import os
 import pathlib
@@ -34,6 +36,9 @@ USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
 BEFORE_PARSING: list[Callable[[Sequence[str]], None]] = []
 # Called with the name of a flag that is not known; returns what to say of it.
 OF_UNKNOWN_FLAG: list[Callable[[str], str]] = []
+
+# The folder that has `scripts`: the root of a clone, or in a wheel `_programs`.
+_ROOT = pathlib.Path(__file__).parents[2]
 
 DEBUG = flags.DEFINE_bool(
   'debug', False, 'Show the traceback of an error instead of one line.'
@@ -85,9 +90,51 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
     bars.tqdm.write(f'warning: {message}', file=sys.stderr)
 
 
+def program(name: str) -> list[str]:
+  """Returns the words of a shell that start a program of ours."""
+  if _ROOT.name == '_programs':
+    return ['pda-fed', name]
+  return ['python', '-m', f'scripts.{name}']
+
+
+def shipped(path: str) -> str:
+  """Returns where a file is that is named by its path in a clone.
+
+  Args:
+    path: Any path. One that begins with scripts/ or data_prep/ and is not in
+      the working directory is looked for beside the installed code.
+  """
+  package = path.partition('/')[0]
+  if package in ('data_prep', 'scripts') and not os.path.exists(path):
+    origin = importlib.util.find_spec(package).origin
+    found = pathlib.Path(origin).parents[1] / path
+    return str(found) if found.exists() else path
+  return path
+
+
+def with_presets(arguments: Sequence[str]) -> list[str]:
+  """Returns arguments with flags for presets that lie beside the code alone.
+
+  Args:
+    arguments: Of a program; `--flagfile=scripts/presets/NAME.flags` becomes the
+      flags of that file unless the working directory has it.
+  """
+  found: list[str] = []
+  for i, argument in enumerate(arguments):
+    if argument == '--':
+      return [*found, *arguments[i:]]
+    name, _, path = argument.partition('=')
+    if name.lstrip('-') == 'flagfile' and shipped(path) != path:
+      with contextlib.chdir(_ROOT):  # Presets name others by such paths.
+        found += flags.FLAGS.read_flags_from_files([argument])
+    else:
+      found.append(argument)
+  return found
+
+
 def presets() -> list[str]:
   """Returns the names of the flag files that come with the scripts."""
-  folder = pathlib.Path(__file__).parents[1] / 'presets'
+  folder = _ROOT / 'scripts/presets'
   return sorted(path.name for path in folder.glob('*.flags'))
 
 
@@ -113,7 +160,9 @@ def expanded(arguments: Sequence[str]) -> list[str]:
       presets; or is no text.
   """
   try:
-    return flags.FLAGS.read_flags_from_files(list(arguments), force_gnu=False)
+    return flags.FLAGS.read_flags_from_files(
+      with_presets(arguments), force_gnu=False
+    )
   except flags.CantOpenFlagFileError as e:
     raise ValueError(no_flag_file(e)) from e
   except flags.Error as e:
@@ -149,7 +198,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   except ValueError as e:
     fail(str(e))
   try:
-    return flags.FLAGS(list(argv))
+    return flags.FLAGS([argv[0], *with_presets(argv[1:])])
   except flags.CantOpenFlagFileError as e:
     fail(no_flag_file(e))
   except flags.UnrecognizedFlagError as e:
@@ -177,7 +226,8 @@ def run(
   def guarded(argv: Sequence[str]) -> None:
     if len(argv) > 1 and not takes_arguments:
       fail(f'unexpected argument {argv[1]!r} (--help lists the flags)')
-    absl_logging.set_verbosity(absl_logging.WARNING)  # TFF chats at INFO.
+    # TFF chats, and dp_accounting names each order that it leaves out.
+    absl_logging.set_verbosity(absl_logging.ERROR)
     warnings.showwarning = _show_warning
     try:
       main(*([argv[1:]] if takes_arguments else []))

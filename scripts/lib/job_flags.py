@@ -111,7 +111,7 @@ def output_dir() -> pathlib.Path:
 def command_line() -> str:
   """Returns the command that started this program, to be given again."""
   name = pathlib.Path(sys.argv[0]).stem
-  return shlex.join(['python', '-m', f'scripts.{name}', *sys.argv[1:]])
+  return shlex.join([*cli.program(name), *sys.argv[1:]])
 
 
 def say(text: str) -> None:

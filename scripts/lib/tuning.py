@@ -16,6 +16,7 @@ from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import sweeping
 from pda_fed.common import files
 from pda_fed.experiments import errors
+from scripts.lib import cli
 from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
@@ -84,7 +85,7 @@ def read(
     return Settings(of_methods)
   if _TUNE.value:
     raise ValueError('--chosen must not be given with --tune, which searches.')
-  found = choices_lib.load(_CHOSEN.value, list(of_methods))
+  found = choices_lib.load(cli.shipped(_CHOSEN.value), list(of_methods))
   merged = {}
   for method, own in of_methods.items():
     chosen = found.methods[method].flags

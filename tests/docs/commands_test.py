@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 
+from pda_fed import __main__ as pda_fed_command
 import pytest
 
 from tests.docs import pages
@@ -27,7 +28,7 @@ _PYTHON = [b for b in _BLOCKS if b.language == 'python']
 # Languages of what a program prints, and of fences that hold no program.
 _NOT_PROGRAMS = ('', 'text')
 # Flags of other programs than ours, in the running text.
-_FLAGS_OF_OTHERS = {'config', 'fuzz_cases', 'no-deps'}  # Of Bazel, pytest, pip.
+_FLAGS_OF_OTHERS = {'config', 'fuzz_cases'}  # Of Bazel and pytest.
 _PROGRAM = re.compile(r'(?:.*/)?python3?$')
 
 
@@ -44,6 +45,9 @@ def _of_binary(words):
   words = [w for w in words if w not in ('...', '--help')]
   if _PROGRAM.match(words[0]) and words[1:2] == ['-m']:
     return words[2], words[3:]
+  if words[0] == 'pda-fed':
+    program, *added = pda_fed_command.COMMANDS[words[1]][0].split()
+    return f'scripts.{program}', [*added, *words[2:]]
   if words[:2] == ['bazel', 'run']:
     target, *rest = words[2:]
     module = target.removeprefix('//').replace('/', '.').replace(':', '.')

@@ -78,7 +78,7 @@ class Engine(Protocol):
 
   def run_rounds(
     self, state: State, first_round: int, num_rounds: int
-  ) -> tuple[State, list[dict[str, float]]]:
+  ) -> tuple[State, list[dict[str, Any]]]:
     """Runs rounds `first_round` to `first_round + num_rounds - 1`.
 
     Args:

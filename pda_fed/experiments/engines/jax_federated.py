@@ -181,12 +181,16 @@ class JaxEngine:
     audited = jax_canaries.inputs_of(self.canaries, rounds)
     inputs = [
       vectorized.RoundInputs(
-        np.int32(t),
-        *of_round,
-        {n: np.float32(v) for n, v in method.schedules_at(t).items()},
+        np.asarray(t, np.int32),
+        of_private,
+        of_public,
+        {
+          n: np.asarray(v, np.float32)
+          for n, v in method.schedules_at(t).items()
+        },
         canaries,
       )
-      for t, canaries, *of_round in zip(
+      for t, canaries, of_private, of_public in zip(
         rounds, audited, private, public, strict=True
       )
     ]

@@ -314,7 +314,7 @@ class SampleLevelEngine:
         len(rounds),
         self.config.plan.noise_multiplier,
         self.noise_key,
-        self.canaries and self.canaries.signs,
+        None if self.canaries is None else self.canaries.signs,
       )
       metrics += self.shown(rounds, found)
     return state, metrics
@@ -427,13 +427,10 @@ def pad_rounds(
     rows: The minimum number of rows per batch.
   """
   rows = max(rows, inputs.rows.shape[1])
+  room_of_rows = (0, 0), (0, rows - inputs.rows.shape[1])
   inputs = inputs._replace(
-    **{
-      name: np.pad(
-        getattr(inputs, name), ((0, 0), (0, rows - inputs.rows.shape[1]))
-      )
-      for name in ('rows', 'present')
-    }
+    rows=np.pad(inputs.rows, room_of_rows),
+    present=np.pad(inputs.present, room_of_rows),
   )
   missing = room - len(inputs.round_num)
   return jax.tree_util.tree_map(

@@ -177,7 +177,7 @@ class TffEngine:
     cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
     output = self._process.next(state, self._clients(cohort, round_num))
     clients = output.metrics['client_work']
-    found = {'clients': len(cohort)}
+    found: dict[str, Any] = {'clients': len(cohort)}
     found |= {'non_finite_clients': 0.0, 'diverged_clients': 0.0}
     if len(cohort):
       found['train_loss'] = float(_loss_of(clients['train']))
@@ -320,7 +320,8 @@ class TffEngine:
         optimizer[key] = engine_lib.from_numbered(prefix, arrays)
     if 'step' in optimizer:
       optimizer['step'] = np.int32(round_num)
-    optimizer = type(self._optimizer_state(state))(optimizer)
+    kind: Any = type(self._optimizer_state(state))
+    optimizer = kind(optimizer)
     if not self._config.method.uses_public:
       return optimizer
     return type(state.finalizer)(

@@ -73,7 +73,7 @@ class Gradients:
   ):
     clip_norm = self._settings.clip_norm
     arguments = (self._model, params, *examples, present, clip_norm)
-    options = {'compute_dtype': self._dtype, 'copies': copies}
+    options: dict[str, Any] = {'compute_dtype': self._dtype, 'copies': copies}
     if before_clip is None and self._model.layers:
       return per_example.clipped_sum(*arguments, **options)
     return per_example.clipped_sum_of_changed(

@@ -1,6 +1,6 @@
 """Warm start on public examples; `models.convergence` decides when to stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple, Optional
 
@@ -31,7 +31,7 @@ class _Trainer:
     self,
     model: jax_layers.Model,
     steps: training.SampleTrainer,
-    weights: list[np.ndarray],
+    weights: Sequence[np.ndarray],
     examples: batches_lib.ExampleArrays,
     optimizer: convergence.PretrainingOptimizer,
     config: convergence.PretrainingConfig,

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from scripts.lib import cli
 
 _ROOT = pathlib.Path(__file__).parents[3]
 
@@ -98,3 +99,43 @@ def test_warnings_are_one_line():
 def test_tensorflow_is_silent():
   done = _run('import tensorflow, tensorflow_federated, jax')
   assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+
+
+class TestShippedFiles:
+  def test_are_found_from_any_folder(self, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ['--a=1', '--flagfile=scripts/presets/cifar10.flags', '--b=2']
+    found = cli.with_presets(given)
+    assert (found[0], found[-1]) == ('--a=1', '--b=2')
+    assert '--noise_multiplier=1.51' in found
+    # That of the preset which this one names.
+    assert any(flag.startswith('--batch_size=') for flag in found)
+    assert not any('flagfile' in flag for flag in found)
+    assert cli.expanded(given) == found
+    sample = 'data_prep/samples/stackexchange/public_users.txt'
+    assert pathlib.Path(cli.shipped(sample)).is_file()
+
+  def test_those_of_the_working_directory_come_first(
+    self, tmp_path, monkeypatch
+  ):
+    monkeypatch.chdir(tmp_path)
+    preset = tmp_path / 'scripts/presets/tiny.flags'
+    preset.parent.mkdir(parents=True)
+    preset.write_text('--rounds=77\n')
+    given = ['--flagfile=scripts/presets/tiny.flags']
+    assert cli.with_presets(given) == given
+    assert cli.expanded(given) == ['--rounds=77']
+
+  def test_other_arguments_stay(self, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ['--flagfile=mine', 'x', '--', '--flagfile=scripts/presets/a.flags']
+    assert cli.with_presets(given) == given
+    after = ['--', '--flagfile=scripts/presets/tiny.flags']
+    assert cli.with_presets(after) == after
+    assert cli.shipped('scripts/presets/none.flags').endswith('ts/none.flags')
+
+  def test_a_program_takes_them(self, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    preset = '--flagfile=scripts/presets/tiny.flags'
+    done = _run('print(_ROUNDS.value)', preset, '--undefok=delta')
+    assert 'clients_per_round' in done.stderr  # Which only others have.
