@@ -1,11 +1,12 @@
-# Every target sets up what it needs: `make run` or `make test` is all a fresh
-# clone asks for. `PYTHON=/path/to/python3.13 make test` picks an interpreter.
+# Every target sets up what it needs: in a fresh clone, `make run` or `make
+# test` is enough. `PYTHON=/path/to/python3.13 make test` chooses the
+# interpreter.
 
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
 SEEDS ?= 3
-# The users that `make run` trains on, and the settings for them.
+# Users and settings of `make run`.
 USERS := data/stackexchange
 SAMPLE := data_prep/samples/stackexchange
 SETTINGS := scripts/presets/stackexchange
@@ -16,10 +17,10 @@ SETTINGS := scripts/presets/stackexchange
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-setup:  ## Find Python 3.11 to 3.13, create .venv, install the lock (only when it changed).
+setup:  ## Create .venv with Python 3.11 to 3.13 and install the lock, if it changed.
 	@sh tools/setup_env.sh $(VENV)
 
-run: setup  ## Compare cold start, warm start and PDA-DPMD. SEEDS=5 has more seeds, ENGINE=tff runs TFF.
+run: setup  ## Compare cold start, warm start and PDA-DPMD. Options: SEEDS=5, ENGINE=tff.
 	@test -e $(USERS) || $(PY) -m scripts.prepare_users --output_dir=$(USERS) \
 	  --source=jsonl:$(SAMPLE)/users.jsonl.xz \
 	  --public_user_ids=$(SAMPLE)/public_users.txt \
@@ -33,25 +34,25 @@ lint: setup  ## Check style with ruff and types with mypy.
 	@$(PY) -m ruff check --quiet . && $(PY) -m ruff format --check .
 	@$(PY) -m mypy
 
-format: setup  ## Let ruff mend style and order of imports.
+format: setup  ## Fix style and import order with ruff.
 	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format --quiet .
 
 check: lint  ## Run ruff, mypy and the tests of what changed. BASE=main: since that commit.
 	@$(PY) tools/check.py $(BASE)
 
-test: lint  ## Run ruff, mypy and all tests on all cores. ARGS="-k runtime" selects.
+test: lint  ## Run ruff, mypy and all tests on all cores. ARGS="-k runtime" selects tests.
 	@$(PY) -m pytest -n auto $(ARGS)
 
-notebooks: setup  ## Run the tutorials and keep what they print and draw.
+notebooks: setup  ## Run the tutorials and save their outputs.
 	@$(PY) tools/run_notebooks.py
 
-docs: setup  ## Write docs/api.md anew, from the docstrings.
+docs: setup  ## Write docs/api.md from the docstrings.
 	@$(PY) tools/write_api.py
 
-lock:  ## Resolve requirements.in + overrides.txt into requirements.txt. ARGS=--upgrade.
+lock:  ## Resolve requirements.in and overrides.txt into requirements.txt. ARGS=--upgrade.
 	@sh tools/lock.sh $(ARGS)
 
-clean:  ## Remove .venv and everything that was generated.
+clean:  ## Remove .venv and all generated files.
 	@rm -rf $(VENV) $(VENV).lock $(VENV)-install.log build dist *.egg-info \
 	  .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Benchmarks; never tests."""
+"""Benchmarks, which are not run as tests."""

@@ -1,9 +1,10 @@
-"""What an audit finds, and what it costs.
+"""Measures what an audit finds and costs.
 
     python -m bench.audit
 
-The first table has rounds with and without 1,000 canaries, measured in turn;
-the second one bugs that are planted into short runs on handwritten digits.
+The first table has rounds with and without 1,000 canaries, measured
+alternately. The second table has bugs planted into short runs on handwritten
+digits.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -27,10 +28,16 @@ from pda_fed.experiments.engines import stores
 from bench import planted_bugs
 from bench import synthetic_store
 
-_PARTS = flags.DEFINE_list('parts', ['bugs', 'cost'], 'bugs, cost or both.')
-_ENGINES = flags.DEFINE_list('engines', ['jax', 'tff'], 'Engines of the cost.')
-_ROUNDS = flags.DEFINE_integer('rounds', 8, 'Measured rounds of each.')
-_WORK_DIR = flags.DEFINE_string('work_dir', 'data/bench', 'Where data go.')
+_PARTS = flags.DEFINE_list(
+  'parts', ['bugs', 'cost'], 'Tables to make: bugs, cost or both.'
+)
+_ENGINES = flags.DEFINE_list(
+  'engines', ['jax', 'tff'], 'Engines whose cost to measure.'
+)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 8, 'Number of measured rounds of each.'
+)
+_WORK_DIR = flags.DEFINE_string('work_dir', 'data/bench', 'Folder of the data.')
 
 # The small work of bench.federated_round.
 _CLIENTS, _SENTENCES, _USERS = 50, 32, 2000
@@ -77,7 +84,7 @@ def _config(store, engine: str, canaries) -> experiments.FederatedConfig:
 
 
 def _measure(engine: str) -> list[str]:
-  """Seconds of a round without and with canaries, measured in turn."""
+  """Measures a round without and with canaries alternately."""
   store = data_prep.open_store(
     synthetic_store.write_store(
       pathlib.Path(_WORK_DIR.value),
@@ -112,7 +119,7 @@ def _measure(engine: str) -> list[str]:
 
 def main() -> None:
   """Runs with the flags' settings."""
-  # First: it spreads JAX over the cores, which it must not have used yet.
+  # First, since it spreads JAX over the cores before JAX is used.
   if 'cost' in _PARTS.value:
     names = ['engine', 's/round', 's/round with canaries', 'cost']
     print(tables.format_table(names, [_measure(e) for e in _ENGINES.value]))

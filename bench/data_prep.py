@@ -1,12 +1,11 @@
-"""Speed and memory of data preparation.
+"""Measures speed and memory of data preparation.
 
     python -m bench.data_prep --sentences=1000000,5000000
 
-For each size, a synthetic database of the TFF schema is written to --work_dir
-(kept, so that the next run is quick), and `scripts.prepare_users` is run on it
-as a user would, in a process of its own whose memory is watched. Then the
-partition of as many users as StackOverflow has is timed, and cohorts are read
-from the last store.
+For each size, a synthetic database with TFF's schema is written to --work_dir
+and kept for the next run. `scripts.prepare_users` then runs on it in a separate
+process, whose memory is watched. Finally, the partition of as many users as
+StackOverflow has is timed, and cohorts are read from the last store.
 """
 
 import json
@@ -27,24 +26,28 @@ import numpy as np
 from pda_fed.common import tables
 
 _SENTENCES = flags.DEFINE_list(
-  'sentences', ['1000000'], 'About how many sentences the databases hold.'
+  'sentences', ['1000000'], 'Approximate numbers of sentences of the databases.'
 )
 _WORK_DIR = flags.DEFINE_string(
-  'work_dir', None, 'Where databases are kept; by default a temporary folder.'
+  'work_dir', None, 'Folder of the databases. Default: a temporary folder.'
 )
 _VOCABULARIES = flags.DEFINE_list(
   'vocabularies', ['public', 'train'], 'Origins of the vocabulary.'
 )
-_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 0, 'As in the binary.')
-_COHORTS = flags.DEFINE_integer('cohorts', 1000, 'Cohorts to read.')
-_COHORT_SIZE = flags.DEFINE_integer('cohort_size', 100, 'Users of a cohort.')
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', 0, 'See scripts.prepare_users.'
+)
+_COHORTS = flags.DEFINE_integer('cohorts', 1000, 'Number of cohorts to read.')
+_COHORT_SIZE = flags.DEFINE_integer(
+  'cohort_size', 100, 'Number of users of a cohort.'
+)
 
 _STACKOVERFLOW_USERS = 342_477
 _SECONDS_BETWEEN_SAMPLES = 0.05
 
 
 def _export(num_sentences: int, folder: pathlib.Path) -> pathlib.Path:
-  """Writes a database unless it is there."""
+  """Writes a database if it does not exist yet."""
   path = folder / f'synthetic_{num_sentences}.sqlite'
   if not path.exists():
     draw = sources.SyntheticSource(sources.SyntheticConfig(num_users=100_000))
@@ -58,7 +61,7 @@ def _export(num_sentences: int, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _tree(pid: int) -> list[int]:
-  """Returns a process and all that it has started."""
+  """Returns a process and all its descendants."""
   try:
     with open(f'/proc/{pid}/task/{pid}/children') as f:
       children = f.read().split()
@@ -68,7 +71,7 @@ def _tree(pid: int) -> list[int]:
 
 
 def _memory(pids: list[int]) -> int:
-  """Returns the resident bytes of processes, what they share counted twice."""
+  """Returns the resident bytes of processes, counting shared memory twice."""
   total = 0
   for pid in pids:
     try:
@@ -80,7 +83,7 @@ def _memory(pids: list[int]) -> int:
 
 
 def _run(database: pathlib.Path, out: pathlib.Path, vocabulary: str):
-  """Returns (seconds, peak bytes) of the binary on a database."""
+  """Runs the binary on a database; returns (seconds, peak bytes)."""
   start = time.perf_counter()
   with subprocess.Popen(
     [
@@ -101,7 +104,9 @@ def _run(database: pathlib.Path, out: pathlib.Path, vocabulary: str):
       peak = max(peak, _memory(_tree(process.pid)))
       time.sleep(_SECONDS_BETWEEN_SAMPLES)
   if process.returncode:
-    raise RuntimeError(f'The binary ended with {process.returncode}.')
+    raise RuntimeError(
+      f'scripts.prepare_users ended with {process.returncode}.'
+    )
   return time.perf_counter() - start, peak
 
 
@@ -149,7 +154,7 @@ def _bench_partition() -> None:
 
 
 def _bench_opening(path: pathlib.Path, folder: pathlib.Path) -> None:
-  """Opens a store of 3 GB, most of which is a hole in its file."""
+  """Opens a store of 3 GB. Its file is mostly a hole."""
   large = pathlib.Path(tempfile.mkdtemp(dir=folder))
   try:
     shutil.copytree(path, large, dirs_exist_ok=True)
@@ -160,7 +165,7 @@ def _bench_opening(path: pathlib.Path, folder: pathlib.Path) -> None:
     offsets[-1] = rows
     np.save(large / 'user_offsets.npy', offsets)
     manifest = json.loads((large / 'manifest.json').read_text())
-    # It is changed, and read as one of before there were checksums.
+    # Version 1 had no checksums, so the changed manifest can be read.
     del manifest['sha256']
     manifest['version'] = 1
     manifest['files']['tokens.npy']['bytes'] = tokens.stat().st_size

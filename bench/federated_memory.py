@@ -1,9 +1,9 @@
-"""Memory of this process over many rounds of PDA-DPMD in TFF.
+"""Measures the memory of a process over many rounds of PDA-DPMD in TFF.
 
     python -m bench.federated_memory --rounds=200
 
-Cohorts are drawn by the plan, so that their size varies from round to round,
-which is what makes caches keyed by size grow.
+Cohorts are drawn by the plan, so their size varies from round to round, which
+makes caches keyed by size grow.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -22,9 +22,11 @@ from pda_fed.common import tables
 import tensorflow_federated as tff
 import tqdm
 
-_ROUNDS = flags.DEFINE_integer('rounds', 200, 'Rounds.', lower_bound=20)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 200, 'Number of rounds.', lower_bound=20
+)
 _CLIENTS = flags.DEFINE_integer(
-  'clients_per_round', 10, 'Expected users in a round.', lower_bound=1
+  'clients_per_round', 10, 'Expected number of users in a round.', lower_bound=1
 )
 
 _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
@@ -59,7 +61,7 @@ def _build_process(plan: privacy.PrivacyPlan, public: list[np.ndarray]):
 
 
 def main() -> None:
-  """Runs the rounds and prints the memory at ten of them."""
+  """Runs the rounds, and prints the memory ten times."""
   rng = np.random.default_rng(0)
   plan = privacy.PrivacyPlan(
     population=_POPULATION,

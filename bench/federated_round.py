@@ -1,12 +1,12 @@
-"""One federated round: stock TFF, our DP-FedAvg, our PDA-DPMD, pfl-research.
+"""Measures a round of stock TFF, DP-FedAvg, PDA-DPMD and pfl-research.
 
     python -m bench.federated_round --work=small,paper --rounds=5 --pfl
 
-Every algorithm does the same local training on the same users, on the same
-runtime, and rounds are taken in turn, so that a noisy machine is noisy for all.
-Stock TFF trains the model as Keras offers it, with one metric; pfl-research
-trains in an environment of its own, without metrics. What counts are the ratios
-of the medians.
+Every algorithm does the same local training on the same users and the same
+runtime. Rounds alternate, so that noise of the machine affects all of them
+alike. Stock TFF trains the Keras model with one metric; pfl-research trains in
+its own environment, without metrics. The ratios of the medians matter, not the
+seconds.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -32,21 +32,27 @@ import tensorflow_federated as tff
 
 from bench import pfl_peer
 
-_WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper or both.')
+_WORK = flags.DEFINE_list(
+  'work', ['small', 'paper'], 'Sizes to measure: small, paper or both.'
+)
 _ROUNDS = flags.DEFINE_integer(
-  'rounds', 5, 'Measured rounds of each.', lower_bound=1
+  'rounds', 5, 'Number of measured rounds of each algorithm.', lower_bound=1
 )
 _CONCURRENT_CLIENTS = flags.DEFINE_integer(
   'max_concurrent_clients',
   None,
-  'Clients that are simulated at a time. Default: the cores.',
+  'Number of clients to simulate at a time. Default: the number of cores.',
   lower_bound=1,
 )
 _PFL = flags.DEFINE_bool(
-  'pfl', False, 'Measure pfl-research too; installs it into build/pfl-venv.'
+  'pfl',
+  False,
+  'Also measure pfl-research, which is installed into build/pfl-venv.',
 )
 _PFL_PYTHON = flags.DEFINE_string(
-  'pfl_python', None, 'An interpreter that has pfl, instead of installing it.'
+  'pfl_python',
+  None,
+  'Python interpreter with pfl, to use instead of installing pfl.',
 )
 _STOCK, _DP_FEDAVG, _PDA_DPMD, _PFL_NAME = (
   'stock TFF',
@@ -72,7 +78,7 @@ _WORKS = {
 
 
 def _stock_model_fn(work: _Work):
-  """The same layers, loss and sizes, all of Keras' own."""
+  """Returns a model_fn with the same layers, loss and sizes, in Keras."""
   sizes = work.spec
   tokens = tf.TensorSpec([None, None], tf.int64)
 
@@ -153,7 +159,7 @@ def _round_fn(process, cohort) -> Callable[[], float]:
 def _measure(
   work: _Work, rounds: int, peer: Optional[pfl_peer.PflRounds]
 ) -> dict[str, float]:
-  """The median seconds of a round, after one that is not counted."""
+  """Returns the median seconds of a round, after one to warm up."""
   cohort = [
     learning.make_dataset(s, 16) for s in _sentences(work, work.clients, seed=0)
   ]
@@ -171,7 +177,7 @@ def _measure(
 
 
 def _peer(work: _Work):
-  """pfl-research for a work, or nothing if it is not wanted."""
+  """Starts pfl-research for a work, if asked for."""
   if not _PFL.value and _PFL_PYTHON.value is None:
     return contextlib.nullcontext()
   return pfl_peer.running(
@@ -190,10 +196,10 @@ _RATIOS = (
 
 
 def main() -> None:
-  """Measures the works that the flag names and prints a table of each."""
+  """Measures the works of the flags, and prints a table of each."""
   unknown = set(_WORK.value) - set(_WORKS)
   if unknown:
-    raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
+    raise ValueError(f'--work must be among {list(_WORKS)}. Found {unknown}.')
   with runtime.in_process(max_concurrent_clients=_CONCURRENT_CLIENTS.value):
     for name in _WORK.value:
       work = _WORKS[name]

@@ -1,10 +1,10 @@
-"""The plan for full size: what StackOverflow takes on 1, 8 and 32 GPUs.
+"""Predicts what full-size StackOverflow takes on 1, 8 and 32 GPUs.
 
     python -m bench.scaling --axes=plan
 
-Predicts disk, time and memory from the pieces of `bench.pieces`. Numbers of
-users and sentences are those of TFF's documentation. Every client is taken to
-have 256 sentences, the most that are kept: an upper bound.
+Predicts disk space, time and memory from the pieces of `bench.pieces`. Numbers
+of users and sentences are those of TFF's documentation. Every client is assumed
+to have 256 sentences, the maximum that is kept: an upper bound.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ _BATCH = 16
 _MAX_SENTENCES = 256
 _ROW_TOKENS = 21
 _TOKEN_BYTES = 2
-_NAME_BYTES = 8  # Of a user's id, about.
-# A process of the JAX engine, by `bench.scaling --axes=memory`.
+_NAME_BYTES = 8  # Approximate size of a user's id.
+# A process of the JAX engine; see `bench.scaling --axes=memory`.
 _PROCESS_BYTES, _PROCESS_BYTES_PER_USER = 130e6, 13
 _ROUNDS_PER_DISPATCH = 20
-# What JAX takes of an H200's 141 GB.
+# Memory that JAX allocates of an H200's 141 GB.
 _GPU_BYTES = 105e9
 
 
@@ -40,7 +40,7 @@ class Split:
 
   @property
   def most_stored(self) -> int:
-    """Sentences if every user had the most that is kept: an upper bound."""
+    """Upper bound on the number of stored sentences."""
     return min(self.sentences, self.users * _MAX_SENTENCES)
 
 
@@ -58,14 +58,14 @@ class Work:
   """A run.
 
   Attributes:
-    cohort: Clients of a round; their expected number with Poisson sampling.
-    rounds: The number of rounds.
-    steps: Local steps of a client.
-    public_users: Public users that are trained in each round.
+    cohort: Number of clients of a round, or its mean with Poisson sampling.
+    rounds: Number of rounds.
+    steps: Number of local steps of a client.
+    public_users: Number of public users trained in each round.
     is_poisson: Whether the number of clients varies.
-    num_parameters: The number of the model's weights.
-    evaluated: Sentences of all evaluations together. By default those of the
-      recorded runs, 500 users each 100 rounds, and the test users once.
+    num_parameters: Number of weights of the model.
+    evaluated: Number of sentences of all evaluations. Default: that of the
+      recorded runs, 500 users every 100 rounds, and the test users once.
   """
 
   cohort: int = 100
@@ -85,12 +85,12 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """What a run takes.
+  """Predicted time and memory of a run.
 
   Attributes:
-    num_devices: The number of devices that share each round.
-    clients_per_chunk: Clients side by side.
-    clients: Seconds of a round without what follows.
+    num_devices: Number of devices that share each round.
+    clients_per_chunk: Number of clients side by side.
+    clients: Seconds of a round, without reduction and reading.
     reduction: Seconds of a round's sums over devices.
     reading: Seconds to read a round's clients, on the host that reads most.
     evaluation: Seconds of all evaluations.
@@ -118,7 +118,7 @@ class Prediction:
 def expected_chunks(
   cohort: int, clients_per_chunk: int, num_devices: int, is_poisson: bool
 ) -> float:
-  """Returns how many chunks the device with most of them trains.
+  """Returns the number of chunks of the device with the most chunks.
 
   Example:
 
@@ -129,16 +129,16 @@ def expected_chunks(
 
   Args:
     cohort: See `Work`.
-    clients_per_chunk: Clients side by side.
-    num_devices: The number of devices that share the chunks.
-    is_poisson: Whether the cohort varies; the result is then the mean.
+    clients_per_chunk: Number of clients side by side.
+    num_devices: Number of devices that share the chunks.
+    is_poisson: Whether the cohort varies. The result is then the mean.
   """
   together = clients_per_chunk * num_devices
   if not is_poisson:
     return float(math.ceil(cohort / together))
   from scipy import stats
 
-  # There is an i-th chunk if there are more clients than i - 1 times hold.
+  # There is an i-th chunk if more clients come than i - 1 chunks hold.
   most = math.ceil((cohort + 10 * math.sqrt(cohort) + 10) / together)
   return float(stats.poisson.sf(np.arange(most) * together, cohort).sum())
 
@@ -146,12 +146,12 @@ def expected_chunks(
 def engine_choice(
   work: Work, pieces: pieces_lib.Pieces, num_devices: int
 ) -> int:
-  """Returns how many clients the engine would train side by side.
+  """Returns the number of clients that the engine trains side by side.
 
   Args:
     work: The run.
-    pieces: The measured costs of such a device.
-    num_devices: The number of devices.
+    pieces: Measured costs of the device.
+    num_devices: Number of devices.
   """
   is_cpu = not pieces.device_bytes_per_client
   device = types.SimpleNamespace(
@@ -173,7 +173,7 @@ def predict(
   num_devices: int,
   clients_per_chunk: Optional[int] = None,
 ) -> Prediction:
-  """Predicts a run from pieces.
+  """Predicts time and memory of a run from pieces.
 
   Example:
 
@@ -188,10 +188,10 @@ def predict(
 
   Args:
     work: The run.
-    pieces: The measured costs of such a device.
-    link: The connection between devices.
-    num_devices: The number of devices that share each round.
-    clients_per_chunk: Clients side by side; by default what is fastest.
+    pieces: Measured costs of the device.
+    link: Connection between devices.
+    num_devices: Number of devices that share each round.
+    clients_per_chunk: Number of clients side by side. Default: the fastest.
 
   Raises:
     ValueError: If a number is less than 1.
@@ -223,7 +223,7 @@ def predict(
     'reading': (own_clients + work.public_users) * pieces.read,
   }
   evaluation = work.evaluated * pieces.evaluation
-  # A sentence's tokens, and its weight.
+  # Tokens and weight of a sentence.
   sentence = _ROW_TOKENS * _TOKEN_BYTES + 4
   cohort_bytes = own_clients * work.steps * _BATCH * sentence
   return Prediction(
@@ -243,7 +243,7 @@ def predict(
 
 
 def store_bytes() -> int:
-  """Returns the most bytes of the token store."""
+  """Returns an upper bound on the size of the token store, in bytes."""
   users = sum(s.users for s in SPLITS.values())
   sentences = sum(s.most_stored for s in SPLITS.values())
   offsets = 2 * 8 * users

@@ -1,4 +1,4 @@
-"""Rounds of random words and sums over devices, for measurements."""
+"""Rounds on random words, and sums over devices, to be measured."""
 
 from collections.abc import Callable, Sequence
 import time
@@ -18,12 +18,12 @@ _BATCH = 16
 def settings_of(
   spec: models.RecurrentSpec, clients: int, compute_dtype: str
 ) -> vectorized.FederatedSettings:
-  """Returns the settings of DP-FedAvg that rounds are measured with.
+  """Returns the DP-FedAvg settings of measured rounds.
 
   Args:
     spec: The model.
-    clients: The clients of a round.
-    compute_dtype: The dtype of products.
+    clients: Number of clients of a round.
+    compute_dtype: Data type of matrix products.
   """
   return vectorized.FederatedSettings(
     model=spec.jax_model(),
@@ -43,10 +43,10 @@ def settings_of(
 
 
 class Rounds:
-  """Rounds of DP-FedAvg over devices, of one or of several hosts.
+  """Rounds of DP-FedAvg over devices of one or several hosts.
 
-  All have one shape for each number of clients side by side: clients and their
-  steps are data, so that nothing is compiled twice.
+  Clients and their steps are data, so the program is only compiled once for
+  each number of clients side by side.
   """
 
   def __init__(
@@ -58,14 +58,14 @@ class Rounds:
     most_steps: int,
     compute_dtype: str = 'float32',
   ):
-    """Compiles nothing yet.
+    """Sets up rounds, without compiling them.
 
     Args:
       spec: The model.
-      devices: The devices that share the clients.
-      most_chunks: The largest number of chunks of a device.
-      most_steps: The largest number of steps of a client.
-      compute_dtype: The dtype of products.
+      devices: Devices that share the clients.
+      most_chunks: Maximum number of chunks of a device.
+      most_steps: Maximum number of steps of a client.
+      compute_dtype: Data type of matrix products.
     """
     self._spec, self._devices = spec, devices
     self._most_chunks, self._most_steps = most_chunks, most_steps
@@ -77,12 +77,12 @@ class Rounds:
     self._key = vectorized.noise_key(0)
 
   def __call__(self, clients: int, clients_per_chunk: int, steps: int) -> float:
-    """Returns the seconds of a round, without making its data.
+    """Runs a round and returns its seconds, without making the data.
 
     Args:
-      clients: The number of clients on all devices together.
-      clients_per_chunk: Clients side by side.
-      steps: The number of steps of each client.
+      clients: Number of clients on all devices.
+      clients_per_chunk: Number of clients side by side.
+      steps: Number of steps of each client.
     """
     inputs = self._inputs(clients, clients_per_chunk, steps)
     started = time.perf_counter()
@@ -126,12 +126,12 @@ def build_sum(
   """Builds the sum of float32 numbers over devices.
 
   Args:
-    kind: 'ordered', that of rounds, or 'psum', XLA's own.
-    size: How many numbers each device has.
-    devices: The devices of one host, or of several.
+    kind: 'ordered', as in rounds, or 'psum', XLA's own.
+    size: Number of float32 numbers of each device.
+    devices: Devices of one or several hosts.
 
   Returns:
-    A function that computes it.
+    A function that computes the sum.
   """
   own = devices_lib.places_of_this_host(devices)
   numbers = np.ones((1, len(own), size), np.float32)
@@ -140,7 +140,7 @@ def build_sum(
     mapped = devices_lib.map_over_devices(lambda _, own, __: own, devices)
     compiled = jax.jit(lambda a: mapped((), a[0], ()))
   elif isinstance(numbers, jax.Array):
-    # The sum over an axis that is split over devices is XLA's `psum`.
+    # The sum over an axis that is split over devices is `psum` in XLA.
     spec = jax.sharding.PartitionSpec()
     everywhere = jax.sharding.NamedSharding(numbers.sharding.mesh, spec)
     compiled = jax.jit(

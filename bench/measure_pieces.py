@@ -1,9 +1,9 @@
-"""Measures the pieces of a round on the first device of this machine.
+"""Measures the costs of rounds on the first device of this machine.
 
     python -m bench.scaling --axes=pieces --output_dir=out/scaling
     python -m bench.scaling --axes=plan --pieces=out/scaling/pieces.json
 
-With the paper's model, and users of 256 sentences.
+Uses the paper's model, and users of 256 sentences.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from bench import synthetic_store
 
 _BATCH = 16
 _SENTENCES = 256
-# On a CPU, which trains one client at a time, and on a GPU: (clients side by
-# side, steps), and sentences of an evaluation.
+# For a CPU, which trains one client at a time, and a GPU: (clients side by
+# side, steps), and number of sentences of an evaluation.
 _CPU = ((1, 1), (1, 4)), 256
 _GPU = ((1, 16), (4, 16), (13, 16), (25, 16), (50, 16), (100, 16), (10, 2))
 _GPU = _GPU, 100 * 1024
@@ -34,7 +34,7 @@ _USERS, _COHORT = 1000, 100
 
 
 def _median(run: Callable[[], float], repeats: int) -> float:
-  run()  # It is compiled here.
+  run()  # Compiles.
   return statistics.median(run() for _ in range(repeats))
 
 
@@ -45,11 +45,11 @@ def _timed(function: Callable[[], Any]) -> float:
 
 
 def measure_reading(work_dir: pathlib.Path, repeats: int) -> float:
-  """Returns the seconds to read a client and arrange it for a device.
+  """Returns the seconds to read and arrange a client for a device.
 
   Args:
-    work_dir: Where a store of made-up users is kept, 10 MB.
-    repeats: Cohorts that are read.
+    work_dir: Folder for a synthetic store of 10 MB.
+    repeats: Number of cohorts to read.
   """
   spec = models.RecurrentSpec()
   store = data_prep.open_store(
@@ -88,7 +88,7 @@ def measure_reading(work_dir: pathlib.Path, repeats: int) -> float:
 
 
 def _measure_evaluation(sentences: int, repeats: int) -> float:
-  """Returns the seconds of a sentence in an evaluation."""
+  """Returns the seconds per sentence in an evaluation."""
   spec = models.RecurrentSpec()
   model = spec.jax_model()
   weights = model.initial_params(0)
@@ -103,17 +103,17 @@ def _measure_evaluation(sentences: int, repeats: int) -> float:
 
 
 def _device_bytes(device: jax.Device, clients: int) -> float:
-  """Returns the memory of a client, from the most that was used so far."""
+  """Returns the memory per client, from the peak memory so far."""
   stats = device.memory_stats() or {}
   return stats.get('peak_bytes_in_use', 0) / clients
 
 
 def measure(work_dir: pathlib.Path, repeats: int) -> list[dict[str, Any]]:
-  """Measures products in float32, and in bfloat16 on a GPU.
+  """Measures in float32, and on a GPU also in bfloat16.
 
   Args:
     work_dir: See `measure_reading`.
-    repeats: How often each piece is measured, after one to warm up.
+    repeats: Number of measurements of each cost, after one to warm up.
 
   Returns:
     Entries of a file of pieces.

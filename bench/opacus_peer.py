@@ -1,9 +1,9 @@
-"""A step of DP-SGD by Opacus, of the same nets as ours, in torch.
+"""A DP-SGD step with Opacus, for the same networks as ours.
 
 Opacus ("Opacus: User-Friendly Differential Privacy Library in PyTorch",
-Yousefpour et al. 2021, arXiv:2109.12298) keeps the gradients of all examples of
-a batch by hooks, its default. Batches have the fixed size, and convolutions may
-use TF32 as ours do.
+Yousefpour et al. 2021, arXiv:2109.12298) stores the gradients of all examples
+of a batch with hooks, its default. Batches have a fixed size, and convolutions
+may use TF32, as ours do.
 """
 
 from collections.abc import Callable
@@ -61,8 +61,8 @@ def _convolutional_net(spec: convolutional.ConvolutionalSpec) -> nn.Module:
   for c in spec.convolutions:
     if c.stride > 1 and c.padding == 'SAME':
       raise ValueError(
-        'The peer has no SAME padding with a stride: take cifar10 or a residual'
-        f' net. Found {c!r}.'
+        'The peer must not have SAME padding with a stride: use cifar10 or a'
+        f' residual network. Found {c!r}.'
       )
     padding = c.size // 2 if c.padding == 'SAME' else 0
     stack += [
@@ -82,31 +82,31 @@ def _convolutional_net(spec: convolutional.ConvolutionalSpec) -> nn.Module:
 
 
 def build_net(spec: Any) -> nn.Module:
-  """Returns a spec's net in torch.
+  """Returns the torch network of a spec.
 
   Args:
     spec: A `ConvolutionalSpec` or a `ResidualSpec`.
 
   Raises:
-    ValueError: If it is another model.
+    ValueError: If the spec is of another kind.
   """
   if isinstance(spec, residual.ResidualSpec):
     return _residual_net(spec)
   if isinstance(spec, convolutional.ConvolutionalSpec):
     return _convolutional_net(spec)
-  raise ValueError(f'The peer has nets of images alone. Found {spec!r}.')
+  raise ValueError(f'The peer must have a network for images. Found {spec!r}.')
 
 
 def build_step(
   spec: Any, images: np.ndarray, labels: np.ndarray, steps: int
 ) -> Callable[[], float]:
-  """Returns what measures the seconds of a step.
+  """Returns a function that measures the seconds of a step.
 
   Args:
     spec: The model; see `build_net`.
     images: A batch, uint8 [batch, height, width, channels].
-    labels: [batch].
-    steps: The number of steps of a measurement.
+    labels: Labels of the batch, [batch].
+    steps: Number of steps of a measurement.
   """
   from opacus import grad_sample
   from opacus import optimizers

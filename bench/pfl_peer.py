@@ -1,4 +1,4 @@
-"""pfl-research in an environment of its own, asked for one round at a time."""
+"""Runs pfl-research in its own environment, one round at a time."""
 
 from collections.abc import Iterator
 import contextlib
@@ -8,17 +8,17 @@ import subprocess
 import sys
 from typing import Optional
 
-# Not of our lock: torch and pfl want other releases of what TFF wants.
+# Not in our lock: torch and pfl conflict with the requirements of TFF.
 _REQUIREMENTS = ('torch==2.13.0', 'pfl==0.6.0')
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def ensure_python(python: Optional[str] = None) -> pathlib.Path:
-  """Returns an interpreter with pfl; installs one if none is given.
+  """Returns an interpreter with pfl; installs pfl if none is given.
 
   Args:
-    python: An interpreter that has torch and pfl. By default one is installed
-      into build/pfl-venv, by pip and its configuration.
+    python: Interpreter with torch and pfl. Default: pip installs them into
+      build/pfl-venv.
   """
   if python is not None:
     return pathlib.Path(python).absolute()
@@ -27,22 +27,24 @@ def ensure_python(python: Optional[str] = None) -> pathlib.Path:
   imports = [path, '-c', 'import pfl, torch']
   if not path.exists() or subprocess.run(imports, check=False).returncode:
     subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
-    for requirement in _REQUIREMENTS:  # In turn: pfl must take this torch.
+    for (
+      requirement
+    ) in _REQUIREMENTS:  # In this order, so that pfl uses this torch.
       subprocess.run([path, '-m', 'pip', 'install', requirement], check=True)
   return path
 
 
 class PflRounds:
-  """A running `pfl_round.py`."""
+  """A running `pfl_round.py` process."""
 
   def __init__(self, process: subprocess.Popen):
     self._process = process
 
   def round(self) -> float:
-    """Runs a round; returns its seconds as the peer measured them.
+    """Runs a round, and returns the seconds that the peer measured.
 
     Raises:
-      RuntimeError: If the peer ended.
+      RuntimeError: If the peer has ended.
     """
     try:
       print(file=self._process.stdin, flush=True)
@@ -55,19 +57,19 @@ class PflRounds:
 
 @contextlib.contextmanager
 def running(python: pathlib.Path, **sizes: int) -> Iterator[PflRounds]:
-  """Starts the peer, and ends it with the `with` block.
+  """Starts the peer, and ends it after the block.
 
   Args:
-    python: From `ensure_python`.
-    **sizes: Flags of `pfl_round.py`: clients, sentences, lstm_size ...
+    python: Interpreter of `ensure_python`.
+    **sizes: Flags of `pfl_round.py`: clients, sentences, lstm_size and so on.
 
   Yields:
-    Rounds on request.
+    The rounds.
   """
   script = pathlib.Path(__file__).with_name('pfl_round.py')
   flags = [f'--{name}={value}' for name, value in sizes.items()]
-  # Where other programs run, threads of OpenMP that wait by spinning made the
-  # peer's rounds several times as slow. Not measured on an idle machine.
+  # On a busy machine, spinning OpenMP threads made the peer's rounds several
+  # times slower. This was not measured on an idle machine.
   environment = {'OMP_WAIT_POLICY': 'PASSIVE', **os.environ}
   with subprocess.Popen(
     [python, '-W', 'ignore', script, '--on_request', *flags],

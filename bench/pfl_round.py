@@ -1,14 +1,15 @@
-"""Rounds of DP-FedAvg in pfl-research, for comparison with ours.
+"""Measures rounds of DP-FedAvg in pfl-research, as a comparison.
 
-Run by an interpreter that has torch and pfl, not by ours: see `pfl_peer.py`.
-It prints the seconds of each round, one a line; with `--on_request` a round
-begins when a line comes in, so that rounds can be taken in turn with others'.
+It runs in an interpreter with torch and pfl, not in ours: see `pfl_peer.py`. It
+prints the seconds of each round, one per line. With `--on_request`, a round
+begins when a line is read, so that rounds can alternate with those of other
+programs.
 
     PFL_PYTHON bench/pfl_round.py --clients=8 --sentences=64 --rounds=6
 
-The work is ours: the same sizes, one local epoch of SGD in batches, clipping,
-Gaussian noise, a central step with momentum. pfl reports no training metrics in
-these rounds, and torch's LSTM has a second bias.
+The work is the same as ours: the same sizes, one local epoch of SGD in batches,
+clipping, Gaussian noise, a central step with momentum. pfl reports no training
+metrics in these rounds, and torch's LSTM has a second bias.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 class _NextWordModel(torch.nn.Module):
-  """Embedding, LSTM, dense, dense, as `RecurrentSpec` has them."""
+  """Embedding, LSTM, dense, dense, as in `RecurrentSpec`."""
 
   def __init__(self, num_words: int, embedding_size: int, lstm_size: int):
     super().__init__()
@@ -71,19 +72,19 @@ class _NextWordModel(torch.nn.Module):
     )
 
   def loss(self, tokens, targets, eval=False):
-    """What pfl minimizes."""
+    """Returns the loss that pfl minimizes."""
     self.train(not eval)
     return self._mean_loss(tokens, targets)
 
   @torch.no_grad()
   def metrics(self, tokens, targets, eval=True):
-    """What pfl reports; only before the first round."""
+    """Returns the metrics that pfl reports, only before the first round."""
     self.train(not eval)
     return {'loss': Weighted(self._mean_loss(tokens, targets).item(), 1)}
 
 
 class _Stopwatch(TrainingProcessCallback):
-  """Prints what each round took, and waits for the next request."""
+  """Prints the seconds of each round, and waits for the next request."""
 
   def __init__(self, on_request: bool):
     self._on_request = on_request
@@ -112,7 +113,7 @@ class _Stopwatch(TrainingProcessCallback):
 def _make_users(arguments: argparse.Namespace) -> FederatedDataset:
   rng = np.random.default_rng(0)
   shape = arguments.clients, arguments.sentences, _LENGTH + 1
-  # pfl makes arrays of NumPy floats, tensors stay what they are.
+  # pfl converts NumPy arrays to floats, but keeps tensors.
   sentences = torch.from_numpy(rng.integers(1, arguments.num_words + 1, shape))
   users = {
     user: [tokens[:, :-1], tokens[:, 1:]]

@@ -1,13 +1,13 @@
-"""The measured pieces of a round, from which `bench.full_size` predicts.
+"""Measured costs of rounds, from which `bench.full_size` predicts.
 
-A device trains chunks of clients one after the other. Each step of a chunk has
-a cost of its own, latency and the server's weights, and a cost for each client
+A device trains chunks of clients one after another. Each step of a chunk has a
+constant cost (latency and the server's weights), and a cost for each client
 that trains in it:
 
     seconds of a round = fixed + steps x (step + client x clients side by side)
 
-where `steps` is the length of the chain: the local steps of a device's chunks,
-one chunk after the other.
+where `steps` is the number of local steps of a device's chunks, one chunk after
+another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 from pda_fed.common import validate
 
-# Measured on our machines; `bench.scaling --axes=pieces` measures others.
+# Measured on our machines. `bench.scaling --axes=pieces` measures this one.
 DEFAULT_FILE = pathlib.Path(__file__).resolve().with_suffix('.json')
 
 
@@ -27,9 +27,9 @@ class MeasuredRound(NamedTuple):
   """A round on one device.
 
   Attributes:
-    steps: Local steps of its chunks, one after the other.
-    clients_per_chunk: Clients side by side.
-    seconds: What it took.
+    steps: Number of local steps of its chunks, one after another.
+    clients_per_chunk: Number of clients side by side.
+    seconds: Duration of the round.
   """
 
   steps: float
@@ -48,9 +48,9 @@ class RoundCost:
     0.9
 
   Attributes:
-    fixed: Noise, the server's step and the call.
-    step: A step of a chunk before its first client.
-    client: A step for each client of the chunk.
+    fixed: Seconds of the noise, the server's step and the call.
+    step: Seconds of a step of a chunk, without its clients.
+    client: Seconds of a step for each client of the chunk.
   """
 
   fixed: float
@@ -74,10 +74,10 @@ class RoundCost:
 def fit_cost(
   rounds: Sequence[MeasuredRound], fixed: Optional[float] = None
 ) -> RoundCost:
-  """Finds the costs that explain measured rounds, by least squares.
+  """Fits costs to measured rounds by least squares.
 
   Errors are relative, so that short rounds count as much as long ones. Costs
-  are not negative: one that would be is taken to be 0.
+  that would be negative are 0.
 
   Example:
 
@@ -89,16 +89,16 @@ def fit_cost(
     [0.5, 0.1, 0.01]
 
   Args:
-    rounds: If all have the same number of clients side by side, as on a CPU,
-      all cost is the clients'.
-    fixed: Known from elsewhere. Rounds of one cohort do not tell it from the
-      clients' cost.
+    rounds: Measured rounds. If all have the same number of clients side by
+      side, as on a CPU, `step` is 0.
+    fixed: Known value of the fixed cost. Rounds of one cohort cannot separate
+      it from the clients' cost.
 
   Returns:
     The costs.
 
   Raises:
-    ValueError: If the rounds are too few to tell the costs apart.
+    ValueError: If there are too few rounds to separate the costs.
   """
   from scipy import optimize
 
@@ -113,8 +113,8 @@ def fit_cost(
   design = design / seconds[:, None]
   if np.linalg.matrix_rank(design) < len(wanted):
     raise ValueError(
-      f'rounds must differ in steps and in clients side by side, enough to'
-      f' tell {list(wanted)} apart. Found {list(rounds)}.'
+      'rounds must differ in steps and in clients side by side, to separate'
+      f' {list(wanted)}. Found {list(rounds)}.'
     )
   known = fixed or 0.0
   found, _ = optimize.nnls(design, 1 - known / seconds)
@@ -124,7 +124,7 @@ def fit_cost(
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-  """How devices exchange their sums.
+  """The connection over which devices exchange sums.
 
   Example:
 
@@ -132,9 +132,9 @@ class Link:
     4.0
 
   Attributes:
-    name: For tables.
-    bytes_per_second: What a device sends, while it also receives.
-    latency: Seconds of a message before its first byte.
+    name: Name in tables.
+    bytes_per_second: Rate at which a device sends, while it also receives.
+    latency: Seconds before the first byte of a message.
   """
 
   name: str
@@ -146,27 +146,28 @@ class Link:
     validate.non_negative(latency=self.latency)
 
   def seconds(self, size: float, num_devices: int) -> float:
-    """Returns the seconds of the sum of arrays over devices.
+    """Returns the seconds to sum arrays over devices.
 
-    Each device sends the n-th part of its numbers to each of the others, adds
-    what it gets and sends the sum to each of the others: 2 (n - 1) messages.
+    Each device sends one n-th of its numbers to each other device, adds the
+    numbers it receives, and sends the sum to each other device: 2 (n - 1)
+    messages.
 
     Args:
-      size: Bytes of a device's numbers.
-      num_devices: n; one sends nothing.
+      size: Size of a device's numbers, in bytes.
+      num_devices: n. A single device sends nothing.
     """
     message = self.latency + size / num_devices / self.bytes_per_second
     return 2 * (num_devices - 1) * message
 
 
 def fit_link(name: str, size: int, seconds: float, of_two: float) -> Link:
-  """Finds a link from sums over two devices.
+  """Fits a link to sums over two devices.
 
   Args:
-    name: For tables.
-    size: Bytes of the larger sum.
-    seconds: That it took.
-    of_two: Seconds of a sum of two numbers, which is latency alone.
+    name: Name in tables.
+    size: Size of the larger sum, in bytes.
+    seconds: Seconds of the larger sum.
+    of_two: Seconds of a sum of two numbers, which is only latency.
 
   Raises:
     ValueError: If the larger sum did not take longer.
@@ -177,16 +178,16 @@ def fit_link(name: str, size: int, seconds: float, of_two: float) -> Link:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-  """What was measured on a kind of device.
+  """Measured costs of a kind of device.
 
   Attributes:
-    device: Its kind, and what was computed, for tables.
-    cost: What a round of the paper's model costs.
-    evaluation: Seconds of a sentence in an evaluation, on one device.
-    read: Seconds to read a client of 256 sentences and arrange it, on its host.
-    device_bytes_per_client: Memory of a client in training; 0 on a CPU, whose
-      memory is the host's.
-    devices_per_host: That share a host.
+    device: Name in tables: the kind of device, and what it computed.
+    cost: Cost of a round of the paper's model.
+    evaluation: Seconds per sentence in an evaluation, on one device.
+    read: Seconds to read and arrange a client of 256 sentences, on its host.
+    device_bytes_per_client: Memory of a client in training. 0 on a CPU, which
+      uses the host's memory.
+    devices_per_host: Number of devices of a host.
   """
 
   device: str
@@ -211,9 +212,9 @@ def to_json(
   """Returns an entry of a file of pieces.
 
   Args:
-    pieces: What was measured.
-    rounds: From which the costs of a round come.
-    how: Where and how it was measured.
+    pieces: The measured costs.
+    rounds: Rounds to which the costs were fitted.
+    how: Where and how the costs were measured.
   """
   entry = dataclasses.asdict(pieces)
   del entry['cost']
@@ -221,10 +222,10 @@ def to_json(
 
 
 def from_json(entry: Mapping[str, Any]) -> Pieces:
-  """Reads an entry of a file of pieces: costs are fitted to its rounds.
+  """Reads an entry of a file of pieces, and fits costs to its rounds.
 
   Args:
-    entry: As `to_json` gives it; `fixed` may hold that part of the cost.
+    entry: Result of `to_json`. It may have a `fixed` cost.
 
   Raises:
     ValueError: If the entry lacks a field, or a number is out of range.
@@ -244,11 +245,11 @@ def from_json(entry: Mapping[str, Any]) -> Pieces:
 
 
 class Check(NamedTuple):
-  """A measured round that costs were not fitted to.
+  """A measured round that was not used to fit costs.
 
   Attributes:
-    device: Whose pieces predict it.
-    what: For tables.
+    device: Name of the device whose pieces predict it.
+    what: Name in tables.
     steps: See `MeasuredRound`.
     clients_per_chunk: See `MeasuredRound`.
     seconds: See `MeasuredRound`.
@@ -265,9 +266,9 @@ class Loaded(NamedTuple):
   """A file of pieces.
 
   Attributes:
-    devices: Pieces of kinds of devices.
-    links: Between devices.
-    checks: Rounds to put beside a prediction.
+    devices: Costs of kinds of devices.
+    links: Connections between devices.
+    checks: Rounds to compare with predictions.
   """
 
   devices: list[Pieces]
@@ -279,12 +280,12 @@ def load(path: pathlib.Path) -> Loaded:
   """Reads a file of pieces.
 
   Args:
-    path: A JSON file with `devices`, and perhaps `links` and `checks`. Without
-      links, those of `DEFAULT_FILE` are taken.
+    path: A JSON file with `devices`, and optionally `links` and `checks`.
+      Default links are those of `DEFAULT_FILE`.
 
   Raises:
-    OSError: If it cannot be read.
-    ValueError: If it is no such file.
+    OSError: If the file cannot be read.
+    ValueError: If it is not a file of pieces.
   """
   found = json.loads(pathlib.Path(path).read_text())
   if 'devices' not in found:
@@ -298,10 +299,10 @@ def load(path: pathlib.Path) -> Loaded:
 
 
 def save(path: pathlib.Path, **parts: Sequence[Mapping[str, Any]]) -> None:
-  """Writes parts of a file of pieces, and leaves its others as they are.
+  """Writes parts of a file of pieces, and keeps its other parts.
 
   Args:
-    path: The file; made if it is not there.
+    path: The file. It is created if missing.
     **parts: `devices` or `links`.
   """
   old = json.loads(path.read_text()) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Tables of the plan for full size, and of predictions beside measurements."""
+"""Tables of the full-size plan, and of predictions and measurements."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -9,8 +9,8 @@ from pda_fed.common import tables
 from bench import full_size
 from bench import pieces as pieces_lib
 
-_DATABASE_BYTES = 260  # A sentence in a database of this schema.
-_PREPARED_PER_SECOND = 132_000  # Sentences, by `bench.data_prep` on two cores.
+_DATABASE_BYTES = 260  # Size of a sentence in TFF's database schema.
+_PREPARED_PER_SECOND = 132_000  # Sentences; `bench.data_prep`, two cores.
 _SWEEP_RUNS = 32
 
 
@@ -19,7 +19,7 @@ def _gigabytes(size: float) -> str:
 
 
 def duration(seconds: float) -> str:
-  """Returns a time for people.
+  """Formats a duration for people.
 
   Example:
 
@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
     ('2.0 h', '0.0123 s')
 
   Args:
-    seconds: The time.
+    seconds: The duration in seconds.
   """
   if seconds < 600:
     return f'{seconds:.3g} s'
@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
 
 
 def size_rows() -> list[tuple[str, str]]:
-  """Returns what disk it takes."""
+  """Returns the sizes on disk, and the time of preparation."""
   all_sentences = sum(s.sentences for s in full_size.SPLITS.values())
   stored = sum(s.most_stored for s in full_size.SPLITS.values())
   return [
@@ -57,11 +57,11 @@ def plan_rows(
   link: pieces_lib.Link,
   counts: Sequence[int],
 ) -> list[tuple[str, ...]]:
-  """Returns the plan for a kind of device: a run, larger cohorts, a sweep.
+  """Returns rows for one kind of device: a run, larger cohorts, a sweep.
 
   Args:
-    pieces: The measured costs of the device.
-    link: Between devices.
+    pieces: Measured costs of the device.
+    link: Connection between devices.
     counts: Numbers of devices.
   """
   alone = full_size.predict(full_size.Work(), pieces, link, 1)
@@ -114,12 +114,12 @@ def link_rows(
   links: Sequence[pieces_lib.Link],
   counts: Sequence[int],
 ) -> list[tuple[str, ...]]:
-  """Returns what links make of one run, of 100 clients or of 100 a device.
+  """Returns rows of one run by link, for two sizes of the cohort.
 
   Args:
-    pieces: The measured costs of the device.
-    links: Between devices.
-    counts: Numbers of devices; one needs no link.
+    pieces: Measured costs of the device.
+    links: Connections between devices.
+    counts: Numbers of devices. A single device needs no link.
   """
   alone = full_size.predict(full_size.Work(), pieces, links[0], 1)
   rows = []
@@ -150,11 +150,11 @@ _LINK_HEADER = (
 def core_rows(
   pieces: pieces_lib.Pieces, link: pieces_lib.Link, counts: Sequence[int]
 ) -> list[tuple[str, str, str]]:
-  """Returns seconds of a round, and of all, for cores in place of GPUs.
+  """Returns the duration of a round and of all rounds on CPU cores.
 
   Args:
-    pieces: The measured costs of a core.
-    link: Between cores.
+    pieces: Measured costs of a core.
+    link: Connection between cores.
     counts: Numbers of cores.
   """
   work = full_size.Work()
@@ -173,11 +173,11 @@ def check_rows(
   all_pieces: Sequence[pieces_lib.Pieces],
   checks: Sequence[pieces_lib.Check],
 ) -> list[tuple[str, ...]]:
-  """Returns predictions beside measured rounds.
+  """Returns rows of predicted and measured rounds.
 
   Args:
-    all_pieces: The measured costs by kind of device.
-    checks: The rounds.
+    all_pieces: Measured costs of all kinds of devices.
+    checks: Measured rounds.
   """
   costs = {p.device: p.cost for p in all_pieces}
   rows = []
@@ -198,12 +198,12 @@ def format_plan(
   checks: Sequence[pieces_lib.Check],
   counts: Sequence[int],
 ) -> str:
-  """Returns sizes, the plan for each kind of device and link, and checks.
+  """Returns all tables: sizes, plans by device and link, and checks.
 
   Args:
-    all_pieces: The measured costs of GPUs and of cores.
-    links: Between GPUs; the first is that of the larger table.
-    checks: Measured rounds to put beside predictions.
+    all_pieces: Measured costs of GPUs and of cores.
+    links: Connections between GPUs. The large table uses the first one.
+    checks: Measured rounds to compare with predictions.
     counts: Numbers of GPUs.
   """
   parts = [tables.format_table(['what', 'size'], size_rows())]

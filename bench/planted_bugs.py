@@ -1,4 +1,4 @@
-"""Bugs of DP training, planted on purpose, for audits to find."""
+"""Bugs of DP training, planted for audits to find."""
 
 from collections.abc import Iterator
 import contextlib
@@ -95,8 +95,8 @@ def make_config(
   """Returns the settings of a short run on handwritten digits.
 
   Args:
-    method: The method; by default none.
-    **plan: Changes of the plan.
+    method: The method. Default: cold start.
+    **plan: Fields of the plan to change.
   """
   data = jax_sample_level.load_data('digits', None)
   split = jax_sample_level.load_split(data, _SPLIT)
@@ -128,11 +128,11 @@ def make_config(
 def audited(
   bug: str, config: Optional[sample_level_config.SampleLevelConfig] = None
 ) -> audit.AuditReport:
-  """Returns the audit of a run that has a bug.
+  """Returns the audit of a run with a bug.
 
   Args:
     bug: A key of `BUGS`.
-    config: The settings; by default those of `make_config`.
+    config: Settings of the run. Default: those of `make_config`.
   """
   config = config or make_config()
   with _planted(bug):

@@ -1,4 +1,4 @@
-"""What `bench.scaling` measures: points, lines through them, a table."""
+"""Points of `bench.scaling`, lines through them, and a table."""
 
 from collections.abc import Sequence
 import csv
@@ -15,11 +15,11 @@ class Point:
   """A measurement.
 
   Attributes:
-    axis: What varies.
+    axis: Name of the quantity that varies.
     engine: 'jax' or 'tff'.
-    x: The cohort, the users, the rounds, the workers or the processes.
-    seconds: Seconds of a round, or of all rounds on the axis of rounds; None
-      for memory.
+    x: Size of the cohort, or number of users, rounds, workers or processes.
+    seconds: Seconds of a round, or of all rounds if axis is rounds. None for
+      memory.
     megabytes: Memory of the process, without mapped files.
   """
 
@@ -35,9 +35,9 @@ class Fit:
   """A line through points.
 
   Attributes:
-    intercept: At 0.
-    slope: For one more.
-    r_squared: The share of the variance that the line explains.
+    intercept: Value at 0.
+    slope: Increase per unit.
+    r_squared: Share of the variance that the line explains.
   """
 
   intercept: float
@@ -46,7 +46,7 @@ class Fit:
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Fit:
-  """Returns the line of least squares."""
+  """Returns the least squares line."""
   slope, intercept = np.polyfit(x, y, 1)
   residuals = np.subtract(y, intercept + slope * np.asarray(x))
   total = np.var(y)
@@ -55,7 +55,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Fit:
 
 
 def describe(points: Sequence[Point]) -> list[str]:
-  """Returns sentences on how seconds and memory grow."""
+  """Returns lines on how time and memory grow."""
   lines = []
   for axis, quantity, unit in (
     ('cohort', 'seconds', 's a client'),
@@ -76,7 +76,7 @@ def describe(points: Sequence[Point]) -> list[str]:
 
 
 def write_csv(points: Sequence[Point], path: pathlib.Path) -> None:
-  """Writes points as a table.
+  """Writes points to a CSV file.
 
   Args:
     points: The points of all axes.

@@ -1,10 +1,10 @@
-"""Rounds shared by processes of one core each, and the sum over processes.
+"""Measures rounds shared by one-core processes, and sums over them.
 
     python -m bench.scaling --axes=processes
 
-Processes talk through `jax.distributed` on the loopback, as hosts do. All of
-them stay alive, and jobs are measured in turn, so that a busy machine is busy
-for all of them.
+Processes communicate through `jax.distributed` on the loopback, as hosts do.
+All of them stay alive and jobs alternate, so that other load on the machine
+affects all of them alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from bench import pieces as pieces_lib
 
 _SMALL = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
 _STEPS = 1  # Each client trains on one batch.
-# Name, model, and clients of a process.
+# Name, model, and number of clients of a process.
 WORKS = (
   ('small model', _SMALL, 48),
   ("paper's model", models.RecurrentSpec(), 4),
@@ -37,12 +37,12 @@ _JOIN_S = 60
 
 
 class _Worker:
-  """What a process does when it is asked to."""
+  """The jobs of a process."""
 
   def __init__(self, index: int, count: int, port: int):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[index % len(cores)]})
-    # One device a process, also where the parent has set another number.
+    # One device per process, even if the parent has set another number.
     os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=1'
     import jax
 
@@ -83,12 +83,12 @@ class _Worker:
     key = kind, size
     if key not in self._sums:
       self._sums[key] = made_up_rounds.build_sum(kind, size, self._devices)
-      self._jax.block_until_ready(self._sums[key]())  # It is compiled here.
+      self._jax.block_until_ready(self._sums[key]())  # Compiles.
     return self._sums[key]
 
 
 def _serve(pipe, index: int, count: int, port: int) -> None:
-  """Runs in a process: answers until the pipe is closed."""
+  """Runs in a process, and answers until the pipe is closed."""
   worker = _Worker(index, count, port)
   while True:
     try:
@@ -99,13 +99,13 @@ def _serve(pipe, index: int, count: int, port: int) -> None:
 
 
 class Group:
-  """Processes that share rounds, or each have their own."""
+  """Processes that share rounds, or run their own."""
 
   def __init__(self, pipes: Sequence[Any]):
     self._pipes = pipes
 
   def __call__(self, *command: Any) -> float:
-    """Asks all processes at once; returns the seconds of the slowest."""
+    """Runs a command on all processes; returns the seconds of the slowest."""
     for pipe in self._pipes:
       pipe.send(command)
     return max(pipe.recv() for pipe in self._pipes)
@@ -119,7 +119,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _groups() -> Iterator[dict[str, Group]]:
-  """Yields one process, two that share rounds, and two on their own."""
+  """Yields one process, two that share rounds, and two independent ones."""
   context = multiprocessing.get_context('spawn')
   with contextlib.ExitStack() as stack:
 
@@ -130,8 +130,8 @@ def _groups() -> Iterator[dict[str, Group]]:
       )
       process.start()
       other.close()
-      # Closing the pipe ends the process; the other of a pair is told, too,
-      # before either is waited for.
+      # Closing the pipe ends the process. Both pipes of a pair are closed
+      # before either process is joined.
       stack.callback(process.join, _JOIN_S)
       return own
 
@@ -152,16 +152,18 @@ class Found:
   """Medians, in seconds.
 
   Attributes:
-    work: Its name.
-    clients: The number of clients of a process.
+    work: Name of the work.
+    clients: Number of clients of a process.
     one: A round of one process.
     shared: A round of two processes, with twice the clients.
-    apart: A round of each of two processes that do not talk: what the machine
-      takes for its second core.
-    predicted_one: From rounds of a half and a quarter of the clients.
-    predicted_shared: From `apart`, and the sum over processes.
-    efficiency: The median of one / shared.
-    against_apart: The median of apart / shared.
+    apart: A round of two independent processes: it shows what using the second
+      core costs on this machine.
+    predicted_one: Prediction of `one`, from rounds with a half and a quarter of
+      the clients.
+    predicted_shared: Prediction of `shared`, from `apart` and the sum over
+      processes.
+    efficiency: Median of one / shared.
+    against_apart: Median of apart / shared.
   """
 
   work: str
@@ -180,10 +182,10 @@ class Sums:
   """Seconds of a sum over two processes.
 
   Attributes:
-    size: How many float32 numbers.
-    ordered: In the order of devices, as in a round.
-    psum: XLA's own.
-    of_two: Two numbers, in order: latency.
+    size: Number of float32 numbers.
+    ordered: Sum in the order of devices, as in a round.
+    psum: XLA's own sum.
+    of_two: Ordered sum of two numbers, which shows the latency.
   """
 
   size: int
@@ -198,10 +200,10 @@ class Sums:
 
 
 def measure(repeats: int) -> tuple[list[Found], Sums]:
-  """Measures rounds and sums in turn.
+  """Measures rounds and sums alternately.
 
   Args:
-    repeats: How often each job is measured, after one to warm up.
+    repeats: Number of measurements of each job, after one to warm up.
   """
   size = full_size.Work().num_parameters
   sizes = {n: sum(s.parameter_counts.values()) for n, s, _ in WORKS}
@@ -243,7 +245,7 @@ def measure(repeats: int) -> tuple[list[Found], Sums]:
 
 
 def _found(name, clients, medians, seconds, sum_seconds) -> Found:
-  """Puts prediction beside measurement."""
+  """Returns predictions and measurements of a work."""
   cost = pieces_lib.fit_cost(
     [
       pieces_lib.MeasuredRound(
@@ -268,11 +270,11 @@ def _found(name, clients, medians, seconds, sum_seconds) -> Found:
 
 
 def report(found: Sequence[Found], sums: Sums) -> str:
-  """Returns tables: prediction beside measurement, and the sums.
+  """Returns tables of predictions, measurements and sums.
 
   Args:
-    found: For each work.
-    sums: Over two processes.
+    found: Results of each work.
+    sums: Sums over two processes.
   """
   rows = [
     row

@@ -1,4 +1,4 @@
-r"""A step of sample-level DP-SGD: ours, tensorflow-privacy's, and Opacus's.
+r"""Measures a DP-SGD step: ours, tensorflow-privacy's and Opacus's.
 
     python -m bench.sample_level_step --work=emnist,cifar10 --batch_size=64
     python -m bench.sample_level_step --work=wrn-16-4 --batch_size=512 \
@@ -6,10 +6,11 @@ r"""A step of sample-level DP-SGD: ours, tensorflow-privacy's, and Opacus's.
     python -m bench.sample_level_step --work=cifar10,emnist,wikitext2 \
         --peer=none --mirror=false,true --compute_dtype=bfloat16 --steps=200
 
-Batches are random numbers of the data's shape. Our steps run in one compiled
-program, as in training, Poisson batches and their padding included. The peers
-are `VectorizedDPKerasSGDOptimizer` in a tf.function and Opacus's hooks, on
-batches of the fixed size. They take turns: load of the machine is on all.
+Batches are random numbers with the data's shape. Our steps run in one compiled
+program, as in training, including Poisson batches and their padding. The peers
+are `VectorizedDPKerasSGDOptimizer` in a tf.function, and Opacus's hooks, on
+batches of fixed size. Measurements alternate, so that other load on the machine
+affects all of them alike.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -38,27 +39,38 @@ from pda_fed.vectorized.sample_level import training
 _WORK = flags.DEFINE_list(
   'work',
   ['emnist'],
-  'cifar10, emnist, wikitext2, or the name of a residual net for images of'
-  " CIFAR-10's shape, wrn-16-4 for example.",
+  'Work to measure: cifar10, emnist, wikitext2, or the name of a residual'
+  " network for images of CIFAR-10's shape, such as wrn-16-4.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  'batch_size', 0, "Expected examples of a step; 0 takes the paper's."
+  'batch_size', 0, "Expected number of examples in a step. 0 means the paper's."
 )
-_STEPS = flags.DEFINE_integer('steps', 5, 'In a measured call.', lower_bound=1)
-_CALLS = flags.DEFINE_integer('calls', 3, 'Measured calls.', lower_bound=1)
-_MIRROR = flags.DEFINE_list('mirror', ['false'], 'With public batches or not.')
+_STEPS = flags.DEFINE_integer(
+  'steps', 5, 'Number of steps in a measured call.', lower_bound=1
+)
+_CALLS = flags.DEFINE_integer(
+  'calls', 3, 'Number of measured calls.', lower_bound=1
+)
+_MIRROR = flags.DEFINE_list(
+  'mirror', ['false'], 'Whether to use public batches: false, true or both.'
+)
 _COMPUTE_DTYPE = flags.DEFINE_list(
-  'compute_dtype', ['float32'], 'float32, bfloat16 or both.'
+  'compute_dtype', ['float32'], 'Data types: float32, bfloat16 or both.'
 )
-_SIDE_BY_SIDE = flags.DEFINE_list('side_by_side', ['1'], 'Runs at once.')
+_SIDE_BY_SIDE = flags.DEFINE_list(
+  'side_by_side', ['1'], 'Numbers of runs to compute at once.'
+)
 _MULTIPLICITY = flags.DEFINE_integer(
-  'augmentation_multiplicity', 1, 'Variations of each image.', lower_bound=1
+  'augmentation_multiplicity',
+  1,
+  'Number of variations of each image.',
+  lower_bound=1,
 )
 _PEER = flags.DEFINE_enum(
   'peer',
   'tensorflow_privacy',
   ['tensorflow_privacy', 'opacus', 'none'],
-  'Compared with. Opacus needs torch and opacus.',
+  'Library to compare with. opacus needs torch and opacus.',
 )
 _EXAMPLES = 2000
 
@@ -111,7 +123,7 @@ def _inputs(task, batch: int, mirror: bool, seed: int):
 def _ours(
   task, batch: int, mirror: bool, dtype: str, runs: int
 ) -> Callable[[], float]:
-  """Returns what measures seconds of a step of one run."""
+  """Returns a function that measures the seconds of a step of one run."""
   model = task.spec.jax_model()
   settings = vectorized.SampleLevelSettings(
     clip_norm=1.0,
@@ -133,7 +145,7 @@ def _ours(
   trainer = vectorized.SampleTrainer(model, settings, standardization)
   state = training.initial_state(settings, model, model.initial_params(0))
   data = vectorized.TrainingArrays(examples, examples if mirror else None)
-  # One shape for all runs: the same batches.
+  # All runs get the same batches, so that shapes agree.
   inputs = _inputs(task, batch, mirror, seed=0)
   key = vectorized.noise_key(1)
   if runs > 1:
@@ -164,7 +176,7 @@ def _keras_model(spec):
       [
         layers.Input((35,), dtype=tf.int32),
         layers.Embedding(spec.vocabulary_size, spec.embedding_size),
-        # pfor, of which the peer is made, has no rolled LSTM.
+        # pfor, which the peer uses, does not support a rolled LSTM.
         *(
           layers.LSTM(spec.lstm_size, return_sequences=True, unroll=True)
           for _ in range(spec.num_layers)
@@ -187,7 +199,7 @@ def _keras_model(spec):
 
 
 def _tensorflow_privacy(task, batch: int) -> Callable[[], float]:
-  """Returns what measures seconds of a step."""
+  """Returns a function that measures the seconds of a step."""
   import tensorflow as tf
   from tensorflow_privacy.privacy.optimizers import (
     dp_optimizer_keras_vectorized as peer,
@@ -228,7 +240,7 @@ def _tensorflow_privacy(task, batch: int) -> Callable[[], float]:
 
 
 def _opacus(task, batch: int) -> Callable[[], float]:
-  """Returns what measures seconds of a step."""
+  """Returns a function that measures the seconds of a step."""
   from bench import opacus_peer
 
   images, labels = (np.asarray(a[:batch]) for a in _examples(task))
@@ -236,13 +248,13 @@ def _opacus(task, batch: int) -> Callable[[], float]:
 
 
 def _task(name: str) -> sample_level_config.TaskDefaults:
-  """The settings of a data set, or of CIFAR-10 with a residual net."""
+  """Returns the settings of a data set, or of a residual network."""
   if name in sample_level_config.TASKS:
     return sample_level_config.TASKS[name]
   if not name.startswith('wrn-'):
     raise ValueError(
       f'work must be among {", ".join(sample_level_config.TASKS)}, or the name'
-      f' of a residual net. Found {name!r}.'
+      f' of a residual network. Found {name!r}.'
     )
   task = sample_level_config.TASKS['cifar10']
   spec = models.wide_residual_net(name, task.spec.image_shape, 10)
@@ -265,8 +277,8 @@ def _measure_work(name: str) -> list[list[str]]:
   elif _PEER.value == 'opacus':
     if _MULTIPLICITY.value > 1:
       raise ValueError(
-        '--augmentation_multiplicity must be 1 with --peer=opacus, which has no'
-        f' variations. Found {_MULTIPLICITY.value}.'
+        '--augmentation_multiplicity must be 1 with --peer=opacus, which does'
+        f' not support variations. Found {_MULTIPLICITY.value}.'
       )
     measures['Opacus'] = _opacus(task, batch)
   for measure in measures.values():
@@ -291,7 +303,7 @@ def main() -> None:
   rows = []
   for name in _WORK.value:
     for row in _measure_work(name):
-      # At once: what was measured is there if the program is cut short.
+      # Print at once, in case the program is interrupted.
       print(*row, flush=True)
       rows.append(row)
   header = ['work', 'batch', 'what', 'ms a step and run', 'times the first']

@@ -1,19 +1,19 @@
-"""How rounds grow, and the plan for full size.
+"""Measures how rounds scale, and shows the full-size plan.
 
     python -m bench.scaling --output_dir=out/scaling
     python -m bench.scaling --axes=cohort --engines=jax --repeats=5
     python -m bench.scaling --axes=processes --repeats=9
     python -m bench.scaling --axes=plan
 
-Whole rounds of the engines, from the token store on, of DP-FedAvg with a small
-LSTM: what grows is the subject here, not the model (`bench.vectorized_round`
-and `bench.federated_round` have the paper's). Points of an axis are measured in
-turn, so that a busy machine is busy for all. Leaves a table, scaling.csv,
-scaling.png and scaling.svg.
+Measures whole rounds of the engines, including the token store, of DP-FedAvg
+with a small LSTM. The subject is growth, not the model; for the paper's model
+see `bench.vectorized_round` and `bench.federated_round`. Points of an axis are
+measured alternately, so that other load on the machine affects all of them
+alike. Writes a table, scaling.csv, scaling.png and scaling.svg.
 
 The axis `processes` shares rounds between processes (`bench.processes`),
-`pieces` measures what the plan is made of (`bench.measure_pieces`), and `plan`
-predicts what StackOverflow takes (`bench.full_size`).
+`pieces` measures the costs that the plan needs (`bench.measure_pieces`), and
+`plan` predicts what StackOverflow takes (`bench.full_size`).
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -48,38 +48,54 @@ from bench import synthetic_store
 
 _AXES = ('cohort', 'users', 'rounds', 'memory', 'workers', 'processes', 'plan')
 _AXIS = flags.DEFINE_list(
-  'axes', list(_AXES), 'What is varied; pieces measures those of the plan.'
+  'axes',
+  list(_AXES),
+  'Quantities to vary, or reports. pieces measures the costs that plan uses.',
 )
-_ENGINES = flags.DEFINE_list('engines', ['jax', 'tff'], 'jax, tff or both.')
-_OUTPUT_DIR = flags.DEFINE_string('output_dir', 'out/scaling', 'For results.')
+_ENGINES = flags.DEFINE_list(
+  'engines', ['jax', 'tff'], 'Engines to measure: jax, tff or both.'
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir', 'out/scaling', 'Folder of the results.'
+)
 _WORK_DIR = flags.DEFINE_string(
-  'work_dir', 'data/scaling', 'For stores, 200 MB of them; kept.'
+  'work_dir',
+  'data/scaling',
+  'Folder of the stores, about 200 MB. They are kept.',
 )
-_REPEATS = flags.DEFINE_integer('repeats', 3, 'Of each point.', lower_bound=1)
+_REPEATS = flags.DEFINE_integer(
+  'repeats', 3, 'Number of measurements of each point.', lower_bound=1
+)
 _COHORTS = flags.DEFINE_list(
-  'cohorts', ['10', '30', '100', '300', '1000', '2000'], 'Clients of a round.'
+  'cohorts',
+  ['10', '30', '100', '300', '1000', '2000'],
+  'Numbers of clients of a round.',
 )
 _MAX_TFF_COHORT = flags.DEFINE_integer(
-  'max_tff_cohort', 2000, 'The largest cohort for TFF, which takes longer.'
+  'max_tff_cohort', 2000, 'Largest cohort for TFF, which takes longer.'
 )
 _USERS = flags.DEFINE_list(
-  'users', ['1000', '10000', '100000', '1000000'], 'Users in the store.'
+  'users',
+  ['1000', '10000', '100000', '1000000'],
+  'Numbers of users in the store.',
 )
-_WORKERS = flags.DEFINE_list('workers', ['1', '2', '4'], 'On this machine.')
+_WORKERS = flags.DEFINE_list(
+  'workers', ['1', '2', '4'], 'Numbers of workers on this machine.'
+)
 _PIECES = flags.DEFINE_string(
-  'pieces', str(pieces_lib.DEFAULT_FILE), 'What the plan is made of.'
+  'pieces', str(pieces_lib.DEFAULT_FILE), 'File of measured costs for the plan.'
 )
 _DEVICES = flags.DEFINE_list(
-  'devices', ['1', '8', '32'], 'Numbers of GPUs that the plan is for.'
+  'devices', ['1', '8', '32'], 'Numbers of GPUs for the plan.'
 )
 _LINK = flags.DEFINE_list(
   'link',
   None,
-  'Between devices: GB/s,ms. Default: those of --pieces.',
+  'Connection between devices: GB/s,ms. Default: those of --pieces.',
 )
 
 _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
-_COHORT = 100  # Where it does not vary.
+_COHORT = 100  # Unless it varies.
 _ROUNDS = (5, 10, 20, 40)
 
 
@@ -118,7 +134,7 @@ def _store(num_users: int, sentences: int) -> pathlib.Path:
 
 
 class _Runner:
-  """An engine that is asked for one round after the other."""
+  """Runs rounds of an engine."""
 
   def __init__(self, engine: experiments.Engine):
     self._engine = engine
@@ -126,7 +142,7 @@ class _Runner:
     self._done = 0
 
   def __call__(self, rounds: int = 1) -> float:
-    """Returns the seconds of some rounds."""
+    """Runs rounds and returns their seconds."""
     started = time.perf_counter()
     self._state, _ = self._engine.run_rounds(self._state, self._done, rounds)
     self._done += rounds
@@ -136,7 +152,7 @@ class _Runner:
 def _in_turn(
   runners: dict[int, Callable[[], float]], description: str
 ) -> dict[int, float]:
-  """Median seconds of each, measured in turn after a round to warm up."""
+  """Returns the median seconds of each, measured alternately."""
   seconds: dict[int, list[float]] = {x: [] for x in runners}
   with tqdm.tqdm(
     total=(_REPEATS.value + 1) * len(runners), desc=description, disable=None
@@ -150,7 +166,7 @@ def _in_turn(
 
 @contextlib.contextmanager
 def _tff_runtime(engine: str) -> Iterator[None]:
-  """One runtime for all engines of TFF; nothing for others."""
+  """Sets up one runtime for all TFF engines; does nothing for JAX."""
   if engine != 'tff':
     yield
     return
@@ -172,7 +188,7 @@ def _build_engine(config: experiments.FederatedConfig) -> experiments.Engine:
 
 
 def measure_cohorts(engine: str) -> list[points_lib.Point]:
-  """Seconds of a round by its cohort, users of 16 sentences."""
+  """Measures a round by size of the cohort, with 16 sentences per user."""
   store = _store(4000, 16)
   cohorts = list(map(int, _COHORTS.value))
   if engine == 'tff':
@@ -186,13 +202,13 @@ def measure_cohorts(engine: str) -> list[points_lib.Point]:
   return [points_lib.Point('cohort', engine, x, s) for x, s in found.items()]
 
 
-# Of a fixed size, so that points are what they are called; Poisson cohorts
-# where the draw of one among all users is part of the subject.
+# Fixed sizes give points their exact x. Poisson sampling is used where drawing
+# a cohort among all users is part of the measurement.
 _FIXED, _POISSON = 'fixed_size', 'poisson'
 
 
 def measure_users(engine: str) -> list[points_lib.Point]:
-  """Seconds of a round by the users in the store, 4 sentences each."""
+  """Measures a round by users in the store, with 4 sentences each."""
   with _tff_runtime(engine):
     runners = {
       users: _Runner(
@@ -205,7 +221,7 @@ def measure_users(engine: str) -> list[points_lib.Point]:
 
 
 def measure_rounds(engine: str) -> list[points_lib.Point]:
-  """Seconds and memory of a process after numbers of rounds."""
+  """Measures seconds and memory of a process by number of rounds."""
   points, seconds, done = [], 0.0, 0
   with _tff_runtime(engine):
     run = _Runner(
@@ -222,14 +238,14 @@ def measure_rounds(engine: str) -> list[points_lib.Point]:
 
 
 def _own_megabytes() -> float:
-  """Memory of this process alone; mapped files are the system's to drop."""
+  """Returns this process's memory, without mapped files."""
   with open('/proc/self/status') as f:
     fields = dict(line.split(':', 1) for line in f)
   return int(fields['RssAnon'].split()[0]) / 1024
 
 
 def _memory_of(store: pathlib.Path, engine: str) -> float:
-  """Runs in a process of its own."""
+  """Returns the memory of training. Runs in a separate process."""
   _prepare()
   with _tff_runtime(engine):
     run = _Runner(_build_engine(_config(store, engine, _COHORT, _POISSON)))
@@ -238,7 +254,7 @@ def _memory_of(store: pathlib.Path, engine: str) -> float:
 
 
 def measure_memory(engine: str) -> list[points_lib.Point]:
-  """Memory of a process that trains, by the users in the store."""
+  """Measures the memory of training by users in the store."""
   points = []
   context = multiprocessing.get_context('spawn')
   for users in map(int, _USERS.value):
@@ -250,7 +266,7 @@ def measure_memory(engine: str) -> list[points_lib.Point]:
 
 @contextlib.contextmanager
 def _served_workers(count: int) -> Iterator[list[str]]:
-  """Workers as on other machines, each on one core; yields their addresses."""
+  """Starts workers with one core each, and yields their addresses."""
   with contextlib.ExitStack() as stack:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     addresses = [f'unix:{folder}/{i}.sock' for i in range(count)]
@@ -264,15 +280,15 @@ def _served_workers(count: int) -> Iterator[list[str]]:
       )
       stack.callback(process.wait)
       stack.callback(process.terminate)
-      process.stdout.readline()  # It says when it is ready.
+      process.stdout.readline()  # Printed when it is ready.
     yield addresses
 
 
 def measure_workers(engine: str) -> list[points_lib.Point]:
-  """Seconds of a round by the number of workers, one core each.
+  """Measures a round by number of workers, with one core each.
 
-  Rounds of a number of workers are measured one after the other, since each
-  has a TFF context of its own; numbers of workers are measured in turn.
+  Each number of workers needs its own TFF context, so its rounds are measured
+  one after another. Numbers of workers alternate.
   """
   if engine != 'tff':
     return []
@@ -295,7 +311,7 @@ def measure_workers(engine: str) -> list[points_lib.Point]:
 
 
 def measure_processes(engine: str) -> list[points_lib.Point]:
-  """Weak scaling over processes of one core, and the sum over processes."""
+  """Measures weak scaling over one-core processes, and sums over them."""
   if engine != 'jax':
     return []
   found, sums = processes.measure(_REPEATS.value)
@@ -314,7 +330,7 @@ def measure_processes(engine: str) -> list[points_lib.Point]:
 
 
 def measure_pieces() -> None:
-  """Measures what the plan is made of, and writes pieces.json."""
+  """Measures the costs that the plan needs, and writes pieces.json."""
   from bench import measure_pieces as lib
 
   entries = lib.measure(pathlib.Path(_WORK_DIR.value), _REPEATS.value)
@@ -326,7 +342,7 @@ def measure_pieces() -> None:
 
 
 def show_plan() -> None:
-  """Prints the plan for full size."""
+  """Prints the full-size plan."""
   found = pieces_lib.load(pathlib.Path(_PIECES.value))
   if _LINK.value:
     if len(_LINK.value) != 2:
@@ -351,7 +367,7 @@ _REPORTS = {'pieces': measure_pieces, 'plan': show_plan}
 
 
 def _prepare() -> None:
-  """Before anything of JAX runs."""
+  """Must run before JAX is used."""
   from pda_fed.vectorized import devices
 
   devices.use_all_cores()
@@ -362,7 +378,7 @@ def main() -> None:
   known = [*_MEASURE, *_REPORTS]
   for name in _AXIS.value:
     if name not in known:
-      raise ValueError(f'--axes must be of {known}. Found {name!r}.')
+      raise ValueError(f'--axes must be among {known}. Found {name!r}.')
   _prepare()
   folder = pathlib.Path(_OUTPUT_DIR.value)
   folder.mkdir(parents=True, exist_ok=True)

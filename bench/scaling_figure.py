@@ -1,4 +1,4 @@
-"""The curves of `bench.scaling`."""
+"""Plots the curves of `bench.scaling`."""
 
 from collections.abc import Sequence
 import pathlib
@@ -13,11 +13,11 @@ _STYLES = {'jax': ('#1b6ca8', 'o'), 'tff': ('#c8553d', 's')}
 
 
 def draw(points: Sequence, folder: pathlib.Path) -> list[pathlib.Path]:
-  """Draws a panel for each axis that was measured.
+  """Plots a panel for each measured axis.
 
   Args:
-    points: Of `bench.scaling`.
-    folder: Where scaling.png and scaling.svg go.
+    points: Points of `bench.scaling`.
+    folder: Folder of scaling.png and scaling.svg.
 
   Returns:
     The files.
@@ -53,7 +53,7 @@ def draw(points: Sequence, folder: pathlib.Path) -> list[pathlib.Path]:
       if name == 'cohort':
         axes.set_yscale('log')
       else:
-        # What should not change is seen against 0.
+        # Start at 0, to show that values do not change much.
         axes.set_ylim(bottom=0)
       axes.set_xlabel(x_title)
       axes.set_ylabel(y_title)

@@ -1,4 +1,4 @@
-"""Token stores of any size, made at once: random words, users all alike."""
+"""Writes token stores of any size: random words, users of equal size."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ import numpy as np
 from pda_fed import models
 
 _CHUNK = 10_000
-_OTHERS = 2  # Users of each group that is not private.
+_OTHERS = 2  # Number of users of each other group.
 
 
 def write_store(
@@ -17,13 +17,13 @@ def write_store(
   sentences_per_user: int,
   num_words: int,
 ) -> pathlib.Path:
-  """Writes a store unless it is there.
+  """Writes a store if it does not exist yet.
 
   Args:
-    folder: Where stores are kept; each has a name that tells its sizes.
-    num_users: Private users.
-    sentences_per_user: Of each.
-    num_words: Of the vocabulary.
+    folder: Folder of stores, which are named by their sizes.
+    num_users: Number of private users.
+    sentences_per_user: Number of sentences of each user.
+    num_words: Number of words in the vocabulary.
 
   Returns:
     The store's folder.

@@ -1,4 +1,4 @@
-"""A federated round in JAX: seconds, memory, and how they grow.
+"""Measures federated rounds in JAX: time, memory, and how they grow.
 
     python -m bench.vectorized_round --work=small,paper
     python -m bench.vectorized_round --work=full --compute_dtype=bfloat16
@@ -6,9 +6,9 @@
     python -m bench.vectorized_round --work=small --scale=1,2,4
     python -m bench.vectorized_round --work=small,paper --pfl
 
-Needs no TensorFlow. On a CPU, every core is a device of its own that trains a
-part of the clients. With --pfl, rounds of pfl-research on the same sizes are
-measured in turn with ours.
+TensorFlow is not needed. On a CPU, every core is a device that trains a part of
+the clients. With --pfl, rounds of pfl-research with the same sizes are measured
+alternately with ours.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -32,31 +32,43 @@ from pda_fed.vectorized.federated import chunks
 from bench import made_up_rounds
 from bench import pfl_peer
 
-_WORK = flags.DEFINE_list('work', ['small', 'paper'], 'small, paper, full.')
+_WORK = flags.DEFINE_list(
+  'work', ['small', 'paper'], 'Sizes to measure: small, paper, full.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  'A token store: its users, not made-up ones.',
+  'Token store whose users to train, instead of random ones.',
 )
 _ROUNDS = flags.DEFINE_integer(
-  'rounds', 5, 'Measured rounds of each.', lower_bound=1
+  'rounds', 5, 'Number of measured rounds of each configuration.', lower_bound=1
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
-  'rounds_per_dispatch', 1, 'Rounds in one call.', lower_bound=1
+  'rounds_per_dispatch', 1, 'Number of rounds in one call.', lower_bound=1
 )
 _COMPUTE_DTYPE = flags.DEFINE_list(
-  'compute_dtype', ['float32'], 'float32, bfloat16 or both.'
+  'compute_dtype',
+  ['float32'],
+  'Data types of matrix products: float32, bfloat16 or both.',
 )
 _CLIENTS_PER_CHUNK = flags.DEFINE_list(
-  'clients_per_chunk', ['0'], 'Clients side by side; 0 lets the engine choose.'
+  'clients_per_chunk',
+  ['0'],
+  'Numbers of clients side by side. 0 lets the engine choose.',
 )
 _PFL = flags.DEFINE_bool(
-  'pfl', False, 'Measure pfl-research too; installs it into build/pfl-venv.'
+  'pfl',
+  False,
+  'Also measure pfl-research, which is installed into build/pfl-venv.',
 )
 _PFL_PYTHON = flags.DEFINE_string(
-  'pfl_python', None, 'An interpreter that has pfl, instead of installing it.'
+  'pfl_python',
+  None,
+  'Python interpreter with pfl, to use instead of installing pfl.',
 )
-_SCALE = flags.DEFINE_list('scale', ['1'], 'Multiples of the cohort.')
+_SCALE = flags.DEFINE_list(
+  'scale', ['1'], 'Multiples of the cohort to measure.'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +89,7 @@ _BATCH = 16
 
 
 def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
-  """Clients of full batches of random words."""
+  """Returns clients with full batches of random words."""
   rng = np.random.default_rng(0)
   steps = -(-work.sentences // _BATCH)
   shape = steps, _BATCH, 21
@@ -101,7 +113,7 @@ def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
 
 
 def _real_round(store, clients: int, seed: int, per_chunk, num_devices):
-  """Users of a store, drawn at random."""
+  """Returns random users of a store."""
   rng = np.random.default_rng(seed)
   sizes = store.num_examples('private')
   users = rng.choice(len(sizes), clients, replace=False)
@@ -135,7 +147,7 @@ def _measure(
   store: Optional[data_prep.TokenStore],
   peer: Optional[pfl_peer.PflRounds],
 ) -> tuple[float, float, int, Optional[float]]:
-  """Measures rounds, in turn with the peer's.
+  """Measures rounds, alternating with the peer's.
 
   Returns:
     Median seconds of a round, seconds of compilation, clients in a chunk, and
@@ -191,7 +203,7 @@ def _measure(
 
 
 def _peer(work: _Work, clients: int):
-  """pfl-research for a work, or nothing if it is not wanted."""
+  """Starts pfl-research for a work, if asked for."""
   if not _PFL.value and _PFL_PYTHON.value is None:
     return contextlib.nullcontext()
   return pfl_peer.running(
@@ -203,7 +215,7 @@ def _peer(work: _Work, clients: int):
 
 
 def _memory() -> str:
-  """The most memory used so far, on an accelerator if there is one."""
+  """Returns the peak memory so far, of the accelerator if there is one."""
   import jax
 
   stats = jax.devices()[0].memory_stats()
@@ -214,13 +226,13 @@ def _memory() -> str:
 
 
 def main() -> None:
-  """Measures what the flags name and prints a table."""
+  """Measures according to the flags, and prints a table."""
   devices_lib.use_all_cores()
   store = data_prep.open_store(_DATA_DIR.value) if _DATA_DIR.value else None
   if store is None:
     unknown = set(_WORK.value) - set(_WORKS)
     if unknown:
-      raise ValueError(f'--work must be of {list(_WORKS)}. Found {unknown}.')
+      raise ValueError(f'--work must be among {list(_WORKS)}. Found {unknown}.')
     works = {name: _WORKS[name] for name in _WORK.value}
   elif _PFL.value or _PFL_PYTHON.value is not None:
     raise ValueError('--pfl must not be given with --data_dir.')

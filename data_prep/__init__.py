@@ -1,6 +1,6 @@
-"""Data preparation: from sources to private, public and held-out users.
+"""Prepares data: splits users into private, public and held-out ones.
 
-What training reads is a store, here of tokens:
+Training reads a store, here a store of tokens:
 
     store = data_prep.open_store('data/synthetic')
     store.users('private')                 names
@@ -8,9 +8,8 @@ What training reads is a store, here of tokens:
     data_prep.load_cohort(store, 'private', cohort)     padded arrays
     data_prep.as_client_data(store, 'private')          for TFF
 
-or of examples, whose users are read with `store.examples(name)`.
-None of this needs TensorFlow but `as_client_data`, which imports TFF when it is
-called. `prepare` writes stores.
+or a store of examples, read with `store.examples(name)`. `prepare` writes
+stores. Only `as_client_data` needs TensorFlow; it imports TFF when called.
 """
 
 from data_prep.assignment import Assignment
@@ -74,7 +73,7 @@ def as_client_data(data: TokenStore, group: str = 'private'):
     See `data_prep.client_data.as_client_data`.
 
   Raises:
-    TypeError: If it is no token store.
+    TypeError: If `data` is not a token store.
   """
   validate.instances(TokenStore, data=data)
   from data_prep import client_data

@@ -1,9 +1,9 @@
-"""Decides from counts alone who is private, public, validation and test.
+"""Assigns users to private, public, validation and test by their counts.
 
-Validation and test users are those of the source's own splits, if it has them,
-and otherwise train users chosen by a hash of their id. Nobody is in two groups,
-but for the rule of `data_prep.partition`: a public user may be the overflow of
-a private one.
+Validation and test users come from the source's own splits, if it has them.
+Otherwise they are train users chosen by a hash of their id. Nobody is in two
+groups, with one exception (see `data_prep.partition`): a public user may be the
+overflow of a private one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,13 +21,13 @@ VALIDATION = 'validation'
 TEST = 'test'
 GROUPS = (PRIVATE, PUBLIC, VALIDATION, TEST)
 
-# Of the name of a user who is the overflow of another.
+# Suffix of the name of an overflow user.
 OVERFLOW_SUFFIX = '#overflow'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldoutConfig:
-  """Who is held out of a source that has no such split of its own.
+  """Which users are held out if the source has no such split.
 
   Example:
 
@@ -35,8 +35,8 @@ class HoldoutConfig:
     0.2
 
   Attributes:
-    validation_fraction: The expected fraction of users in validation.
-    test_fraction: The expected fraction of users in test.
+    validation_fraction: Expected fraction of users in validation.
+    test_fraction: Expected fraction of users in test.
   """
 
   validation_fraction: float = 0.05
@@ -59,14 +59,14 @@ class HoldoutConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Group:
-  """Users of a group, in the order of their names.
+  """Users of a group, ordered by name.
 
   Attributes:
-    names: In the store: the id, with a suffix for the overflow of another user.
-    split: The source's split that they come from.
-    ids: Their ids in the source.
-    start: The first sentence of each.
-    stop: One past the last sentence of each.
+    names: Names in the store: the id, with a suffix for overflow users.
+    split: The source's split that the users come from.
+    ids: Ids in the source.
+    start: First sentence of each user.
+    stop: One past the last sentence of each user.
   """
 
   names: tuple[str, ...]
@@ -85,18 +85,18 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Assignment:
-  """Who is what, before any text is read.
+  """Assignment of users to groups, made before any text is read.
 
   Example: see `prepare`.
 
   Attributes:
-    groups: The users of each of `GROUPS`.
-    held_out_by: For validation and test 'split' or 'hash'.
-    train_counts: The numbers of sentences of the people who are private or
-      public, before the cut.
-    left_out: For each reason the number of users or sentences that are in no
+    groups: For each of `GROUPS`, its users.
+    held_out_by: For validation and test: 'split' or 'hash'.
+    train_counts: Number of sentences of each private or public person, before
+      the cut.
+    left_out: For each reason, the number of users or sentences that are in no
       group.
-    max_private_users_per_person: As in `partition.Partition`.
+    max_private_users_per_person: See `partition.Partition`.
   """
 
   groups: Mapping[str, Group]
@@ -107,13 +107,13 @@ class Assignment:
 
   @property
   def num_sentences(self) -> int:
-    """All sentences of all groups."""
+    """Number of sentences of all groups."""
     return int(sum(g.num_sentences.sum() for g in self.groups.values()))
 
 
 def _hash_fraction(user: str) -> float:
-  """Returns a number in [0, 1) that depends on the id alone."""
-  # The seed has no part in it: whoever is test stays test.
+  """Returns a number in [0, 1) that only depends on the id."""
+  # Independent of the seed, so that test users stay test users.
   digest = hashlib.blake2b(
     user.encode(), digest_size=8, person=b'pda_fed holdout'
   ).digest()
@@ -126,7 +126,7 @@ def _choose_by_hash(
   fractions = np.array(
     [2.0 if u in taken else _hash_fraction(u) for u in users.ids]
   )
-  # From both ends, so that one fraction does not move the other's users.
+  # From both ends, so that one fraction does not affect the other's users.
   return {
     VALIDATION: fractions < config.validation_fraction,
     TEST: (fractions >= 1 - config.test_fraction) & (fractions < 1),
@@ -163,7 +163,7 @@ def _select(users: base.UserCounts, mask: np.ndarray) -> base.UserCounts:
 def _held_out_group(
   users: base.UserCounts, split: str, limit: int
 ) -> tuple[Group, int]:
-  """Returns the group and the number of its users' unused sentences."""
+  """Returns the group and the number of unused sentences of its users."""
   index = np.flatnonzero(users.num_sentences)
   counts = users.num_sentences[index]
   stop = np.minimum(counts, limit)
@@ -177,7 +177,7 @@ def _check_ids(source: base.UserSource, users: base.UserCounts) -> None:
   for user in users.ids:
     if not user or user.endswith(OVERFLOW_SUFFIX):
       raise ValueError(
-        f'{source.name}: ids of users must not be empty or end with'
+        f'{source.name}: user ids must not be empty or end with'
         f' {OVERFLOW_SUFFIX}. Found {user!r}.'
       )
 
@@ -190,13 +190,12 @@ def _find_opted_in(
   if unknown:
     raise ValueError(
       'public_user_ids must be train users of the source. Found'
-      f' {len(unknown)} who are not, {unknown[0]!r} among them.'
+      f' {len(unknown)} that are not, such as {unknown[0]!r}.'
     )
   if len(set(public_user_ids)) < len(public_user_ids):
     twice = [u for u in public_user_ids if list(public_user_ids).count(u) > 1]
     raise ValueError(
-      'public_user_ids must not repeat themselves. Found'
-      f' {twice[0]!r} more than once.'
+      f'public_user_ids must be distinct. Found {twice[0]!r} more than once.'
     )
   return [index[user] for user in public_user_ids]
 
@@ -209,22 +208,22 @@ def assign_users(
   *,
   whole_users: bool = False,
 ) -> Assignment:
-  """Decides who is private, public, validation and test.
+  """Assigns users to private, public, validation and test.
 
   Args:
-    source: The users; no sentence is read.
-    partition_config: How train users become private and public.
-    holdout_config: Who is held out where the source has no split.
-    public_user_ids: Users who opted in to be public as a whole.
-    whole_users: As in `partition.partition_users`.
+    source: Source of the users. No sentence is read.
+    partition_config: How train users are split into private and public.
+    holdout_config: Which users are held out if the source has no split.
+    public_user_ids: Users who opted in to be public with all of their data.
+    whole_users: See `partition.partition_users`.
 
   Returns:
-    The `Assignment`, which depends on the arguments alone.
+    The `Assignment`. It only depends on the arguments.
 
   Raises:
-    ValueError: If there are fewer users to draw from than public ones are asked
-      for, if a public user's id is unknown or repeated, or if nobody is
-      private.
+    ValueError: If there are fewer candidates than public users to draw, if the
+      id of a public user is unknown or repeated, or if there are no private
+      users.
   """
   limit = min(int(partition_config.max_sentences), np.iinfo(np.int64).max)
   train = source.users(base.TRAIN)
@@ -237,8 +236,8 @@ def assign_users(
     if split in source.splits:
       users = source.users(split)
       _check_ids(source, users)
-      # In TFF's data the test split is the same people at a later time: their
-      # text would be private (or public) and test.
+      # In TFF's data the test split has the same people at a later time. Their
+      # text would be both private (or public) and test.
       is_new = np.array([user not in seen for user in users.ids], bool)
       left_out[f'{name} users who are in another group'] = int((~is_new).sum())
       seen.update(users.ids)
@@ -259,7 +258,10 @@ def assign_users(
     whole_users=whole_users,
   )
   if not len(result.private):
-    raise ValueError(f'{source.name}: no user with a sentence is private.')
+    raise ValueError(
+      f'{source.name}: there must be a private user with a sentence. Found'
+      ' none.'
+    )
   groups = {
     PRIVATE: _make_group(train, base.TRAIN, result.private),
     PUBLIC: _make_group(train, base.TRAIN, result.public),

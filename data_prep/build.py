@@ -1,10 +1,10 @@
-"""From a source to a store: the whole pipeline.
+"""Prepares a store from a source: the whole pipeline.
 
-Counts decide who is private, public, validation and test. Arrays are then
-written by user. Of text, the words are counted, if the vocabulary asks for it;
-then it is read once and encoded, in batches of users, by several processes. The
-bytes of the store depend on the source and the settings, never on the number of
-processes.
+First, users are assigned to private, public, validation and test by their
+counts. Arrays are then written by user. For text, the words are counted if the
+vocabulary needs it. Then several processes read and encode the text once, in
+batches of users. The bytes of the store depend on the source and the settings,
+never on the number of processes.
 """
 
 import collections
@@ -32,28 +32,29 @@ from data_prep.sources import base
 import numpy as np
 from pda_fed.common import validate
 
-# Sentences of a batch: a few megabytes of text.
+# Number of sentences in a batch: a few megabytes of text.
 _BATCH_SENTENCES = 8192
-# Below this, starting processes takes longer than they save.
+# Below this number, starting processes takes longer than they save.
 _MIN_SENTENCES_FOR_PROCESSES = 100_000
 
 AnySource = Union[base.Source, base.RecordSource, arrays.ArraySource]
-# Called with (what is being done, how much is done, how much there is, unit).
+# Called with (name of the step, amount done, total amount, unit).
 ProgressFn = Callable[[str, int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-  """All settings that decide about the bytes of a store, and one that does not.
+  """Settings of `prepare`.
 
   Example: see `prepare`.
 
   Attributes:
-    partition: How train users become private and public.
-    holdout: Who is held out where the source has no split.
-    vocabulary: Which words, if the source is text.
-    public_user_ids: Users who opted in to be public.
-    num_processes: How many processes read; 0 takes one a core.
+    partition: How train users are split into private and public.
+    holdout: Which users are held out if the source has no split.
+    vocabulary: Which vocabulary to use for text.
+    public_user_ids: Ids of users who opted in to be public.
+    num_processes: Number of processes that read; 0 means one per core. Does not
+      affect the store.
   """
 
   partition: partition.PartitionConfig
@@ -66,7 +67,7 @@ class PrepareConfig:
     validate.integers(0, num_processes=self.num_processes)
 
   def processes_for(self, num_sentences: int) -> int:
-    """Returns how many processes are worth their start."""
+    """Returns the number of processes worth starting."""
     if num_sentences < _MIN_SENTENCES_FOR_PROCESSES:
       return 1
     return self.num_processes or len(os.sched_getaffinity(0))
@@ -74,7 +75,7 @@ class PrepareConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Batch:
-  """Some users of a group, whose sentences are read at a time."""
+  """Users of a group whose sentences are read together."""
 
   group: str
   names: tuple[str, ...]
@@ -86,7 +87,7 @@ class _Batch:
 
 def _batches(groups: dict[str, assignment.Group]) -> Iterator[_Batch]:
   for name, group in groups.items():
-    # A batch ends with the user who fills it.
+    # A batch ends with the user that fills it.
     number = np.cumsum(group.num_sentences) // _BATCH_SENTENCES
     ends = [*(np.flatnonzero(np.diff(number)) + 1).tolist(), len(group)]
     start = 0
@@ -120,7 +121,7 @@ class _CountWords:
     for sentences in _read(self.source, batch):
       num_sentences += len(sentences)
       counts.update(' '.join(sentences).split())
-    self.source.tally.take()  # What is skipped is counted by the encoder.
+    self.source.tally.take()  # The encoder counts skipped rows.
     return counts, num_sentences
 
 
@@ -168,23 +169,23 @@ def prepare(
   ```
 
   Args:
-    source: Where the data come from. Public users of text are drawn from
-      overflow users, those of arrays from all users.
-    output_dir: The folder of the store; it appears when it is complete.
+    source: Source of the data. Public users are drawn from overflow users for
+      text, and from all users for arrays.
+    output_dir: Folder of the store. It appears once it is complete.
     config: The settings.
-    overwrite: Whether to replace a store that is there.
-    on_progress: Called often, from this process.
-    decorate: Called with the folder and the assignment in the end, to add
-      files of its own, such as a figure.
+    overwrite: Whether to replace an existing store.
+    on_progress: Called often, in this process.
+    decorate: Called at the end with the folder and the assignment, to add files
+      such as a figure.
 
   Returns:
     The store, opened.
 
   Raises:
-    FileExistsError: If the folder is there and not to be replaced.
+    FileExistsError: If the folder exists and must not be replaced.
     ValueError: If a setting does not fit the source.
     SourceError: If the source cannot be read.
-    OSError: If the store cannot be written, for instance on a full disk.
+    OSError: If the store cannot be written, for example on a full disk.
   """
   with staging.staged_folder(
     output_dir, overwrite=overwrite, marker=store.MANIFEST
@@ -306,7 +307,7 @@ class _Run:
       if origin is words_lib.Origin.SOURCE:
         raise ValueError(
           f"vocabulary must be 'public', 'train' or a file: {source.name} has"
-          " no word counts of its own. Found 'source'."
+          " no word counts. Found 'source'."
         )
       origin = words_lib.Origin.PUBLIC
     group = (
@@ -336,14 +337,14 @@ class _Run:
     """Writes all users.
 
     Args:
-      source: Their text.
-      plan: Who they are.
+      source: Source of the text.
+      plan: The assignment of users.
       words: The vocabulary.
-      writer: Of the store.
+      writer: Writer of the store.
 
     Returns:
-      How many users had no usable sentence after all, and the share of words
-      that are not in the vocabulary, for each group.
+      The number of users without a usable sentence, and the share of unknown
+      words, both by group.
     """
     task = _Encode(source, encoding.Encoder(words))
     done = 0
@@ -369,8 +370,8 @@ def _check_held_out(
     share = getattr(config, f'{group}_fraction')
     if share and not len(plan.groups[group]):
       raise ValueError(
-        f'{group}_fraction must be larger: none of'
-        f' {sum(map(len, plan.groups.values()))} users is in it. Found {share}.'
+        f'{group}_fraction must be larger: it selects none of'
+        f' {sum(map(len, plan.groups.values()))} users. Found {share}.'
       )
 
 

@@ -1,4 +1,4 @@
-"""Warnings about a store that can be written and is of little use."""
+"""Warnings about stores that are valid but of little use."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,16 +7,16 @@ import warnings
 from data_prep import assignment
 from data_prep.sources import base
 
-# With more, most of what a model learns is when to say "unknown".
+# Above this, a model mostly learns to predict the unknown word.
 _MAX_UNKNOWN_SHARE = 0.3
 
 
 def warn_of_faults(name: str, tally: base.Tally) -> None:
-  """Warns of faulty rows, if the source tells where the first is.
+  """Warns of faulty rows, if the source reports where the first one is.
 
   Args:
-    name: Of the source.
-    tally: What was read and skipped.
+    name: Name of the source.
+    tally: Counts of rows read and skipped.
   """
   if tally.first_fault:
     warnings.warn(
@@ -30,49 +30,48 @@ def warn_of_lost(stored: Sequence[str], planned: Sequence[str]) -> None:
   """Warns if public users have no usable sentence.
 
   Args:
-    stored: The public users of the store.
-    planned: Those that were drawn or named.
+    stored: Public users in the store.
+    planned: Public users that were drawn or named.
   """
   if len(stored) < len(planned):
     warnings.warn(
-      f'Of {len(planned)} public users {len(stored)} are left: the others have'
-      ' no usable sentence.',
+      f'Only {len(stored)} of {len(planned)} public users are left: the others'
+      ' have no usable sentence.',
       stacklevel=2,
     )
 
 
 def warn_of_empty_groups(manifest: Mapping[str, Any]) -> None:
-  """Warns if nobody is a validation or a test user.
+  """Warns if there are no validation or no test users.
 
   Args:
-    manifest: The store's.
+    manifest: Manifest of the store.
   """
   for group in (assignment.VALIDATION, assignment.TEST):
     if not manifest['groups'][group]['users']:
-      reason = f'A larger --{group}_fraction holds some out.'
+      reason = f'Use a larger --{group}_fraction.'
       if manifest['held_out_by'][group] == 'split':
         reason = "The source's own split has none."
       warnings.warn(
-        f'There are no {group} users, without whom train_stackoverflow refuses'
-        f' a store. {reason}',
+        f'There are no {group} users. train_stackoverflow needs them. {reason}',
         stacklevel=2,
       )
 
 
 def warn_of_unknown_words(vocabulary: Mapping[str, Any]) -> None:
-  """Warns if many words are not in the vocabulary.
+  """Warns if many words are missing from the vocabulary.
 
   Args:
-    vocabulary: What the manifest says of it.
+    vocabulary: The manifest's entry on the vocabulary.
   """
   for group in (assignment.PRIVATE, assignment.VALIDATION):
     share = vocabulary['unknown_share'][group]
     if share is not None and share > _MAX_UNKNOWN_SHARE:
       warnings.warn(
         f'{share:.0%} of the words of {group} users are not among the'
-        f' {vocabulary["size"]:,} words of the vocabulary: a model only learns'
-        ' that they are unknown. A larger --vocabulary_size knows more, or'
-        ' other words (--vocabulary).',
+        f' {vocabulary["size"]:,} words of the vocabulary. A model only learns'
+        ' that they are unknown. Use a larger --vocabulary_size or another'
+        ' --vocabulary.',
         stacklevel=2,
       )
       return

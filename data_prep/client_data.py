@@ -1,6 +1,6 @@
-"""A group of a token store as a `tff.simulation.datasets.ClientData`.
+"""Converts a group of a token store to TFF ClientData.
 
-The only module of this package, beside the source `tff`, that needs TFF.
+Besides the source `tff`, this is the only module of the package that needs TFF.
 """
 
 from data_prep import encoding
@@ -15,22 +15,21 @@ _ROW_BYTES = encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
 def as_client_data(
   data: store.TokenStore, group: str = 'private'
 ) -> tff.simulation.datasets.ClientData:
-  """Returns a group's users as clients.
+  """Returns a group's users as a `ClientData`.
 
-  Sentences are read from the store's file when a dataset is iterated, in
-  whatever process that happens; nothing of them is held in memory or in a
-  graph.
+  Sentences are read from the store's file when a dataset is iterated, in any
+  process. They are not held in memory or in a graph.
 
   Args:
     data: The store.
     group: One of the store's groups.
 
   Returns:
-    A ClientData whose client ids are the users' names and whose elements are
-    sentences, int64 token ids of shape [21].
+    A ClientData. Its client ids are the users' names, and its elements are
+    sentences: int64 token ids of shape [21].
 
   Raises:
-    ValueError: If there is no such group, or nobody in it.
+    ValueError: If the group does not exist or has no users.
   """
   names = list(data.users(group))
   if not names:
@@ -44,17 +43,18 @@ def as_client_data(
   def find_rows(client_id) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first row of a client, and one past the last."""
     client_id = tf.convert_to_tensor(client_id)
-    if tf.executing_eagerly():  # Without a table of all names for each client.
+    if tf.executing_eagerly():  # Avoids a table of all names per client.
       place = places[client_id.numpy().decode()]
       return tf.constant(offsets[place]), tf.constant(offsets[place + 1])
-    # Made here: a table of another graph would not travel with this one.
+    # Created here: a table of another graph could not be serialized with this
+    # one.
     table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(
         tf.constant(names), tf.range(len(names), dtype=tf.int64)
       ),
       default_value=-1,
     )
-    # A name that is not known has the index -1, which gather refuses.
+    # An unknown name has the index -1, on which gather fails.
     place = table.lookup(client_id)
     return (
       tf.gather(tf.constant(offsets[:-1]), place),

@@ -1,4 +1,4 @@
-"""Cohorts of users as padded arrays, for engines with static shapes."""
+"""Loads cohorts of users as padded arrays, for static shapes."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -16,8 +16,8 @@ class CohortArrays:
   Example: see `load_cohort`.
 
   Attributes:
-    examples: Arrays as the store's `read` gives them, each [clients, steps,
-      batch, ...]; padding is 0. Of a token store, one array of token ids.
+    examples: The arrays of the store's `read`, each [clients, steps, batch,
+      ...], padded with 0. A token store has one array, of token ids.
     weights: float32 [clients, steps, batch]: 1 for an example, 0 for padding.
   """
 
@@ -28,7 +28,7 @@ class CohortArrays:
 def _check_places(users: Sequence[int]) -> np.ndarray:
   """Returns a vector of int64, or raises."""
   places = np.asarray(users)
-  # A mask would be the users 0 and 1, many times.
+  # A boolean mask would be read as the users 0 and 1.
   if places.ndim != 1 or (places.size and places.dtype.kind not in 'iu'):
     raise TypeError(
       'users must be a vector of integers. Found the dtype'
@@ -46,7 +46,7 @@ def load_cohort(
   steps: Optional[int] = None,
   num_clients: Optional[int] = None,
 ) -> CohortArrays:
-  """Reads the examples of a cohort into arrays of a shape that does not vary.
+  """Reads the examples of a cohort into arrays of a fixed shape.
 
   Example:
 
@@ -58,18 +58,19 @@ def load_cohort(
   Args:
     data: The store.
     group: One of the store's groups.
-    users: The users' places in the group, as a sampler draws them.
-    batch_size: Examples in a step.
-    steps: Steps of a client; by default those of the group's largest user.
-    num_clients: The first dimension, at least the number of users; by default
-      that number. The clients beyond it are padding.
+    users: Indices of the users in the group.
+    batch_size: Number of examples in a step.
+    steps: Number of steps of a client. Default: as many as the group's largest
+      user needs.
+    num_clients: Size of the first dimension, at least the number of users.
+      Default: the number of users. Further clients are padding.
 
   Returns:
-    The arrays: a client's examples fill its steps in order.
+    The arrays. A client's examples fill its steps in order.
 
   Raises:
-    TypeError: If users are not integers, but for instance a mask.
-    ValueError: If a user, or the cohort, does not fit.
+    TypeError: If users are not integers, but for example a mask.
+    ValueError: If a user or the cohort is too large.
     IndexError: If a user is not in the group.
   """
   validate.one_of(data.groups, group=group)
@@ -84,8 +85,8 @@ def load_cohort(
   offsets = data.row_offsets(group)
   if places.size and not 0 <= places.min() <= places.max() < offsets.size - 1:
     raise IndexError(
-      f'users must be in [0, {offsets.size - 2}], the {group} users. Found'
-      f' {places.min()} to {places.max()}.'
+      f'users must be in [0, {offsets.size - 2}], the indices of {group}'
+      f' users. Found {places.min()} to {places.max()}.'
     )
   starts, stops = offsets[places], offsets[places + 1]
   sizes = stops - starts

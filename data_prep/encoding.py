@@ -1,4 +1,4 @@
-"""From sentences to rows of token ids."""
+"""Encodes sentences as rows of token ids."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,14 @@ import numpy as np
 from pda_fed import models
 from pda_fed.common import validate
 
-# Tokens of a sentence after bos, as in TFF's baseline and the paper.
+# Number of tokens of a sentence after bos, as in TFF's baseline and the paper.
 SENTENCE_LENGTH = 20
 ROW_LENGTH = SENTENCE_LENGTH + 1
 TOKEN_DTYPE = np.dtype('<u2')
 
 
 class Encoder:
-  """Turns sentences into rows: bos, 20 tokens, eos where there is room, pad.
+  """Encodes sentences as rows: bos, up to 20 tokens, eos if it fits, pad.
 
   Attributes:
     spec: The ids of the special tokens.
@@ -29,7 +29,7 @@ class Encoder:
       words: The vocabulary; word i has the id i + 1.
 
     Raises:
-      ValueError: If there are none, or too many for 16 bits.
+      ValueError: If there are no words, or too many for 16 bits.
     """
     limit = np.iinfo(TOKEN_DTYPE).max + 1 - models.NUM_SPECIAL_TOKENS
     validate.in_range(1, limit, vocabulary_size=len(words))
@@ -40,7 +40,7 @@ class Encoder:
     """Returns a row for each sentence.
 
     Args:
-      sentences: Tokens separated by blanks, at least one each.
+      sentences: Sentences with tokens separated by spaces, at least one each.
 
     Returns:
       Token ids, [sentences, 21].
@@ -48,7 +48,7 @@ class Encoder:
     words: list[str] = []
     lengths = []
     for sentence in sentences:
-      # At most one piece more than is kept: the rest is not split.
+      # Splits off at most one piece more than is kept.
       pieces = sentence.split(None, SENTENCE_LENGTH)[:SENTENCE_LENGTH]
       words += pieces
       lengths.append(len(pieces))
@@ -67,7 +67,7 @@ class Encoder:
 
 
 class UnknownWords:
-  """Counts the words of groups that are out of the vocabulary."""
+  """Counts the unknown words of each group."""
 
   def __init__(self, spec: models.RecurrentSpec, groups: Iterable[str]):
     """Makes an empty count.
@@ -82,19 +82,19 @@ class UnknownWords:
     self._unknown: collections.Counter = collections.Counter()
 
   def add(self, group: str, rows: np.ndarray) -> None:
-    """Counts the words of sentences, as far as they are stored.
+    """Counts the stored words of sentences.
 
     Args:
-      group: Whose they are.
-      rows: As `Encoder.encode` returns them.
+      group: Group of the sentences.
+      rows: Sentences, encoded with `Encoder.encode`.
     """
-    # From 1 on come the words, then the unknown one, then other tokens.
+    # Ids from 1 on are words, then comes oov, then the other special tokens.
     is_word = (rows > self._spec.pad) & (rows <= self._spec.oov)
     self._words[group] += int(is_word.sum())
     self._unknown[group] += int((rows == self._spec.oov).sum())
 
   def shares(self) -> dict[str, Optional[float]]:
-    """Returns the share of each group, None for a group without words."""
+    """Returns the share of unknown words by group; None without words."""
     return {
       group: self._unknown[group] / self._words[group]
       if self._words[group]

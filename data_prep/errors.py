@@ -1,10 +1,10 @@
-"""What can be wrong with data: with a source, or with a store."""
+"""Errors of sources and stores."""
 
 from pda_fed import errors
 
 
 class SourceError(errors.PdaFedError):
-  """A source cannot be read; the message says which file and what to do.
+  """A source cannot be read. The message names the file and the remedy.
 
   Example:
 

@@ -1,12 +1,12 @@
-"""The `tokens` feature of a serialized tf.train.Example, without TensorFlow.
+"""Parses the `tokens` feature of a tf.train.Example without TensorFlow.
 
-The StackOverflow database holds one such message a sentence, so that parsing
-them is most of the work of reading it. An Example is
+The StackOverflow database holds one such message per sentence, and most of the
+reading time goes into parsing them. An Example is
 
     features { feature { key: "tokens"
                          value { bytes_list { value: "a sentence ." } } } ... }
 
-and everything here is a length-delimited field: a tag byte, a varint, a body.
+All of its parts are length-delimited fields: a tag byte, a varint, a body.
 """
 
 _FIELD_1 = 0x0A  # Number 1, length-delimited; field 2 is 0x12.
@@ -63,11 +63,11 @@ def parse_tokens(example: bytes) -> bytes:
     example: A serialized tf.train.Example.
 
   Raises:
-    ValueError: If it is none, or has not exactly one value of that name.
+    ValueError: If it is not an Example with exactly one `tokens` value.
   """
-  # Nearly always the key occurs once and is followed by three nested lengths of
-  # one or two bytes, which must fit. This is the innermost loop of reading
-  # StackOverflow, hence without calls.
+  # Fast path: the key occurs once, followed by three nested lengths of one or
+  # two bytes that fit together. This is the innermost loop of reading
+  # StackOverflow, so it makes no calls.
   at = example.find(_KEY)
   try:
     if at >= 0 and example.find(_KEY, at + 9) < 0:
@@ -112,8 +112,8 @@ def _bytes_entry(key: bytes, value: bytes) -> bytes:
   return _field(_FIELD_1, _field(_FIELD_1, key) + _field(_FIELD_2, feature))
 
 
-# The features that TFF's loader insists on, beside tokens. The score is an
-# int64_list (field 3) with the packed value 0.
+# The other features that TFF's loader requires. The score is an int64_list
+# (field 3) with the packed value 0.
 _OTHER_FEATURES = b''.join(
   [
     _bytes_entry(b'creation_date', b'1970-01-01 00:00:00 UTC'),
@@ -133,9 +133,9 @@ def encode_tokens(tokens: bytes, *, all_features: bool = True) -> bytes:
   """Returns a serialized tf.train.Example with the `tokens` feature.
 
   Args:
-    tokens: The sentence, its tokens separated by blanks.
-    all_features: Whether to add the other features of TFF's StackOverflow
-      data, empty, without which TFF's loader refuses an example.
+    tokens: The sentence, with tokens separated by spaces.
+    all_features: Whether to add the other features of TFF's StackOverflow data,
+      with empty values. TFF's loader requires them.
   """
   entry = _bytes_entry(b'tokens', tokens)
   return _field(_FIELD_1, _OTHER_FEATURES + entry if all_features else entry)

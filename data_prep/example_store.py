@@ -2,13 +2,13 @@
 
 A folder with the files of `data_prep.user_store`, and
 
-    x.npy  [examples, height, width, channels] or [examples, features], numbers
-           of any kind, as the source has them
+    x.npy  [examples, height, width, channels] or [examples, features], with the
+           source's dtype
     y.npy  int32 [examples]: classes
 
-The manifest has a mean and a scale of each channel or feature, computed from
-public users alone: standardised inputs reveal nothing of private ones.
-This module needs numpy and nothing else.
+The manifest has the mean and scale of each channel or feature, computed on
+public users only: standardising reveals nothing about private users. This
+module only needs numpy.
 """
 
 from typing import Any
@@ -35,11 +35,10 @@ class ExampleStore(user_store.UserStore):
   ```
 
   Attributes:
-    path: Its folder.
-    manifest: What manifest.json says.
-    input_shape: The shape of one input: (height, width, channels) or
-      (features,).
-    num_classes: How many classes there are.
+    path: Folder of the store.
+    manifest: Content of manifest.json.
+    input_shape: Shape of one input: (height, width, channels) or (features,).
+    num_classes: Number of classes.
   """
 
   FORMAT = FORMAT

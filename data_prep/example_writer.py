@@ -23,11 +23,11 @@ class ExampleWriter(store_writer.UserWriter):
     """Writes inputs and classes.
 
     Args:
-      source: The examples.
-      plan: Whose are stored, and in which group.
+      source: Source of the examples.
+      plan: The users to store, by group.
 
     Returns:
-      What the manifest tells of them.
+      The manifest's entries on inputs and classes.
     """
     rows = {}
     for name, group in plan.groups.items():

@@ -1,4 +1,4 @@
-"""A map over processes that keeps the order and bounds the memory."""
+"""A parallel map that keeps the order and bounds the memory."""
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +17,10 @@ from pda_fed.common import validate
 _Item = TypeVar('_Item')
 _Result = TypeVar('_Result')
 
-# Results that wait, for each process: enough that none of them idles.
+# Waiting results per process, so that no process idles.
 _WINDOW = 3
 
-_task: Any = None  # Of a worker: sent once, not with every item.
+_task: Any = None  # A worker's task, sent once instead of per item.
 
 
 def _end_with_parent() -> None:
@@ -31,9 +31,9 @@ def _end_with_parent() -> None:
 def _start_worker(task: Callable[[Any], Any]) -> None:
   global _task
   _task = task
-  # Ctrl-C is for the parent, which then ends its workers.
+  # Only the parent handles Ctrl-C. It then ends its workers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
-  # A parent that is killed ends nobody, and its workers would wait for ever.
+  # If the parent is killed, its workers would wait forever.
   threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -49,9 +49,10 @@ def ordered_map(
   """Yields the task's results in the order of the items.
 
   Args:
-    task: Called with each item; picklable if there are processes.
-    items: Any number of them: few are held at a time.
-    num_processes: 1 runs the task in this process, more start as many.
+    task: Called with each item. Must be picklable for several processes.
+    items: The items. Only a few are held in memory at a time.
+    num_processes: Number of processes to start. 1 runs the task in this
+      process.
 
   Yields:
     `task(item)` for each item.
@@ -64,7 +65,7 @@ def ordered_map(
   if num_processes == 1:
     yield from map(task, items)
     return
-  # Not fork: the caller may have threads, TensorFlow's for instance.
+  # Not fork: the caller may have threads, such as TensorFlow's.
   pool = futures.ProcessPoolExecutor(
     num_processes,
     mp_context=multiprocessing.get_context('spawn'),
@@ -81,8 +82,8 @@ def ordered_map(
       yield waiting.popleft().result()
   except process.BrokenProcessPool as e:
     raise errors.SourceError(
-      'A worker process was killed, perhaps for want of memory. Fewer'
-      f' processes need less. Found num_processes={num_processes}.'
+      'A worker process was killed, perhaps for lack of memory. Use fewer'
+      f' processes. Found num_processes={num_processes}.'
     ) from e
   finally:
     pool.shutdown(wait=True, cancel_futures=True)

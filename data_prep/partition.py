@@ -1,4 +1,4 @@
-"""Splits users into private and public ones by their number of sentences.
+"""Splits users into private and public ones by number of sentences.
 
 This is the partition of the StackOverflow experiments (section "Evaluation
 with User-level Differential Privacy") of
@@ -9,13 +9,13 @@ with User-level Differential Privacy") of
   ICML 2022, https://arxiv.org/abs/2112.00193
 
 A user with more than `max_sentences` sentences becomes a private user with the
-first `max_sentences` of them and a new *overflow* user with the next (at most
-as many). Some overflow users, drawn by a seed, are public. People who opted in
-to be public are public as a whole, with their first `max_sentences` sentences,
-and are never private.
+first `max_sentences` of them, and a new *overflow* user with up to
+`max_sentences` of the rest. A seed draws some overflow users as public. People
+who opted in to be public are public with their first `max_sentences` sentences,
+and never private.
 
-The partition is computed from counts alone and describes slices, so that it can
-be made and checked before any text is read.
+The partition only needs counts and describes slices, so it can be computed and
+checked before any text is read.
 """
 
 import collections
@@ -34,13 +34,13 @@ class PartitionConfig:
   Example: see `partition_users`.
 
   Attributes:
-    seed: Draws the public users; a non-negative integer.
-    max_sentences: The most sentences that a user keeps, at least 1.
-    num_public_users: How many overflow (or whole) users are drawn as public, at
+    seed: Seed of the draw of public users, at least 0.
+    max_sentences: Maximum number of sentences of a user, at least 1.
+    num_public_users: Number of overflow (or whole) users to draw as public, at
       least 0.
     keep_overflow_users: Whether overflow users that are not public become
-      private users instead of being dropped. One person then may count as two
-      private users, and a guarantee for a user is one for half a person: see
+      private users instead of being dropped. One person may then be two private
+      users, and the guarantee for a user is weaker for a person: see
       `Partition.max_private_users_per_person`.
   """
 
@@ -53,7 +53,7 @@ class PartitionConfig:
     validate.integers(0, seed=self.seed)
     validate.integers(1, max_sentences=self.max_sentences)
     validate.integers(0, num_public_users=self.num_public_users)
-    # A truthy string, such as 'False', must not halve the guarantee.
+    # A truthy string such as 'False' must not weaken the guarantee.
     if not isinstance(self.keep_overflow_users, bool):
       raise TypeError(
         'keep_overflow_users must be True or False. Found '
@@ -61,7 +61,7 @@ class PartitionConfig:
       )
 
 
-# Compared by identity: the == of dataclasses is undefined for arrays.
+# Compared by identity: == of dataclasses fails for arrays.
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UserSlices:
   """Users, each a slice of the sentences of one user of the source.
@@ -69,9 +69,9 @@ class UserSlices:
   Example: see `partition_users`.
 
   Attributes:
-    user: The user's index in the source, ascending.
-    start: The user's first sentence, counted within the source user's.
-    stop: One past the user's last sentence, counted likewise.
+    user: Index of each user in the source, ascending.
+    start: First sentence of each user, counted within the source user.
+    stop: One past the last sentence of each user, counted in the same way.
   """
 
   user: np.ndarray
@@ -87,13 +87,13 @@ class UserSlices:
 
   @property
   def num_sentences(self) -> np.ndarray:
-    """The number of sentences of each user."""
+    """Number of sentences of each user."""
     return self.stop - self.start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Partition:
-  """Who is private, who is public, and what is left out.
+  """Private and public users, and what is left out.
 
   Every sentence of the source is in exactly one slice or is one of the
   `num_unused_sentences`.
@@ -102,14 +102,16 @@ class Partition:
 
   Attributes:
     private: The private users.
-    public: The public users; each is the overflow of a private one, which
-      starts at `max_sentences`, or a person who opted in, which starts at 0.
-    dropped: The overflow users that are neither.
-    num_empty_users: Users of the source without a sentence, who are not users.
-    num_unused_sentences: Sentences beyond twice `max_sentences` of their user,
-      or beyond `max_sentences` of one who opted in.
-    max_private_users_per_person: 2 if somebody is two private users, else 1.
-      A privacy guarantee for a user holds for a person only where this is 1.
+    public: The public users. Each is the overflow of a private user, with
+      slices that start at `max_sentences`, or a person who opted in, with
+      slices that start at 0.
+    dropped: The overflow users that are neither private nor public.
+    num_empty_users: Number of source users without a sentence. They are in no
+      group.
+    num_unused_sentences: Number of sentences beyond twice `max_sentences` of
+      their user, or beyond `max_sentences` of a user who opted in.
+    max_private_users_per_person: 2 if a person may be two private users, else
+      1. A guarantee for a user holds for a person only if this is 1.
   """
 
   private: UserSlices
@@ -121,7 +123,7 @@ class Partition:
 
 
 def _advice(counts: np.ndarray, num_public_users: int) -> str:
-  """Says what there would be enough overflow users for, or fewer of them."""
+  """Returns settings for which there are enough overflow users."""
   for number in (num_public_users, max(1, counts.size // 10)):
     if number <= counts.size:
       limit = int(np.sort(counts)[-number]) - 1
@@ -151,30 +153,30 @@ def partition_users(
     (3, 1, 1)
 
   Args:
-    num_sentences: The number of sentences of each user; a vector of
-      non-negative integers.
+    num_sentences: Number of sentences of each user: a vector of non-negative
+      integers.
     config: How to split.
     user_ids: The users' ids, integers or strings, in the order of
-      `num_sentences`. With them the same users are public in whatever order the
-      source lists them; without them the draw depends on the order.
-    opted_in: The indices of users who are public as a whole, each once, beside
-      the `config.num_public_users` that are drawn.
-    whole_users: Whether these are drawn from all users, as if they had opted
-      in, and not from overflow users.
+      `num_sentences`. With them, the draw does not depend on the order of the
+      users.
+    opted_in: Indices of users who are public as a whole, without repetition, in
+      addition to the `config.num_public_users` that are drawn.
+    whole_users: Whether to draw public users from all users, as if they had
+      opted in, instead of from overflow users.
 
   Returns:
-    The `Partition`, which depends on nothing but the arguments.
+    The `Partition`. It only depends on the arguments.
 
   Raises:
-    TypeError: If `num_sentences` is not made of integers or `user_ids` neither
-      of integers nor of strings.
-    ValueError: If `num_sentences` is not a vector or holds a negative number,
-      if `user_ids` repeat themselves or do not match `num_sentences`, if
-      there are fewer users to draw from than public ones are asked for, or if
-      somebody who opted in is listed twice or has no sentence.
+    TypeError: If `num_sentences` are not integers, or `user_ids` are neither
+      integers nor strings.
+    ValueError: If `num_sentences` is not a vector or has a negative number, if
+      `user_ids` repeat or do not match `num_sentences`, if there are fewer
+      candidates than public users to draw, or if `opted_in` has a repeated
+      index or a user without a sentence.
   """
   counts = _check_counts(num_sentences)
-  # No user has more than the clamp, and "no limit" may be any large integer.
+  # Clamped, since any large integer may stand for "no limit".
   limit = min(int(config.max_sentences), int(counts.max(initial=1)))
 
   chosen = _check_opted_in(opted_in, counts)
@@ -186,10 +188,10 @@ def partition_users(
   overflow = np.setdiff1d(np.flatnonzero(counts > limit), chosen)
   if config.num_public_users > overflow.size:
     raise ValueError(
-      f'num_public_users must be at most {overflow.size}, the number of '
-      f'users with more than max_sentences={config.max_sentences} '
-      f'sentences. Found {config.num_public_users}.'
-      f' {_advice(counts[nonempty], config.num_public_users)}; or name those'
+      f'num_public_users must be at most {overflow.size}, the number of users'
+      f' with more than max_sentences={config.max_sentences} sentences. Found'
+      f' {config.num_public_users}.'
+      f' {_advice(counts[nonempty], config.num_public_users)}; or name users'
       ' who opted in (--public_user_ids).'
     )
 
@@ -226,11 +228,11 @@ def partition_users(
 def _draw(
   candidates: np.ndarray, ids: Optional[np.ndarray], config: PartitionConfig
 ) -> np.ndarray:
-  """Returns as many of the candidates as are to be public."""
+  """Returns the candidates that are drawn as public."""
   if ids is not None:
     candidates = candidates[np.argsort(ids[candidates], kind='stable')]
-  # Ranks by raw bits, the only stream that NumPy promises to keep: a partition
-  # must be the same wherever and whenever it is made.
+  # Ranks by raw bits, the only stream that NumPy guarantees to keep: a
+  # partition must be reproducible.
   bits = np.random.PCG64(int(config.seed)).random_raw(candidates.size)
   return candidates[np.argsort(bits, kind='stable')[: config.num_public_users]]
 
@@ -245,8 +247,8 @@ def _draw_whole_users(
   most = max(candidates.size - 1, 0)
   if config.num_public_users > most:
     raise ValueError(
-      f'num_public_users must be at most {most}: of the {candidates.size} users'
-      f' to draw from, one must stay private. Found {config.num_public_users}.'
+      f'num_public_users must be at most {most}: one of the {candidates.size}'
+      f' candidates must stay private. Found {config.num_public_users}.'
     )
   return _draw(candidates, ids, config)
 
@@ -254,7 +256,7 @@ def _draw_whole_users(
 def _slices(
   user: np.ndarray, start: np.ndarray, counts: np.ndarray, limit: int
 ) -> UserSlices:
-  """Returns at most `limit` sentences of each user from `start` on."""
+  """Returns slices of at most `limit` sentences from `start` on."""
   return UserSlices(
     user=user, start=start, stop=np.minimum(counts[user], start + limit)
   )
@@ -269,7 +271,7 @@ def _check_counts(num_sentences: npt.ArrayLike) -> np.ndarray:
     )
   if counts.size and counts.dtype.kind not in 'iu':
     raise TypeError(
-      f'num_sentences must be made of integers. Found the dtype {counts.dtype}.'
+      f'num_sentences must be integers. Found the dtype {counts.dtype}.'
     )
   counts = counts.astype(np.int64)
   negative = np.flatnonzero(counts < 0)
@@ -299,21 +301,22 @@ def _check_opted_in(
   repeated = chosen[1:][chosen[1:] == chosen[:-1]]
   if repeated.size:
     raise ValueError(
-      f'opted_in must not repeat itself. Found {repeated[0]} more than once.'
+      f'opted_in must be distinct. Found {repeated[0]} more than once.'
     )
   empty = chosen[counts[chosen] == 0]
   if empty.size:
     raise ValueError(
-      f'opted_in must be users with a sentence. Found {empty[0]}, who has none.'
+      f'opted_in must be users with a sentence. Found {empty[0]}, which has'
+      ' none.'
     )
   return chosen
 
 
 def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
-  """Returns the ids as a sortable vector without repetitions, or raises."""
+  """Returns the ids as a sortable vector of distinct values, or raises."""
   is_array = isinstance(user_ids, np.ndarray)
-  # As objects: an array of strings gives each the room of the longest, and
-  # forgets NULs at their end.
+  # As objects: an array of strings pads each to the longest, and drops NULs at
+  # their end.
   ids = np.asarray(user_ids, None if is_array else object)
   if ids.shape != (num_users,):
     raise ValueError(
@@ -324,13 +327,11 @@ def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
   kinds = set(map(type, listed))
   if len(kinds) > 1 or not kinds <= {int, str, bytes}:
     names = ', '.join(sorted(kind.__name__ for kind in kinds))
-    raise TypeError(
-      f'user_ids must be made of integers or of strings. Found {names}.'
-    )
-  # Somebody listed twice would be two private users without anyone's knowing.
+    raise TypeError(f'user_ids must be integers or strings. Found {names}.')
+  # A user who is listed twice would silently be two private users.
   if len(set(listed)) < len(listed):
     twice = next(u for u, n in collections.Counter(listed).items() if n > 1)
     raise ValueError(
-      f'user_ids must not repeat themselves. Found {twice!r} more than once.'
+      f'user_ids must be distinct. Found {twice!r} more than once.'
     )
   return ids

@@ -12,7 +12,7 @@ from data_prep.sources import base
 from data_prep.sources import sqlite
 
 _CHUNK_RECORDS = 512
-# Several chunks are in memory at a time, and a record may have megabytes.
+# Several chunks are in memory at a time, and a record may be megabytes long.
 _CHUNK_CHARACTERS = 2**22
 
 # (user, split, content)
@@ -20,10 +20,10 @@ _Record = tuple[str, str, Any]
 
 
 class SpooledSource(sqlite.SqliteSource):
-  """A stream that was regrouped.
+  """A stream that was regrouped by user.
 
   Attributes:
-    spooled: What was read and skipped while regrouping.
+    spooled: Counts of rows read and skipped while regrouping.
   """
 
   def __init__(self, path: os.PathLike | str, name: str, spooled: base.Tally):
@@ -50,7 +50,7 @@ def _num_characters(content: Any) -> int:
 
 
 def _chunks(records: Iterable[_Record]) -> Iterator[list[_Record]]:
-  """Yields records in chunks of a bounded size, or of one record."""
+  """Yields chunks of bounded size; a large record is a chunk of its own."""
   chunk: list[_Record] = []
   size = 0
   for record in records:
@@ -73,20 +73,22 @@ def regroup(
   num_processes: int,
   on_progress: Callable[[str, int, int, str], None],
 ) -> SpooledSource:
-  """Reads a stream once and writes it as a database by user.
+  """Reads a stream once and writes it to a database, grouped by user.
 
   Args:
     source: The stream.
-    path: The database, a temporary file.
-    num_processes: How many processes split text into sentences.
-    on_progress: Called with what is done, bytes read, all bytes and the unit.
+    path: File of the temporary database.
+    num_processes: Number of processes that split text into sentences.
+    on_progress: Called with the name of the step, the bytes read, the total
+      bytes and the unit.
 
   Returns:
-    The source of the same sentences, a user's in the order of the stream.
+    A source of the same sentences. Each user has them in the order of the
+    stream.
 
   Raises:
-    SourceError: If the stream cannot be read, too much of it is malformed, or
-      nothing is left.
+    SourceError: If the stream cannot be read, too many rows are malformed, or
+      no sentence is usable.
   """
 
   def chunks() -> Iterator[list[_Record]]:
@@ -112,7 +114,6 @@ def regroup(
   source.tally.check(source.name)
   if not num_sentences:
     raise errors.SourceError(
-      f'{source.name} has no sentence that can be used, in'
-      f' {source.tally.rows} rows.'
+      f'{source.name} has no usable sentence in {source.tally.rows} rows.'
     )
   return SpooledSource(path, source.name, source.tally)

@@ -1,4 +1,4 @@
-"""Writes a database of the schema of TFF's StackOverflow data."""
+"""Writes SQLite databases with the schema of TFF's StackOverflow data."""
 
 from collections.abc import Callable, Iterable
 import os
@@ -19,7 +19,7 @@ _SCHEMA = """
     split_name TEXT NOT NULL,
     num_examples INTEGER NOT NULL);
 """
-# An index first, so that counting and reading by user need no sorting.
+# The index comes first, so that counting and reading by user need no sort.
 _FINISH = """
   CREATE INDEX examples_by_client ON examples (client_id, split_name);
   INSERT INTO client_metadata
@@ -29,7 +29,7 @@ _FINISH = """
 
 
 def _set_temporary_folder(connection: sqlite3.Connection, folder: str) -> None:
-  # The variable SQLITE_TMPDIR is read once, before anybody can set it here.
+  # SQLite reads SQLITE_TMPDIR only once, before it can be set here.
   quoted = folder.replace("'", "''")
   connection.execute(f"PRAGMA temp_store_directory = '{quoted}'")
 
@@ -40,14 +40,14 @@ def write_sqlite(
   *,
   all_features: bool = True,
 ) -> None:
-  """Writes sentences, in any order, as a database that reads by user.
+  """Writes sentences, in any order, to a database indexed by user.
 
-  The file appears under its name when it is complete.
+  The file only appears under its name once it is complete.
 
   Args:
-    path: The file, which is replaced if there is one.
-    sentences: (user, split, tokens separated by blanks).
-    all_features: As in `example_proto.encode_tokens`.
+    path: File of the database. An existing one is replaced.
+    sentences: Tuples (user, split, tokens separated by spaces).
+    all_features: See `example_proto.encode_tokens`.
 
   Raises:
     SourceError: If SQLite cannot write, for instance on a full disk.
@@ -66,11 +66,11 @@ def write_sqlite(
   try:
     connection = sqlite3.connect(partial, isolation_level=None)
     try:
-      # Nothing of an interrupted file is ever used.
+      # An interrupted file is never used.
       connection.execute('PRAGMA journal_mode = OFF')
       connection.execute('PRAGMA synchronous = OFF')
-      # Sorting for the index spills to files: beside this one, where there is
-      # room for it, and not in /var/tmp.
+      # Sorting for the index uses temporary files. Put them beside the
+      # database, where there is space, not into /var/tmp.
       connection.execute('PRAGMA temp_store = FILE')
       _set_temporary_folder(connection, str(path.parent.absolute()))
       connection.executescript(_SCHEMA)
@@ -98,12 +98,12 @@ def export_sqlite(
   *,
   on_sentences: Callable[[int], None] = lambda n: None,
 ) -> None:
-  """Writes a source as a database of the TFF schema.
+  """Writes a source to a database with TFF's schema.
 
   Args:
-    source: The source, whose users and splits are kept.
-    path: The file, which is replaced if there is one.
-    on_sentences: Called with the number of sentences after each user.
+    source: The source. Its users and splits are kept.
+    path: File of the database. An existing one is replaced.
+    on_sentences: Called after each user with the user's number of sentences.
 
   Raises:
     SourceError: If SQLite cannot write, for instance on a full disk.

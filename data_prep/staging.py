@@ -1,4 +1,4 @@
-"""A folder that appears when it is complete, or not at all."""
+"""Writes a folder so that it only appears once it is complete."""
 
 from collections.abc import Iterator
 import contextlib
@@ -26,13 +26,13 @@ def _lock(path: pathlib.Path, mode: str):
 
 
 def _remove_leftovers(target: pathlib.Path) -> None:
-  """Removes what killed runs have left; a living run holds its lock."""
-  name = glob.escape(target.name)  # 'run[1]' is no pattern.
+  """Removes folders of killed runs. Live runs hold a lock on theirs."""
+  name = glob.escape(target.name)  # A name such as 'run[1]' is not a pattern.
   for folder in target.parent.glob(f'.{name}.partial-*'):
     try:
       lock = _lock(folder / _LOCK, 'r')
     except FileNotFoundError:
-      continue  # Its owner has just made or just removed it.
+      continue  # Its owner is just making or removing it.
     if lock is not None:
       with lock:
         shutil.rmtree(folder, ignore_errors=True)
@@ -41,16 +41,16 @@ def _remove_leftovers(target: pathlib.Path) -> None:
 def check_target(
   target: os.PathLike | str, *, overwrite: bool, marker: str
 ) -> None:
-  """Raises unless a folder may be written.
+  """Raises if a folder must not be written.
 
   Args:
     target: The folder.
-    overwrite: Whether one that is there may be replaced.
-    marker: A file that every folder of the kind has. A folder with anything
-      else is somebody's, and never replaced.
+    overwrite: Whether an existing folder may be replaced.
+    marker: File that all folders of this kind have. A non-empty folder without
+      it is never replaced.
 
   Raises:
-    FileExistsError: If it is there.
+    FileExistsError: If the folder exists and must not be replaced.
   """
   target = pathlib.Path(target)
   if not target.exists():
@@ -59,8 +59,8 @@ def check_target(
     any(target.iterdir()) and not (target / marker).is_file()
   ):
     raise FileExistsError(
-      f'{target} exists and is not a folder that this program wrote: choose'
-      ' another.'
+      f'{target} exists and was not written by this program. Choose another'
+      ' folder.'
     )
   if any(target.iterdir()) and not overwrite:
     raise FileExistsError(f'{target} exists. Replace it with --overwrite.')
@@ -73,7 +73,7 @@ def _replace(target: pathlib.Path, new: pathlib.Path, old: pathlib.Path):
     os.rename(new, target)
   except OSError:
     if old.exists():
-      os.rename(old, target)  # Or the clearing up would take it.
+      os.rename(old, target)  # Otherwise the cleanup would remove it.
     raise
 
 
@@ -81,29 +81,29 @@ def _replace(target: pathlib.Path, new: pathlib.Path, old: pathlib.Path):
 def staged_folder(
   target: os.PathLike | str, *, overwrite: bool, marker: str
 ) -> Iterator[pathlib.Path]:
-  """Makes a folder under another name, and renames it in the end.
+  """Writes a folder under a temporary name, and renames it at the end.
 
-  A run that fails removes it. A run that is killed leaves a hidden folder,
-  which the next run for the same target removes. Runs side by side do not meet:
-  the first to finish wins, the others fail.
+  A run that fails removes the folder. A run that is killed leaves a hidden
+  folder, which the next run for the same target removes. Of several runs at
+  once, the first to finish wins and the others fail.
 
   Args:
-    target: The folder to be; what a link points to, if it is one.
-    overwrite: Whether to replace one that is there.
-    marker: As in `check_target`.
+    target: The folder to create. A link is followed.
+    overwrite: Whether an existing target may be replaced.
+    marker: See `check_target`.
 
   Yields:
     The folder to write into.
 
   Raises:
-    FileExistsError: If the target is there and not to be replaced.
+    FileExistsError: If the target exists and must not be replaced.
   """
   target = pathlib.Path(target).resolve()
   check_target(target, overwrite=overwrite, marker=marker)
   target.parent.mkdir(parents=True, exist_ok=True)
   _remove_leftovers(target)
   lock = None
-  while lock is None:  # Unless another run has just taken it for a leftover.
+  while lock is None:  # Retry if another run just removed it.
     staging = pathlib.Path(
       tempfile.mkdtemp(prefix=f'.{target.name}.partial-', dir=target.parent)
     )

@@ -3,9 +3,9 @@
 A folder with the files of `data_prep.user_store`, and
 
     tokens.npy           uint16 [sentences, 21]: bos, then 20 tokens, padded
-    vocabulary.txt       a word a line; the word on line i has the id i
+    vocabulary.txt       one word per line; the word on line i has the id i
 
-This module needs numpy and nothing else.
+This module only needs numpy.
 """
 
 import functools
@@ -45,8 +45,8 @@ class TokenStore(user_store.UserStore):
   ```
 
   Attributes:
-    path: Its folder.
-    manifest: What manifest.json says.
+    path: Folder of the store.
+    manifest: Content of manifest.json.
     spec: The ids of the special tokens, and the number of words.
   """
 
@@ -111,30 +111,30 @@ class TokenStore(user_store.UserStore):
     """Returns a user's sentences.
 
     Args:
-      user: As in `examples`.
+      user: See `examples`.
 
     Returns:
       Token ids, [sentences, 21], a read-only view of the file.
 
     Raises:
-      KeyError: If there is no user of this name.
-      IndexError: If the group has not as many users.
+      KeyError: If there is no user with this name.
+      IndexError: If the group has fewer users.
     """
     return self.examples(user)[0]
 
   def decode(self, row: np.ndarray) -> list[str]:
-    """Returns a sentence's words, '<oov>' for those out of the vocabulary.
+    """Returns a sentence's words, with '<oov>' for unknown words.
 
     Args:
-      row: Token ids, as `sentences` gives them.
+      row: Token ids: a row of `sentences`.
 
     Raises:
-      StoreError: If there is no such token.
+      StoreError: If a token id is invalid.
     """
     words = self.vocabulary
     special = {self.spec.bos, self.spec.eos, self.spec.pad}
     tokens = [token for token in row.tolist() if token not in special]
-    last = self.spec.oov  # The special tokens aside, the largest id.
+    last = self.spec.oov  # The largest id that is not bos, eos or pad.
     for token in tokens:
       if not 0 < token <= last:
         self._fail(TOKENS, f'must hold ids in [1, {last}]. Found {token}.')
@@ -155,11 +155,11 @@ def open_store(path: os.PathLike | str) -> user_store.UserStore:
     path: The folder that `prepare` wrote.
 
   Returns:
-    A `TokenStore` or an `ExampleStore`, as the manifest says; no row is read
-    before it is asked for.
+    A `TokenStore` or an `ExampleStore`, depending on the manifest. Rows are
+    only read on access.
 
   Raises:
-    StoreError: If it is no store, or a damaged one.
+    StoreError: If the folder is not a store, or is damaged.
   """
   has_examples = user_store.load_manifest(path).get('format') == (
     example_store.FORMAT

@@ -16,12 +16,12 @@ from data_prep import user_store
 import numpy as np
 from pda_fed.common import seal
 
-_HEADER_SIZE = 128  # Of tokens.npy: room for any number of rows.
+_HEADER_SIZE = 128  # For tokens.npy; fits any number of rows.
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
 def _npy_header(rows: int) -> bytes:
-  """Returns a header of always the same size: the rows are counted last."""
+  """Returns a header of constant size: the rows are only counted later."""
   text = (
     f"{{'descr': '{encoding.TOKEN_DTYPE.str}', 'fortran_order': False,"
     f" 'shape': ({rows}, {encoding.ROW_LENGTH}), }}"
@@ -35,21 +35,21 @@ def check_space(folder: pathlib.Path, needed: int) -> None:
   """Raises StoreError unless the disk has room for a store.
 
   Args:
-    folder: The staged folder, which the store is written into.
-    needed: Bytes.
+    folder: The staging folder of the store.
+    needed: Number of bytes.
   """
   free = shutil.disk_usage(folder).free
   if needed > free:
-    # The folder that the store will be in; what is there now goes away.
+    # The folder that the store will be in; the staging folder is removed.
     disk = folder.parent.parent
     raise errors.StoreError(
-      f'The store needs {needed / 1e6:,.1f} MB and the disk of {disk} has'
-      f' {free / 1e6:,.1f} MB left.'
+      f'The store needs {needed / 1e6:,.1f} MB, but the disk of {disk} only'
+      f' has {free / 1e6:,.1f} MB left.'
     )
 
 
 class UserWriter:
-  """Lists users, then writes the index and the manifest."""
+  """Collects users, then writes the index and the manifest."""
 
   def __init__(
     self, folder: os.PathLike | str, kind: type[user_store.UserStore]
@@ -66,9 +66,9 @@ class UserWriter:
     """Appends users of a group.
 
     Args:
-      group: The group; groups come in the order of `assignment.GROUPS`.
+      group: The group. Groups must come in the order of `assignment.GROUPS`.
       names: The users' names, ascending within a group.
-      counts: The number of rows of each.
+      counts: Number of rows of each user.
     """
     names = list(names)
     self._names += names
@@ -85,14 +85,14 @@ class UserWriter:
 
   @property
   def num_rows(self) -> int:
-    """The rows of all users so far."""
+    """Number of rows of all users so far."""
     return int(sum(counts.sum() for counts in self._counts))
 
   def write_index(self, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes what finds users' rows, and the manifest.
+    """Writes the index of users and the manifest.
 
     Args:
-      details: What else the manifest tells.
+      details: More entries for the manifest.
 
     Returns:
       The manifest.
@@ -118,7 +118,7 @@ class UserWriter:
         for name in self._kind.DATA_FILES
       },
     }
-    # Last: without it the folder is no store.
+    # Last: without a manifest, the folder is not a store.
     text = json.dumps(seal.seal(manifest), indent=2, ensure_ascii=False)
     (self._folder / store.MANIFEST).write_text(f'{text}\n', encoding='utf-8')
     return manifest
@@ -154,9 +154,9 @@ class UserWriter:
 
 
 class StoreWriter(UserWriter):
-  """Appends users and their sentences, then writes everything else.
+  """Writes users and their sentences, then the index and the manifest.
 
-  A context manager, which closes the file of tokens.
+  A context manager that closes the file of tokens.
   """
 
   def __init__(self, folder: os.PathLike | str):
@@ -176,10 +176,10 @@ class StoreWriter(UserWriter):
     """Appends users of a group.
 
     Args:
-      group: The group of these users.
-      names: Their names, ascending within a group.
-      counts: The number of sentences of each.
-      rows: Their sentences, one user after the other.
+      group: The users' group.
+      names: The users' names, ascending within a group.
+      counts: Number of sentences of each user.
+      rows: The users' sentences, concatenated.
     """
     self._tokens.write(rows.tobytes())
     self.add_users(group, names, counts)
@@ -191,7 +191,7 @@ class StoreWriter(UserWriter):
 
     Args:
       words: The vocabulary.
-      details: What else the manifest tells.
+      details: More entries for the manifest.
 
     Returns:
       The manifest.

@@ -1,4 +1,4 @@
-"""What a store holds, for people: a table, a statement, a figure."""
+"""Summarizes a store: a table, a statement and a figure."""
 
 import os
 import pathlib
@@ -8,20 +8,20 @@ from data_prep import assignment
 import numpy as np
 from pda_fed.common import tables
 
-FIGURE = '{}_per_user.png'  # Of sentences or examples.
+FIGURE = '{}_per_user.png'  # The unit: sentences or examples.
 
-_SHOWN = ('0', '0.5', '1')  # Of the quantiles in the manifest.
-_MAX_NOTES = 20  # Of a kind; the manifest has them all.
+_SHOWN = ('0', '0.5', '1')  # Quantiles of the manifest that are shown.
+_MAX_NOTES = 20  # Shown per kind; the manifest has all of them.
 
 
 def format_summary(manifest: dict[str, Any]) -> str:
-  """Formats what a manifest says.
+  """Formats a manifest as text.
 
   Args:
     manifest: The manifest of a store.
 
   Returns:
-    Several lines, without a line break at the end.
+    Several lines, without a trailing line break.
   """
   has_text = 'vocabulary' in manifest
   unit = 'sentences' if has_text else 'examples'
@@ -38,7 +38,7 @@ def format_summary(manifest: dict[str, Any]) -> str:
     )
   header = ['users', 'number', unit, 'fewest', 'median', 'most']
   unknown = manifest.get('vocabulary', {}).get('unknown_share')
-  if unknown is not None:  # Older stores do not say it.
+  if unknown is not None:  # Absent in older stores.
     header.append('unknown words')
     for row in rows:
       share = unknown[row[0]]
@@ -56,9 +56,9 @@ def format_summary(manifest: dict[str, Any]) -> str:
   lines += _format_words(manifest) if has_text else _format_examples(manifest)
   if manifest['max_private_users_per_person'] > 1:
     lines.append(
-      f'{manifest["private_overflow_users"]:,} private users are the overflow'
-      ' of another: one person may count as two users, and epsilon for a person'
-      ' is that of a group of two.'
+      f'{manifest["private_overflow_users"]:,} private users are overflow'
+      ' users. One person may be two users: for persons, epsilon is that of'
+      ' groups of two users.'
     )
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
   return '\n'.join(lines)
@@ -76,9 +76,9 @@ def _format_examples(manifest: dict[str, Any]) -> list[str]:
   inputs, classes = manifest['inputs'], manifest['classes']
   shape = ' x '.join(map(str, inputs['shape']))
   how = (
-    "standardised by the public users' mean and scale"
+    "standardised with the public users' mean and scale"
     if manifest['groups'][assignment.PUBLIC]['users']
-    else 'as they are: without public users they are not standardised'
+    else 'not standardised, as there are no public users'
   )
   return [
     f'Inputs: {shape} of {np.dtype(inputs["dtype"])}, {how}.',
@@ -91,7 +91,7 @@ def _format_notes(manifest: dict[str, Any]) -> list[str]:
   lines = []
   for what, notes in manifest.get('source_notes', {}).items():
     more = ', ...' if len(notes) > _MAX_NOTES else ''
-    if len(notes) == 1:  # 'files read' is 'file read' of one.
+    if len(notes) == 1:  # Singular: 'file read'.
       what = what.replace('s ', ' ', 1)
     lines.append(
       f'{len(notes):,} {what}: {", ".join(notes[:_MAX_NOTES])}{more}.'
@@ -105,16 +105,16 @@ def draw_sentences_per_user(
   max_sentences: Optional[int],
   unit: str = 'sentences',
 ) -> pathlib.Path:
-  """Draws how many sentences the people have, and where the cut is.
+  """Plots the number of sentences of users, and the cut.
 
   Args:
-    folder: Where the figure is written.
-    plan: Who is private and public.
-    max_sentences: The cut; None where nobody is cut.
-    unit: What is counted: sentences or examples.
+    folder: Folder of the figure.
+    plan: The assignment of users.
+    max_sentences: The cut; None if there is none.
+    unit: What to count: 'sentences' or 'examples'.
 
   Returns:
-    The file, a PNG.
+    The path of the PNG file.
 
   Raises:
     ImportError: If matplotlib is not installed.
@@ -125,7 +125,7 @@ def draw_sentences_per_user(
   top = int(counts.max())
   cut = top if max_sentences is None else max_sentences
   edges = _doubling_edges(cut, top)
-  # From the first bin with a user on, but with one that is kept.
+  # Start at the first bin with a user, but include one below the cut.
   first = int(np.searchsorted(edges, min(counts.min(), cut), 'right'))
   edges = edges[first - 1 : -1 if max_sentences is None else None]
   numbers, _ = np.histogram(counts, edges)
@@ -169,7 +169,7 @@ def draw_sentences_per_user(
   )
   axes.spines[['top', 'right']].set_visible(False)
   axes.margins(x=0.01)
-  # Above the axes, where neither bars nor the cut can be.
+  # Above the axes, to cover neither bars nor the cut.
   axes.legend(
     frameon=False,
     loc='lower right',
@@ -178,13 +178,13 @@ def draw_sentences_per_user(
     borderaxespad=0.2,
   )
   path = pathlib.Path(folder) / FIGURE.format(unit)
-  # Without the name of the library's version: equal data, equal bytes.
+  # Without the library's version: equal data give equal bytes.
   canvas.savefig(path, metadata={'Software': None})
   return path
 
 
 def _doubling_edges(cut: int, top: int) -> np.ndarray:
-  """Returns edges of bins, one of which begins right after the cut."""
+  """Returns bin edges that double, one of them right after the cut."""
   below = [cut + 1]
   while below[-1] > 1:
     below.append((below[-1] - 1) // 2 + 1)

@@ -1,11 +1,11 @@
-"""Raw text to sentences of tokens, by the rules that TFF documents.
+"""Splits text into sentences of tokens, by TFF's documented rules.
 
-The documentation of `tff.simulation.datasets.stackoverflow.load_data` lists
-them: lower case; HTML symbols unescaped; symbols that are not ASCII removed;
-punctuation apart, except apostrophes and hyphens; no extraneous white space;
-URLs replaced by a special token. Text is split into sentences first, where a
-mark that ends one is followed by white space and something that may begin one,
-and at line breaks.
+They are listed in the documentation of
+`tff.simulation.datasets.stackoverflow.load_data`: lower case; HTML symbols
+unescaped; non-ASCII symbols removed; punctuation separated, except apostrophes
+and hyphens; no extra white space; URLs replaced by a special token. Text is
+first split into sentences: at line breaks, and where a closing mark is followed
+by white space and a character that may start a sentence.
 """
 
 import html
@@ -17,16 +17,16 @@ _URL_PATTERN = re.compile(
   r"""<URL>|(?i:(?:https?|ftp)://|www\.)[^\s<>"']*[^\s<>"'.,;:!?()\[\]{}]"""
 )
 _MAY_HAVE_URL = re.compile(r'<URL>|://|(?i:www\.)')
-# A mark, perhaps a closing quote or bracket, white space, and then something
-# other than a small letter: "e.g. this" goes on.
+# A mark, optional closing quotes or brackets, white space, and then anything
+# but a lower-case letter: "e.g. this" is not split.
 _SENTENCE_END = re.compile(r'(?<=[.!?])(["\')\]]*)\s+(?=[^a-z\s])')
 _WHITE_SPACE = re.compile(r'\s')
 _LINE_BREAK = re.compile(r'[\r\n]+')
 _TOKEN = re.compile(r"<URL>|[a-z0-9'-]+|[!-~]")
 
-# A tag, or a declaration. No part of it goes beyond the next '<', so that the
-# time is linear in the text; Python's own parser is quadratic, and a post of
-# 30,000 characters, as many as one may have, can take it half a minute.
+# A tag, or a declaration. No part of the pattern matches beyond the next '<',
+# so the time is linear in the text. Python's own parser is quadratic: a post of
+# 30,000 characters, the maximum length, can take half a minute.
 _TAG = re.compile(
   r"""<(?P<end>/?)(?P<name>[a-zA-Z][a-zA-Z0-9:-]{0,63})(?=[\s/>])
      (?:[^<>"']|"[^"<]*"|'[^'<]*')*>
@@ -34,11 +34,12 @@ _TAG = re.compile(
   re.VERBOSE,
 )
 
-# Elements that end a line of text, and such as hold code.
+# Elements that end a line of text.
 _BLOCKS = frozenset(
   'address article blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p'
   ' section table td th tr ul'.split()
 )
+# Elements without text: code.
 _DROPPED = frozenset(['pre', 'script', 'style'])
 
 
@@ -48,7 +49,7 @@ def _drop_comments(fragment: str) -> str:
   while (begin := fragment.find('<!--', start)) >= 0:
     end = fragment.find('-->', begin + 4)
     if end < 0:
-      break  # No other one ends either.
+      break  # No later comment ends either.
     pieces.append(fragment[start:begin])
     start = end + 3
   return ''.join([*pieces, fragment[start:]])
@@ -61,9 +62,8 @@ def strip_html(fragment: str) -> str:
     fragment: HTML, well-formed or not.
 
   Returns:
-    Its text, with HTML symbols unescaped and with a line break where a block
-    begins or ends. Code blocks (`<pre>`) are left out; code within a line
-    stays.
+    Its text, with HTML symbols unescaped and a line break where a block begins
+    or ends. Code blocks (`<pre>`) are dropped; inline code is kept.
   """
   fragment = _drop_comments(fragment)
   pieces = []
@@ -71,7 +71,7 @@ def strip_html(fragment: str) -> str:
 
   def add(text: str) -> None:
     if text and not dropping:
-      # A line break in HTML is white space; sentences end with elements.
+      # A line break in HTML is white space; blocks separate lines.
       pieces.append(_LINE_BREAK.sub(' ', html.unescape(text)))
 
   for tag in _TAG.finditer(fragment):
@@ -93,14 +93,16 @@ def tokenize(sentence: str) -> list[str]:
     sentence: Any text.
   """
   if _MAY_HAVE_URL.search(sentence):
-    # Only the URL token has capitals. A text may hold it as it is, which is
-    # what one that was tokenized before looks like.
+    # Only the URL token has capitals. Text that was tokenized before already
+    # holds it.
     pieces = _URL_PATTERN.split(sentence)
     lowered = f' {URL} '.join(piece.lower() for piece in pieces)
   else:
     lowered = sentence.lower()
   if not lowered.isascii():
-    lowered = _WHITE_SPACE.sub(' ', lowered)  # Or NBSP would join two words.
+    lowered = _WHITE_SPACE.sub(
+      ' ', lowered
+    )  # Keeps words that a NBSP separates apart.
   ascii_only = lowered.encode('ascii', 'ignore').decode()
   return _TOKEN.findall(ascii_only)
 
@@ -112,7 +114,8 @@ def split_sentences(text: str) -> list[str]:
     text: Plain text, in which HTML symbols may be escaped.
 
   Returns:
-    For each sentence with a token its tokens, separated by blanks.
+    The tokens of each sentence, separated by spaces. Sentences without a token
+    are dropped.
   """
   return _split_unescaped(html.unescape(text))
 
@@ -124,13 +127,13 @@ def _split_unescaped(text: str) -> list[str]:
 
 
 def cut_sentences(text: str) -> list[str]:
-  """Cuts text into sentences as they are written.
+  """Cuts text into sentences without tokenizing them.
 
   Args:
     text: Plain text, without escaped HTML symbols.
 
   Returns:
-    The sentences. One may have no token; `split_sentences` leaves it out.
+    The sentences, including those without a token.
   """
   sentences = []
   for line in _LINE_BREAK.split(text):
@@ -144,11 +147,11 @@ def cut_sentences(text: str) -> list[str]:
 
 
 def mask_urls(sentence: str) -> str:
-  """Replaces URLs by the special token, as `tokenize` does."""
+  """Replaces URLs with the special token, as `tokenize` does."""
   return _URL_PATTERN.sub(URL, sentence)
 
 
 def split_html(fragment: str) -> list[str]:
   """Splits an HTML fragment into sentences of tokens, without code blocks."""
-  # Unescaped by now, and only once: a post may tell how to write '&lt;'.
+  # `strip_html` has unescaped the text. Doing so twice would change '&amp;lt;'.
   return _split_unescaped(strip_html(fragment))

@@ -1,4 +1,4 @@
-"""Lists of user ids in files."""
+"""Reads lists of user ids from files."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ from data_prep import errors
 
 
 def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
-  """Reads ids of users, one a line.
+  """Reads user ids, one per line.
 
   Args:
     path: A UTF-8 file; empty lines are ignored.
@@ -16,8 +16,8 @@ def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
     The ids in the order of the file.
 
   Raises:
-    OSError: If it cannot be read.
-    SourceError: If it is empty, repeats an id or is not UTF-8.
+    OSError: If the file cannot be read.
+    SourceError: If the file is empty, repeats an id or is not UTF-8.
   """
   name = pathlib.Path(path).name
   try:
@@ -26,7 +26,7 @@ def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
     raise errors.SourceError(f'{name} is not UTF-8: {e}.') from e
   ids: dict[str, int] = {}
   for number, line in enumerate(lines, start=1):
-    # Nothing else: 'a ' is another user, who must not make 'a' public.
+    # Nothing else is stripped: 'a ' is another user than 'a'.
     user = line.removesuffix('\r')
     if user in ids:
       raise errors.SourceError(
@@ -35,5 +35,5 @@ def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
     if user:
       ids[user] = number
   if not ids:
-    raise errors.SourceError(f'{name} holds no id of a user.')
+    raise errors.SourceError(f'{name} must hold user ids. Found none.')
   return tuple(ids)

@@ -1,18 +1,17 @@
-"""What all stores share: users in groups, each with rows of arrays.
+"""Base class of stores: users in groups, each with rows of arrays.
 
-A folder with arrays of rows, and
+A store is a folder with arrays of rows, and
 
     user_offsets.npy     int64 [users + 1]: user i has the rows from
                          user_offsets[i] to user_offsets[i + 1]
-    user_ids.bin         the users' names in UTF-8, one after the other
-    user_id_offsets.npy  int64 [users + 1]: where each name begins in it
-    manifest.json        where the data come from, counts, sha256 of all files
+    user_ids.bin         the users' names in UTF-8, concatenated
+    user_id_offsets.npy  int64 [users + 1]: where each name begins
+    manifest.json        origin of the data, counts, and sha256 of all files
                          and of itself
 
 Users are ordered by group (private, public, validation, test) and within a
-group by name. Opening reads the manifest, checks the offsets and maps the rest,
-whatever the size.
-This module needs numpy and nothing else.
+group by name. Opening a store of any size only reads the manifest and checks
+the offsets; everything else is memory-mapped. This module only needs numpy.
 """
 
 import abc
@@ -38,7 +37,7 @@ MANIFEST = 'manifest.json'
 INDEX_FILES = (USER_OFFSETS, USER_IDS, USER_ID_OFFSETS)
 
 _CHUNK = 2**22
-# numpy parses the header of a file as a literal of Python.
+# Errors of numpy, which parses the header of a file as a Python literal.
 _NPY_ERRORS = (
   EOFError,
   MemoryError,
@@ -53,7 +52,7 @@ _NPY_ERRORS = (
 
 
 def file_sha256(path: os.PathLike | str) -> str:
-  """Returns the sha256 of a file, read in pieces."""
+  """Returns the sha256 of a file, read in chunks."""
   digest = hashlib.sha256()
   with open(path, 'rb') as f:
     while chunk := f.read(_CHUNK):
@@ -62,7 +61,7 @@ def file_sha256(path: os.PathLike | str) -> str:
 
 
 class _Names(Sequence):
-  """The names of a range of users, decoded one by one."""
+  """The names of a range of users, decoded on access."""
 
   def __init__(self, text: np.ndarray, offsets: np.ndarray, users: range):
     self._text = text
@@ -91,31 +90,31 @@ class _Names(Sequence):
 
 
 class UserStore(abc.ABC):
-  """Reads the users of a store; its subclasses read their rows.
+  """Reads the users of a store. Subclasses read their rows.
 
   Example: see `TokenStore` and `ExampleStore`.
 
   Attributes:
-    path: Its folder.
-    manifest: What manifest.json says.
+    path: Folder of the store.
+    manifest: Content of manifest.json.
   """
 
-  FORMAT: str  # What a manifest of the kind begins with.
-  KIND: str  # The same in messages, with an article.
+  FORMAT: str  # Value of `format` in the manifest.
+  KIND: str  # Name in messages, with an article.
   VERSION: int
-  FIRST_SEALED_VERSION = 1  # Before it, manifests had no checksum.
-  UNIT: str  # What a row is, in the plural.
+  FIRST_SEALED_VERSION = 1  # Earlier manifests have no checksum.
+  UNIT: str  # Name of a row, in the plural.
   DATA_FILES: tuple[str, ...]
 
   def __init__(self, path: os.PathLike | str):
-    """Opens a store, in milliseconds whatever its size.
+    """Opens a store, in milliseconds for any size.
 
     Args:
-      path: Its folder.
+      path: Folder of the store.
 
     Raises:
-      StoreError: If there is no finished store, or a file of it is missing,
-        not as large as the manifest says, or contradicts another.
+      StoreError: If there is no finished store, or a file is missing, has
+        another size than in the manifest, or contradicts another file.
     """
     self.path = pathlib.Path(path)
     self.manifest = self._read_manifest()
@@ -137,23 +136,23 @@ class UserStore(abc.ABC):
 
   @abc.abstractmethod
   def _check_kind(self, manifest: dict[str, Any]) -> None:
-    """Raises unless a manifest has what this kind of store reads of it."""
+    """Raises if the manifest lacks an entry of this kind of store."""
 
   @property
   @abc.abstractmethod
   def row_shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
-    """Shape and dtype of a row in each of the arrays that `read` gives."""
+    """Shape and dtype of a row, for each array that `read` returns."""
 
   @abc.abstractmethod
   def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
-    """Returns rows as models take them.
+    """Returns rows in the form that models take.
 
     Args:
-      start: The first row, as `row_offsets` has it.
+      start: First row, counted as in `row_offsets`.
       stop: One past the last row.
 
     Returns:
-      Arrays of `stop - start` rows, as `row_shapes` says.
+      Arrays of `stop - start` rows, with the shapes of `row_shapes`.
     """
 
   def _fail(self, name: str, what: str) -> NoReturn:
@@ -165,17 +164,17 @@ class UserStore(abc.ABC):
     path = self.path / name
     try:
       if path.suffix == '.npy':
-        # Not np.load, which takes a file that begins otherwise for a zip.
+        # Not np.load, which treats a file with another start as a zip file.
         array = np.lib.format.open_memmap(path, mode='r')
       else:
         array = np.memmap(path, np.uint8, 'r')
     except _NPY_ERRORS as e:
       self._fail(name, f'cannot be read: {e}.')
-    # As a plain array: slices of np.memmap are several times slower.
+    # A plain array: slices of np.memmap are several times slower.
     return np.asarray(array)
 
   def _map_offsets(self, name: str, users: int, end: int) -> np.ndarray:
-    """Returns offsets that are sound: else they show others' sentences."""
+    """Returns valid offsets: invalid ones would mix up users' rows."""
     offsets = self._map(name)
     if offsets.dtype != np.dtype('<i8') or offsets.shape != (users + 1,):
       self._fail(
@@ -186,14 +185,15 @@ class UserStore(abc.ABC):
     if (offsets[0], offsets[-1]) != (0, end):
       self._fail(
         name,
-        f'must go from 0 to {end}. Found {offsets[0]} to {offsets[-1]}.',
+        f'must run from 0 to {end}. Found {offsets[0]} to {offsets[-1]}.',
       )
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
       i = int(falls[0])
       self._fail(
         name,
-        f'must not fall. Found {offsets[i]}, then {offsets[i + 1]}, at {i}.',
+        f'must not decrease. Found {offsets[i]}, then {offsets[i + 1]}, at'
+        f' {i}.',
       )
     return offsets
 
@@ -226,14 +226,14 @@ class UserStore(abc.ABC):
     return np.diff(self.row_offsets(group))
 
   def row_offsets(self, group: str) -> np.ndarray:
-    """Returns where the rows of a group's users begin.
+    """Returns the offsets of the rows of a group's users.
 
     Args:
       group: One of `groups`.
 
     Returns:
-      One number more than there are users: user i of the group has the rows
-      from the i-th to the next.
+      One more number than there are users: user i of the group has the rows
+      from number i to number i + 1.
     """
     users = self._range(group)
     return self._offsets[users.start : users.stop + 1]
@@ -241,15 +241,15 @@ class UserStore(abc.ABC):
   def examples(
     self, user: Union[str, tuple[str, int]]
   ) -> tuple[np.ndarray, ...]:
-    """Returns a user's rows, as `read` does.
+    """Returns a user's rows, in the form of `read`.
 
     Args:
-      user: A name, as `users` gives it, or (group, i) for the i-th user of a
-        group, which is faster.
+      user: A name from `users`, or (group, i) for user i of a group, which is
+        faster.
 
     Raises:
-      KeyError: If there is no user of this name.
-      IndexError: If the group has not as many users.
+      KeyError: If there is no user with this name.
+      IndexError: If the group has fewer users.
     """
     return self.read(*self._rows(user))
 
@@ -273,7 +273,7 @@ class UserStore(abc.ABC):
     """Reads all files and compares them with the manifest.
 
     Raises:
-      StoreError: If one was changed since the store was written.
+      StoreError: If a file was changed since the store was written.
     """
     for name, entry in self.manifest['files'].items():
       try:
@@ -290,7 +290,7 @@ class UserStore(abc.ABC):
     manifest = load_manifest(self.path)
     path = self.path / MANIFEST
     if manifest.get('format') != self.FORMAT:
-      raise errors.StoreError(f'{path} is not of {self.KIND}.')
+      raise errors.StoreError(f'{path} is not the manifest of {self.KIND}.')
     version = manifest.get('version')
     if version not in range(1, self.VERSION + 1):
       raise errors.StoreError(
@@ -307,8 +307,8 @@ class UserStore(abc.ABC):
       ) from e
 
   def _check_manifest(self, manifest: dict[str, Any]) -> None:
-    """Raises unless what is read from a manifest is there and fits together."""
-    # Each of the errors that Python has for a value of the wrong kind will do.
+    """Raises if an entry is missing, or entries contradict each other."""
+    # Any error that Python raises for a value of the wrong type is fine.
     self._check_kind(manifest)
     for name in self.DATA_FILES:
       validate.integers(0, bytes=manifest['files'][name]['bytes'])
@@ -325,24 +325,24 @@ class UserStore(abc.ABC):
 
 
 def load_manifest(path: os.PathLike | str) -> dict[str, Any]:
-  """Reads the manifest of a store, and checks no more than that it is one.
+  """Reads the manifest of a store without checking its entries.
 
   Args:
-    path: The store's folder.
+    path: Folder of the store.
 
   Raises:
-    StoreError: If there is none.
+    StoreError: If there is no manifest.
   """
   file = pathlib.Path(path) / MANIFEST
   try:
     manifest = json.loads(file.read_text(encoding='utf-8'))
   except (FileNotFoundError, NotADirectoryError) as e:
     raise errors.StoreError(
-      f'{path} is no token store and no example store: it has no {MANIFEST}.'
-      ' Write one with scripts/prepare_users.'
+      f'{path} is neither a token store nor an example store: it has no'
+      f' {MANIFEST}. Write a store with scripts/prepare_users.'
     ) from e
   except (OSError, RecursionError, ValueError) as e:
     raise errors.StoreError(f'{file} is damaged: {e}.') from e
   if not isinstance(manifest, dict):
-    raise errors.StoreError(f'{file} is not of a token store.')
+    raise errors.StoreError(f'{file} is not the manifest of a store.')
   return manifest

@@ -1,8 +1,8 @@
-"""The most frequent words: where they come from, and what that reveals.
+"""Vocabularies: the origin of the words, and what it reveals.
 
-A vocabulary that was counted on private users' text is a release of its own: no
-epsilon of the training covers it. Each origin says plainly whether it is
-covered, and the manifest of a token store repeats it.
+A vocabulary that was counted on private users' text is a release of its own:
+the epsilon of training does not cover it. Each origin states whether it is
+covered, and the manifest of a token store repeats the statement.
 """
 
 import collections
@@ -19,22 +19,22 @@ from typing import Optional
 from data_prep import errors
 from pda_fed.common import validate
 
-# Different words that are held in memory, a few hundred megabytes.
+# Maximum number of distinct words in memory: a few hundred megabytes.
 _MAX_WORDS_IN_MEMORY = 2_000_000
 
 
 class Origin(enum.Enum):
-  """Where a vocabulary comes from."""
+  """Origin of a vocabulary."""
 
   AUTO = 'auto'  # The source's word counts if it has any, else public users.
   SOURCE = 'source'
-  GENERATOR = 'generator'  # What SOURCE is where the source is a generator.
+  GENERATOR = 'generator'  # SOURCE, if the source is a generator.
   PUBLIC = 'public'
   TRAIN = 'train'
   FILE = 'file'
 
 
-# Whether epsilon covers the vocabulary (None: nobody here can know), and why.
+# Whether epsilon covers the vocabulary (None: unknown), and why.
 COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
   Origin.SOURCE: (
     False,
@@ -64,7 +64,7 @@ COVERAGE: dict[Origin, tuple[Optional[bool], str]] = {
 }
 
 
-# The paper's.
+# The paper's size.
 _USUAL_SIZE = 10_000
 
 
@@ -78,9 +78,9 @@ class VocabularyConfig:
     990
 
   Attributes:
-    origin: Where the words come from.
-    size: How many words, special tokens aside; None takes 10,000, or all where
-      there are fewer.
+    origin: Origin of the words.
+    size: Number of words, without special tokens. None means 10,000, or all
+      words if there are fewer.
     path: The file, for `Origin.FILE`.
   """
 
@@ -92,7 +92,7 @@ class VocabularyConfig:
     validate.instances(Origin, origin=self.origin)
     if self.size is not None:
       validate.integers(1, vocabulary_size=self.size)
-      # Ids are 16 bits wide, and four of them are special.
+      # Ids have 16 bits, and four of them are special.
       validate.in_range(1, 2**16 - 4, vocabulary_size=self.size)
     if self.origin is Origin.GENERATOR:
       raise ValueError(
@@ -101,49 +101,48 @@ class VocabularyConfig:
       )
     if (self.origin is Origin.FILE) != (self.path is not None):
       raise ValueError(
-        "vocabulary: a file must be given for the origin 'file' and for no"
-        f' other. Found {self.origin.value!r} and {self.path!r}.'
+        "vocabulary: a file must be given for the origin 'file', and only for"
+        f' it. Found {self.origin.value!r} and {self.path!r}.'
       )
 
   @property
   def most_words(self) -> int:
-    """The largest number of words, special tokens aside."""
+    """Maximum number of words, without special tokens."""
     return _USUAL_SIZE if self.size is None else self.size
 
   def take(self, words: Sequence[str], where: str) -> list[str]:
-    """Returns the first words, as many as are wanted.
+    """Returns as many of the first words as the settings ask for.
 
     Args:
-      words: The most frequent first.
-      where: They come from, for the message.
+      words: Words, most frequent first.
+      where: Origin of the words, for error messages.
 
     Raises:
-      ValueError: If there are fewer, or none.
+      ValueError: If there are too few words.
     """
     if not words and self.size is None:
       raise ValueError(
-        f'vocabulary must be a source that has words. Found none in {where}:'
-        " choose 'source', 'public', 'train' or a file."
+        f"vocabulary must have words. Found none in {where}. Choose 'source',"
+        " 'public', 'train' or a file."
       )
     if self.size is not None and len(words) < self.size:
       raise ValueError(
-        f'vocabulary_size must be at most {len(words)}, the number of different'
+        f'vocabulary_size must be at most {len(words)}, the number of distinct'
         f' words of {where}. Found {self.size}.'
       )
     return list(words[: self.most_words])
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:
-  # Of equally frequent words the alphabetically first, whatever the order in
-  # which they were met.
+  # Ties are broken alphabetically, independent of the order of counting.
   return -item[1], item[0]
 
 
 class WordCounter:
   """Counts words exactly, in bounded memory.
 
-  Counts that outgrow the memory are written to sorted files, which are merged
-  in the end.
+  If there are too many words for memory, counts are written to sorted files,
+  which are merged at the end.
   """
 
   def __init__(
@@ -152,8 +151,8 @@ class WordCounter:
     """Makes an empty counter.
 
     Args:
-      folder: For files, if they are needed; `top` removes them.
-      max_in_memory: The most different words in memory.
+      folder: Folder for temporary files. `top` removes them.
+      max_in_memory: Maximum number of distinct words in memory.
     """
     self._folder = pathlib.Path(folder)
     self._max_in_memory = max_in_memory
@@ -196,17 +195,18 @@ class WordCounter:
 
 
 def read_words(path: os.PathLike | str) -> list[str]:
-  """Reads a vocabulary: a word a line, or a word and its count.
+  """Reads a vocabulary: per line a word, or a word and its count.
 
   Args:
-    path: A UTF-8 file, the most frequent word first.
+    path: A UTF-8 file with the most frequent word first.
 
   Returns:
     The words in the order of the file.
 
   Raises:
-    OSError: If it cannot be read.
-    SourceError: If a line is neither, a word occurs twice, or it is not UTF-8.
+    OSError: If the file cannot be read.
+    SourceError: If a line is malformed, a word occurs twice, or the file is not
+      UTF-8.
   """
   name = pathlib.Path(path).name
   words: dict[str, int] = {}

@@ -7,14 +7,14 @@ r"""Compares public-data methods on several tasks, with equal numbers of tries.
         --tune=my_method_weight=0.3,0.6,0.9
 
 For each task, `scripts.compare --tune` searches the settings of each method on
-validation data and makes final runs on the test data. The first command does so
-for the methods that the tasks have grids for. The second adds a method to what
-is there: finished runs stay, and all methods are in the new table. See
+validation data and evaluates final runs on test data. The first command does so
+for the methods that the tasks have grids for. The second adds a method to
+existing results: finished runs are kept, and the new table has all methods. See
 docs/benchmark.md for the protocol.
 
-It writes table.md, gains.png, gains.svg, search.csv and final.csv to
---output_dir, and a folder for each task. The same command goes on with what was
-stopped.
+The program writes table.md, gains.png, gains.svg, search.csv and final.csv to
+--output_dir, and a folder for each task. The same command resumes a benchmark
+that was stopped.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -38,41 +38,47 @@ from scripts.lib import method_flags
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
 
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', None, 'Where runs and results go; finished runs are kept.'
+  'output_dir', None, 'Folder of the runs and results. Finished runs are kept.'
 )
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', 'data', 'Where the data of all tasks are.'
+  'data_dir', 'data', 'Folder of the data of all tasks.'
 )
 _TASKS = flags.DEFINE_list(
   'tasks',
   [],
-  'Names of files in scripts/benchmark_tasks, or paths of such files. Default:'
-  ' all of the folder.',
+  'Tasks: names of files in scripts/benchmark_tasks, or paths of such files.'
+  ' Default: all files in that folder.',
 )
 _METHODS = flags.DEFINE_list(
   'methods',
   [],
-  'Names or modules of methods; those that are in --output_dir stay. Default:'
-  ' those that a task has grids for.',
+  'Names or modules of methods. Methods that are already in --output_dir are'
+  ' kept. Default: those that a task has grids for.',
 )
 _TUNE = flags.DEFINE_multi_string(
   'tune',
   [],
   'FLAG=VALUE,..., or TASK:FLAG=VALUE,... for one task: an axis of the grid of'
-  " a method that tasks have no grid for, beside a task's own axes of rates."
-  ' May be repeated.',
+  " a method that tasks have no grid for. It is added to the task's own axes"
+  ' of learning rates.',
 )
 _SEEDS = flags.DEFINE_integer(
-  'seeds', 3, 'Final runs of each method: seeds 0, 1, ...', lower_bound=1
+  'seeds',
+  3,
+  'Number of final runs of each method: seeds 0, 1, ...',
+  lower_bound=1,
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', 0, 'Runs at a time; see scripts.compare.', lower_bound=0
+  'num_processes',
+  0,
+  'Number of runs at a time; see scripts.compare.',
+  lower_bound=0,
 )
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the runs that are to be made, one run a line, and end.'
-  ' The training binary of the tasks makes them with --runs_file.',
+  'Print the flags of the unfinished runs, one run per line, and exit. The'
+  ' training binary of the tasks makes them with --runs_file.',
 )
 
 
@@ -83,7 +89,7 @@ def _output_dir() -> pathlib.Path:
 
 
 def _note(name: str) -> pathlib.Path:
-  """Where the methods of a task are noted."""
+  """Returns the file that records the methods of a task."""
   return _output_dir() / 'tasks' / f'{name}.json'
 
 
@@ -100,16 +106,16 @@ def _path(task: str) -> pathlib.Path:
 
 
 def _started(task: benchmark_tasks.Task) -> list[str]:
-  """The methods of a task that have a run."""
+  """Returns the methods of a task that have a run."""
   folder = _output_dir() / task.name / 'tuning'
   return [m for m in task.grids if any(folder.glob(f'{m}/cells/*/config.json'))]
 
 
 def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
-  """Adds the methods that are in the folder, and notes all of them.
+  """Adds the methods of the folder to a task, and records all of them.
 
   Raises:
-    OutputError: If the folder is of a task of this name that differs.
+    OutputError: If the folder has a different task of this name.
   """
   note = _note(task.name)
   before = benchmark_tasks.load(note) if note.exists() else None
@@ -127,7 +133,7 @@ def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
 def _check_axes(
   task: benchmark_tasks.Task, before: benchmark_tasks.Task
 ) -> None:
-  """Raises unless a new method tunes rates and settings of its own alone."""
+  """Raises if a new method tunes flags besides rates and its settings."""
   rates = sweeping.parse_grid(before.rates)
   for grid in before.grids.values():
     rates |= {
@@ -140,28 +146,28 @@ def _check_axes(
     for flag in sweeping.parse_grid(task.grids[method]):
       if flag not in known:
         raise ValueError(
-          f'tune must be among {", ".join(sorted(known))}: what else a task'
-          f' fixes is the same for all methods. Found {flag!r}.'
+          f'tune must be among {", ".join(sorted(known))}: a task fixes all'
+          f' other flags for all methods. Found {flag!r}.'
         )
 
 
 def _asked() -> list[benchmark_tasks.Task]:
-  """The tasks of the flags, with earlier methods that are in the folder."""
+  """Returns the tasks of the flags, with earlier methods of the folder."""
   paths = list(map(_path, _TASKS.value)) or sorted(_FOLDER.glob('*.json'))
   found = [benchmark_tasks.load(path) for path in paths]
   names = [task.name for task in found]
   if len(set(names)) < len(names):
     raise ValueError(f'tasks must differ. Found {", ".join(names)}.')
   for method in _METHODS.value:
-    methods.get(method)  # It must be there.
+    methods.get(method)  # Raises if it does not exist.
   binaries = {task.binary for task in found}
   if _PRINT_RUNS.value and len(binaries) > 1:
     listed = [f'{task.name} ({task.binary})' for task in found]
     raise ValueError(
-      '--print_runs is for tasks of one training binary: name them by --tasks.'
-      f' Found {", ".join(listed)}.'
+      '--print_runs must be used with tasks of one training binary. Name them'
+      f' with --tasks. Found {", ".join(listed)}.'
     )
-  # All are checked before the first note is written.
+  # Check all tasks before the first record is written.
   axes = benchmark_tasks.axes_by_task(_TUNE.value, names)
   asked = [t.asked_for(_METHODS.value, axes[t.name]) for t in found]
   for task, before in zip(asked, found, strict=True):
@@ -170,7 +176,7 @@ def _asked() -> list[benchmark_tasks.Task]:
 
 
 def _arguments(task: benchmark_tasks.Task) -> list[str]:
-  """The flags of scripts.compare for a task."""
+  """Returns the flags of scripts.compare for a task."""
   folder = _output_dir()
   data_dir = []
   if task.data_dir is not None:
@@ -193,7 +199,7 @@ def _arguments(task: benchmark_tasks.Task) -> list[str]:
     '--',
     *task.flags,
     *data_dir,
-    # Tasks that differ in noise alone share a warm start.
+    # Tasks that only differ in noise share a warm start.
     f'--warm_start_dir={folder / "warm_start"}',
   ]
 
@@ -203,7 +209,7 @@ def _compare(task: benchmark_tasks.Task) -> bool:
   words = _arguments(task)
   shown = shlex.join([*cli.program('compare'), *words])
   print(f'{task.name}: {shown}', file=sys.stderr, flush=True)
-  # Those of Bazel and of pda-fed are in sys.path alone.
+  # Bazel and pda-fed only set sys.path.
   paths = os.pathsep.join(map(os.path.abspath, sys.path))
   environment = {**os.environ, 'PYTHONPATH': paths}
   command = [sys.executable, '-P', '-m', 'scripts.compare', *words]
@@ -211,12 +217,12 @@ def _compare(task: benchmark_tasks.Task) -> bool:
   try:
     return process.wait() == 0
   except KeyboardInterrupt:
-    process.wait()  # Ctrl-C comes to it, too, and it saves its runs.
+    process.wait()  # It gets Ctrl-C too, and saves its runs.
     raise
 
 
 def _show() -> None:
-  """Writes and prints the results of all tasks that are in the folder."""
+  """Writes and prints the results of all tasks in the folder."""
   results = []
   for path in sorted(_note('*').parent.glob('*.json')):
     task = benchmark_tasks.load(path)

@@ -24,21 +24,21 @@ r"""Compares methods over seeds: a table, figures and a page.
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private
 
-What stands after `--` goes to every run of the training binary, and
---method_flags adds flags for one method. Each method runs with three seeds
-(--seeds). The verdict compares methods seed by seed, with 95 % intervals, by
-the metric that --select_by names: loss by default. With --tune each method
-first has a search of its own, by the same metric of validation, and is compared
-with what it found; chosen.json holds that, and --chosen reads it. With
+Flags after `--` go to every run of the training binary, and --method_flags adds
+flags for one method. Each method runs with three seeds (--seeds). The verdict
+compares methods seed by seed, with 95 % intervals, by the metric of
+--select_by, by default the loss. With --tune, the settings of each method are
+first searched by the same metric on validation data, and methods are compared
+with the best settings; chosen.json holds them, and --chosen reads them. With
 --private_search as well, the search makes a secret number of runs and releases
-the best one alone; epsilon then covers the search.
+only the best one; epsilon then covers the search.
 
 Before the first run, a dry run of each method checks its flags, data and
-folder. Runs that are finished are skipped, those that were stopped go on. The
-same command on several hosts that share --output_dir shares the runs. It
-writes table.md, table.tex, curves_*.png, curves_*.svg and index.html, one page
-that needs no other file. --combine puts finished comparisons into one table and
-one figure, as the paper's Table 2.
+folder. Finished runs are skipped, stopped runs resume. Several hosts that share
+--output_dir share the runs: start the same command on each. The program writes
+table.md, table.tex, curves_*.png, curves_*.svg and index.html, a self-contained
+page. --combine merges finished comparisons into one table and one figure, like
+the paper's Table 2.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -76,33 +76,32 @@ from scripts.lib import tuning
 _METHODS = flags.DEFINE_list(
   'methods',
   'cold,warm,pda',
-  f'What is compared: {", ".join(methods.names())}, or modules that define'
+  f'Methods to compare: {", ".join(methods.names())}, or modules that define'
   ' methods.',
 )
 _SEEDS = flags.DEFINE_integer(
   'seeds',
   3,
-  'Seeds of each method: 0, 1, ... One seed gives no verdict.',
+  'Number of seeds of each method: 0, 1, ... One seed gives no verdict.',
   lower_bound=1,
 )
 _METHOD_FLAGS = flags.DEFINE_multi_string(
   'method_flags',
   [],
-  'METHOD:FLAGS, for one method alone; for example'
-  ' --method_flags="pda:--alpha_i=2 --server_learning_rate=0.5". May be'
-  ' repeated.',
+  'METHOD:FLAGS, flags for one method, such as --method_flags="pda:--alpha_i=2'
+  ' --server_learning_rate=0.5".',
 )
 _METRICS = flags.DEFINE_list(
   'metrics',
   [],
-  'Metrics of the final test to show, beside that of --select_by; by default'
+  'Metrics of the final test to show, in addition to --select_by. Default:'
   ' perplexity or loss, and accuracies.',
 )
-# What has a meaning for runs alone.
+# Flags that only make sense for runs.
 _OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
 _OF_RUNS += ('print_runs', 'seeds', *tuning.NAMES, *search_flags.NAMES)
 _OF_RUNS += audit_flags.NAMES
-# What this program sets in each run.
+# Flags that this program sets in each run, and where they are given.
 _RESERVED = {
   'method': '--methods',
   'seed': '--seeds',
@@ -165,13 +164,13 @@ def _jobs(
   return [
     job(method, own, seed)
     for seed in range(_SEEDS.value)
-    # The last method pre-trains, which takes longest: it comes first.
+    # The last method pre-trains and takes longest, so it starts first.
     for method, own in reversed(of_methods.items())
   ]
 
 
 class _MetricsCheck:
-  """Raises after the first run, not after all, if it lacks a metric."""
+  """Raises as soon as a finished run lacks a metric."""
 
   def __init__(self):
     self._num_ended = 0
@@ -206,8 +205,8 @@ def _write(
       drawn = figures.draw_comparison(comparison, folder)
     else:
       warnings.warn(
-        'No figures: runs without validation data have no curves. Theirs of the'
-        ' test are drawn with --test_curve.',
+        'No figures: runs without validation data have no curves. --test_curve'
+        ' draws test metrics.',
         stacklevel=1,
       )
   except ImportError as e:
@@ -232,7 +231,7 @@ def _write(
 
 
 def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
-  """What methods promise, named where they differ, and what is left out."""
+  """Returns the guarantees of methods and what they leave out."""
   found = comparison_lib.guarantees(comparison)
   promises = list(found)
   if len(found) > 1:
@@ -244,7 +243,7 @@ def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
 
 
 def _verdict(comparison: comparison_lib.Comparison) -> list[str]:
-  """What was found, and what to mind about it."""
+  """Returns the findings, with reservations."""
   return [
     findings.headline(comparison),
     *findings.others(comparison),
@@ -260,13 +259,13 @@ def _show(
   settings: tuning.Settings,
   missing: Sequence[str] = (),
 ) -> None:
-  """Writes a comparison, and prints it.
+  """Writes and prints a comparison.
 
   Args:
-    runs: What is compared.
-    notes: On privacy.
-    settings: Where the settings of methods come from.
-    missing: Which runs are not in it.
+    runs: The runs to compare.
+    notes: Sentences on privacy.
+    settings: Settings of methods, and how they were chosen.
+    missing: Sentences on runs that failed.
   """
   comparison = comparison_lib.compare(
     runs, _METRICS.value, select_flags.SELECT_BY.value
@@ -290,7 +289,7 @@ def _show(
 
 
 def _missing(failures: Sequence[jobs.Failure]) -> list[str]:
-  """Which runs failed: without them, a method may look better than it is."""
+  """Returns which runs failed: without them, a method may look too good."""
   if not failures:
     return []
   diverged = errors.DivergenceError.exit_code
@@ -298,12 +297,12 @@ def _missing(failures: Sequence[jobs.Failure]) -> list[str]:
     f.job.name + (' (diverged)' if f.exit_code == diverged else '')
     for f in failures
   ]
-  return [f'Left out, since these runs failed: {", ".join(names)}.']
+  return [f'Left out because they failed: {", ".join(names)}.']
 
 
 def _compare_released(search, arguments, of_methods, grids) -> None:
   """Compares the runs that private searches release."""
-  # It releases one run of each method, whatever the default is.
+  # It releases one run of each method: the default of 3 does not apply.
   num_seeds = _SEEDS.value if flags.FLAGS['seeds'].present else 1
   private_search.check(arguments, of_methods, grids, num_seeds)
   folders, notes = private_search.release(search, arguments, of_methods, grids)
@@ -318,7 +317,7 @@ def _compare_released(search, arguments, of_methods, grids) -> None:
 def _refuse_flags_of_runs() -> None:
   """Raises if settings of methods were given to this program.
 
-  It defines them in order to know which run takes which.
+  The flags are only defined here to sort them by method.
   """
   names = [method_flags.METHOD.name]
   for name in methods.names():
@@ -333,14 +332,14 @@ def _refuse_flags_of_runs() -> None:
 def _first_jobs(
   arguments: list[str], of_methods: dict[str, list[str]]
 ) -> list[jobs.Job]:
-  """The run of the first seed of each method."""
+  """Returns the run of the first seed of each method."""
   return _jobs(arguments, of_methods)[: len(of_methods)][::-1]
 
 
 def _settings(
   arguments: list[str], of_methods: dict[str, list[str]], grids
 ) -> tuning.Settings:
-  """The settings of each method; the runs of a search are made for them."""
+  """Returns the settings of each method, after a search if asked for."""
   settings = tuning.read(arguments, of_methods, _RESERVED)
   if not grids:
     dry_runs.check(_first_jobs(arguments, settings.flags))
@@ -353,7 +352,7 @@ def _settings(
 
 @sharing.shared()
 def main(arguments: list[str]) -> None:
-  """Compares; `arguments` are those of the training binary."""
+  """Compares; `arguments` are the flags of the training binary."""
   _refuse_flags_of_runs()
   if combining.COMBINE.value is not None:
     combining.combine(arguments, _OF_RUNS, _METRICS.value)
@@ -374,7 +373,7 @@ def main(arguments: list[str]) -> None:
   folder = job_flags.output_dir()
   new_jobs = all_jobs
   if set(grids) == set(of_methods) and not audit_flags.arguments():
-    # Searches have refused other flags: no need to start what is finished.
+    # Searches have checked the flags: finished runs need not start.
     new_jobs = [job for job in all_jobs if not job_flags.is_finished(job)]
   failures = job_flags.run(new_jobs, folder / 'logs', _MetricsCheck())
   failed = {failure.job for failure in failures}

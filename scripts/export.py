@@ -1,13 +1,13 @@
-r"""Writes the model of a run as a file that other programs load.
+r"""Exports the model of a run to a file for other programs.
 
     python -m scripts.export --run=out/pda --format=keras --output=pda.keras
     python -m scripts.export --run=out/pda --format=npz --output=pda.npz
     python -m scripts.export --run=out/pda --format=tff --output=pda_tff
 
-keras: stock layers of Keras 3, `keras.models.load_model` reads it without this
-package. npz: weights, vocabulary and a description; scripts.predict reads it.
-tff: a folder for `tff.learning.models.load_functional_model`. The model is that
-of the newest checkpoint.
+keras: built-in layers of Keras 3; `keras.models.load_model` reads it without
+this package. npz: weights, vocabulary and a description; scripts.predict reads
+it. tff: a folder for `tff.learning.models.load_functional_model`. All formats
+export the model of the newest checkpoint.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -20,28 +20,28 @@ from pda_fed import experiments
 from pda_fed.experiments import exports
 
 _RUN = flags.DEFINE_string(
-  'run', None, 'The folder of a run, or a model that was exported as npz.'
+  'run', None, 'Folder of a run, or a model that was exported as npz.'
 )
 _FORMAT = flags.DEFINE_enum(
-  'format', None, list(exports.FORMATS), 'What is written.'
+  'format', None, list(exports.FORMATS), 'Format of the export.'
 )
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'The new file, or for --format=tff the new folder.'
+  'output', None, 'The new file; for --format=tff, the new folder.'
 )
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  "Where the run's data are now. Default: where they were in training.",
+  "Folder of the run's data, if it has moved since training.",
   allow_override=True,  # Tests import several programs.
 )
 
 
 def main() -> None:
-  """Exports by the flags."""
+  """Exports with the flags' settings."""
   for flag in (_RUN, _FORMAT, _OUTPUT):
     if not flag.value:
       raise ValueError(f'--{flag.name} must be given.')
-  # Keras can do without TensorFlow.
+  # Keras does not need TensorFlow here.
   os.environ.setdefault('KERAS_BACKEND', 'jax')
   model = experiments.load_model(_RUN.value, data_dir=_DATA_DIR.value)
   exports.export_model(model, _FORMAT.value, _OUTPUT.value)

@@ -25,28 +25,29 @@ from pda_fed.common import tables
 _RUN = flags.DEFINE_string(
   'run',
   None,
-  'The folder of a run, or a model that was exported as npz.',
+  'Folder of a run, or a model that was exported as npz.',
   allow_override=True,  # Tests import several programs.
 )
 _TEXT = flags.DEFINE_string('text', None, 'The beginning of a sentence.')
 _INPUT = flags.DEFINE_string(
   'input',
   None,
-  'Images or rows: an .npz file with an array x, or test_images or test_inputs;'
-  ' or a .csv file with a row of names. Columns user and label are ignored.',
+  'File of images or rows: an .npz file with an array x, test_images or'
+  ' test_inputs; or a .csv file with a header. Columns user and label are'
+  ' ignored.',
 )
 _TOP = flags.DEFINE_integer(
-  'top', 5, 'How many words or classes are shown.', lower_bound=1
+  'top', 5, 'Number of words or classes to show.', lower_bound=1
 )
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  "Where the run's data are now. Default: where they were in training.",
+  "Folder of the run's data, if it has moved since training.",
   allow_override=True,
 )
 
 _INPUTS = ('x', 'test_images', 'test_inputs')
-# Those that data_prep reads beside them.
+# Other arrays that data_prep reads.
 _OTHERS = (
   *('y', 'user', 'num_classes'),
   *('train_images', 'train_inputs', 'train_labels', 'test_labels'),
@@ -74,7 +75,7 @@ def _read_csv(path: pathlib.Path) -> np.ndarray:
       rows = csv.reader(text, strict=True)
       header = next(rows, [])
       places = [i for i, n in enumerate(header) if n not in _NO_FEATURES]
-      for row in filter(None, rows):  # A blank line is no row.
+      for row in filter(None, rows):  # Skips blank lines.
         try:
           if len(row) != len(header):
             raise ValueError(f'{len(row)} cells')
@@ -82,10 +83,10 @@ def _read_csv(path: pathlib.Path) -> np.ndarray:
         except ValueError as e:
           raise errors.SourceError(
             f'{path}, line {rows.line_num}, must have {len(header)} cells,'
-            f' numbers as features. Found: {e}.'
+            f' with numbers as features. Found: {e}.'
           ) from e
   except (UnicodeDecodeError, csv.Error) as e:
-    raise errors.SourceError(f'{path} is no table in UTF-8: {e}.') from e
+    raise errors.SourceError(f'{path} must be a CSV file in UTF-8: {e}.') from e
   return np.array(found, np.float32).reshape(len(found), len(places))
 
 
@@ -137,15 +138,15 @@ def _predict_classes(
 
 
 def main() -> None:
-  """Predicts by the flags."""
+  """Predicts with the flags' settings."""
   if not _RUN.value:
     raise ValueError('--run must be given.')
   if (_TEXT.value is None) == (_INPUT.value is None):
-    raise ValueError('Give one of --text and --input.')
+    raise ValueError('Give exactly one of --text and --input.')
   model = experiments.load_model(_RUN.value, data_dir=_DATA_DIR.value)
   if model.is_text != (_TEXT.value is not None):
     expected = '--text' if model.is_text else '--input'
-    raise ValueError(f'{expected} must be given: {_RUN.value} takes no other.')
+    raise ValueError(f'{expected} must be given for the model of {_RUN.value}.')
   if model.is_text:
     _predict_words(model, _TEXT.value)
   else:

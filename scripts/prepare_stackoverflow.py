@@ -1,4 +1,4 @@
-"""The former name of `scripts.prepare_users`: the same program."""
+"""The former name of `scripts.prepare_users`."""
 
 from absl import flags
 from scripts import prepare_users

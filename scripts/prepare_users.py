@@ -1,14 +1,15 @@
-"""Prepares users' data: private, public, validation and test users.
+"""Splits data into private, public, validation and test users.
 
-Writes a store, which training reads, from a source:
+Reads a source and writes a store, which training reads. Sources:
 
-    synthetic           made-up text, the default; works anywhere, offline
-    tff                 TFF's StackOverflow data (a download of gigabytes)
-    sqlite:PATH         a database of the same schema
+    synthetic           generated text (default); works offline
+    tff                 TFF's StackOverflow data (downloads gigabytes)
+    sqlite:PATH         a SQLite database with the same schema
     stackexchange:DIR   public dumps of Stack Exchange sites
-    jsonl:PATH          lines with "user" and "text"; a pattern, .gz, .xz
-    npz:FILE            arrays x, y and user: images or features, and classes
-    csv:FILE            columns user and label, and features
+    jsonl:PATH          JSON lines with "user" and "text"; PATH may be a
+                        pattern, and files may be .gz or .xz
+    npz:FILE            arrays x (images or features), y (classes) and user
+    csv:FILE            columns user, label and features
 
     python -m scripts.prepare_users --output_dir=data/synthetic
     bazel run //scripts:prepare_users -- --output_dir=data/synthetic
@@ -36,81 +37,87 @@ import tqdm
 _SOURCE = flags.DEFINE_string(
   'source',
   'synthetic',
-  'synthetic, tff, sqlite:PATH, stackexchange:DIR, jsonl:PATH, npz:FILE or'
-  ' csv:FILE.',
+  'Source of the data: synthetic, tff, sqlite:PATH, stackexchange:DIR,'
+  ' jsonl:PATH, npz:FILE or csv:FILE.',
 )
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', None, 'The folder of the store.'
+  'output_dir', None, 'Folder of the new store.'
 )
 _OVERWRITE = flags.DEFINE_bool(
-  'overwrite', False, 'Replace a store or a database that is there.'
+  'overwrite', False, 'Replace an existing store or database.'
 )
 _EXPORT_SQLITE = flags.DEFINE_string(
   'export_sqlite',
   None,
-  "Also write the source as a database of TFF's schema to this file. Without"
-  ' --output_dir nothing else is done. For sources that know their users'
-  ' beforehand: synthetic, tff, sqlite.',
+  "Also write the source to this file, as a SQLite database with TFF's schema."
+  ' Without --output_dir, write only the database. For the sources synthetic,'
+  ' tff and sqlite, which know their users in advance.',
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Draws the public users.')
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the draw of public users.')
 _MAX_SENTENCES = flags.DEFINE_integer(
   'max_sentences',
   None,
-  'The most sentences, or examples, of a user; the next are overflow. Default:'
-  ' 256 sentences, any number of examples.',
+  'Maximum number of sentences, or examples, of a user. Further sentences form'
+  ' overflow users. Default: 256 sentences; no limit for examples.',
 )
 _NUM_PUBLIC_USERS = flags.DEFINE_integer(
   'num_public_users',
   None,
-  'How many overflow users of text, or users of arrays, are drawn as public;'
-  ' 100, or 0 with --public_user_ids.',
+  'Number of users to draw as public: overflow users of a text source, any'
+  ' users of an array source. Default: 100, or 0 with --public_user_ids.',
 )
 _KEEP_OVERFLOW_USERS = flags.DEFINE_bool(
   'keep_overflow_users',
   False,
-  'Keep overflow users that are not public as private ones: a person may then'
-  ' count twice.',
+  'Keep overflow users that are not public as private users. One person may'
+  ' then be two private users.',
 )
 _PUBLIC_USER_IDS = flags.DEFINE_string(
   'public_user_ids',
   None,
-  'A file with ids of users who opted in to be public, one a line.',
+  'File with the ids of users who agreed to be public, one per line.',
 )
 _VALIDATION_FRACTION = flags.DEFINE_float(
   'validation_fraction',
   0.05,
-  'Of the users, where the source has no heldout split.',
+  'Fraction of users held out for validation, if the source has no heldout'
+  ' split.',
 )
 _TEST_FRACTION = flags.DEFINE_float(
-  'test_fraction', 0.05, 'Of the users, where the source has no test split.'
+  'test_fraction',
+  0.05,
+  'Fraction of users held out for the test set, if the source has no test'
+  ' split.',
 )
 _VOCABULARY = flags.DEFINE_string(
   'vocabulary',
   'auto',
-  "The words: source (its own counts), public (public users' text), train"
-  " (private users' text, not covered by epsilon), file:PATH, or auto (source"
-  ' if it has counts, else public).',
+  "Origin of the vocabulary: source (the source's own counts), public (public"
+  " users' text), train (private users' text, not covered by epsilon),"
+  ' file:PATH, or auto (source if it has counts, else public).',
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
   'vocabulary_size',
   None,
-  'How many words, special tokens aside. Default: 10,000, or all where there'
-  ' are fewer.',
+  'Number of words, without special tokens. Default: 10,000, or all words if'
+  ' there are fewer.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', 0, 'Processes that read; 0 takes one a core.'
+  'num_processes',
+  0,
+  'Number of processes that read the source. 0 means one per core.',
 )
 _SYNTHETIC_USERS = flags.DEFINE_integer(
-  'synthetic_users', 2000, 'Users of the synthetic source.'
+  'synthetic_users', 2000, 'Number of users of the synthetic source.'
 )
 _SYNTHETIC_WORDS = flags.DEFINE_integer(
-  'synthetic_words', 12_000, 'Different words of the synthetic source.'
+  'synthetic_words', 12_000, 'Number of distinct words of the synthetic source.'
 )
 _SYNTHETIC_SEED = flags.DEFINE_integer(
-  'synthetic_seed', 0, 'Writes the text of the synthetic source.'
+  'synthetic_seed', 0, 'Seed of the text of the synthetic source.'
 )
 _TFF_CACHE_DIR = flags.DEFINE_string(
-  'tff_cache_dir', None, 'Where TFF keeps its download; by default ~/.tff.'
+  'tff_cache_dir', None, "Folder of TFF's download. Default: ~/.tff."
 )
 _FOR_TEXT = (
   _EXPORT_SQLITE,
@@ -129,7 +136,7 @@ def _has_arrays() -> bool:
 
 
 def _most_rows() -> Optional[int]:
-  """Returns the most sentences or examples of a user, None for any number."""
+  """Returns the maximum number of rows of a user; None for no limit."""
   if _MAX_SENTENCES.value is None and not _has_arrays():
     return 256
   return _MAX_SENTENCES.value
@@ -141,7 +148,7 @@ def _check_flags() -> None:
   given = [flag.name for flag in _FOR_TEXT if flag.present]
   if _has_arrays() and given:
     raise ValueError(
-      f'--{given[0]} must be given for text alone. Found'
+      f'--{given[0]} must only be given for text. Found'
       f' --source={_SOURCE.value}.'
     )
 
@@ -187,7 +194,7 @@ def _config() -> build.PrepareConfig:
 
 
 class _Progress:
-  """A bar for each step, on a terminal only."""
+  """Progress bars, one for each step, on a terminal only."""
 
   def __init__(self):
     self._bar = None
@@ -216,8 +223,8 @@ class _Progress:
 def _export(source, path: str, progress: _Progress) -> None:
   if not isinstance(source, sources.Source):
     raise ValueError(
-      'export_sqlite must be used with a source that knows its users'
-      f' beforehand: synthetic, tff or sqlite. Found {source.name}.'
+      'export_sqlite must be used with a source that knows its users in'
+      f' advance: synthetic, tff or sqlite. Found {source.name}.'
     )
   if pathlib.Path(path).exists() and not _OVERWRITE.value:
     raise FileExistsError(f'{path} exists. Replace it with --overwrite.')
@@ -247,7 +254,7 @@ def main() -> None:
   """Prepares data with the flags' settings."""
   _check_flags()
   config = _config()
-  if _OUTPUT_DIR.value is not None:  # Before anything takes long.
+  if _OUTPUT_DIR.value is not None:  # Fail early.
     staging.check_target(
       _OUTPUT_DIR.value, overwrite=_OVERWRITE.value, marker=store.MANIFEST
     )

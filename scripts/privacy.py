@@ -1,4 +1,4 @@
-r"""Epsilon from noise, noise from epsilon, rounds from both.
+r"""Computes epsilon, or the noise or rounds for a target epsilon.
 
     python -m scripts.privacy --preset=stackoverflow
     python -m scripts.privacy --population=10000 --clients_per_round=100 \
@@ -10,11 +10,10 @@ r"""Epsilon from noise, noise from epsilon, rounds from both.
         --private_search=poisson --search_runs=20 --num_searches=3
     python -m scripts.privacy --fill=out/comparison
 
-A preset is a plan of the paper; other flags change it. With --target_epsilon
-the noise is solved for, or with --solve_rounds the number of rounds. With
---private_search it also shows the epsilon of a search that releases its best
-run. --fill adds epsilon to the outputs of runs on machines without
-dp_accounting.
+A preset is a plan of the paper; other flags change it. --target_epsilon solves
+for the noise or, with --solve_rounds, for the number of rounds.
+--private_search also shows the epsilon of a search that releases its best run.
+--fill adds epsilon to the outputs of runs on machines without dp_accounting.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -40,43 +39,56 @@ _PRESET = flags.DEFINE_enum(
   'preset', None, list(presets.PRESETS), 'A plan of the paper to start from.'
 )
 _POPULATION = flags.DEFINE_integer(
-  'population', None, 'N, private users. Default: those of --data_dir.'
+  'population',
+  None,
+  'N, the number of private users. Default: that of --data_dir.',
 )
 flags.DEFINE_alias('expected_cohort', 'clients_per_round')
-_DELTA = flags.DEFINE_float('delta', None, 'Delta of (epsilon, delta).')
+_DELTA = flags.DEFINE_float(
+  'delta', None, 'The delta of the (epsilon, delta) guarantee.'
+)
 _NOISE_MULTIPLIER = flags.DEFINE_float(
-  'noise_multiplier', None, 'sigma, the noise over the clip.'
+  'noise_multiplier',
+  None,
+  'sigma, the standard deviation of the noise divided by the clip.',
 )
 _TARGET_EPSILON = flags.DEFINE_float(
-  'target_epsilon', None, 'Solve for the smallest noise that keeps it.'
+  'target_epsilon',
+  None,
+  'Solve for the smallest noise that keeps epsilon at or below this value.',
 )
 _SOLVE_ROUNDS = flags.DEFINE_bool(
-  'solve_rounds', False, 'With --target_epsilon: solve for the rounds instead.'
+  'solve_rounds',
+  False,
+  'With --target_epsilon: solve for the number of rounds instead.',
 )
 _ACCOUNTANT = flags.DEFINE_enum(
-  'accountant', None, ['pld', 'rdp'], 'For solving; by default the tightest.'
+  'accountant',
+  None,
+  ['pld', 'rdp'],
+  'Accountant for solving. Default: the tightest.',
 )
 _JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
 _PLOT = flags.DEFINE_string(
-  'plot', None, 'Draw epsilon against rounds into this PNG, SVG or PDF file.'
+  'plot', None, 'Plot epsilon against rounds to this PNG, SVG or PDF file.'
 )
 _FILL = flags.DEFINE_string(
   'fill',
   None,
   'Add epsilon to metrics.csv and result.json of the run in this folder, or of'
-  ' all runs below it, from config.json. Other flags are not read.',
+  ' all runs below it, using config.json. Other flags are ignored.',
 )
 _NUM_SEARCHES = flags.DEFINE_integer(
   'num_searches',
   1,
-  'With --private_search: how many searches are released together, for example'
-  ' one for each method.',
+  'With --private_search: number of searches that are released together, such'
+  ' as one per method.',
   lower_bound=1,
 )
 flags.adopt_module_key_flags(plan_flags)
 flags.adopt_module_key_flags(search_flags)
 
-# Beside those of `plan_flags`.
+# Flags by field of the plan.
 _FIELDS = {
   'population': _POPULATION,
   'expected_cohort': plan_flags.CLIENTS_PER_ROUND,
@@ -93,7 +105,7 @@ def _check_flags() -> None:
   solved = 'rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'
   if target is not None and _FIELDS[solved].value is not None:
     raise ValueError(
-      f'--{solved} must not be given when it is solved for. Found'
+      f'--{solved} must not be given if it is solved for. Found'
       f' {_FIELDS[solved].value!r}.'
     )
   if None not in (_POPULATION.value, plan_flags.DATA_DIR.value):
@@ -101,11 +113,11 @@ def _check_flags() -> None:
       'Give at most one of --population and --data_dir. Found both.'
     )
   if _NUM_SEARCHES.value != 1 and search_flags.PRIVATE_SEARCH.value is None:
-    raise ValueError('--num_searches must come with --private_search.')
+    raise ValueError('--num_searches must be given with --private_search.')
 
 
 def _given() -> dict[str, Any]:
-  """The fields of a plan that flags give."""
+  """Returns the fields of a plan that the flags set."""
   given = {n: f.value for n, f in _FIELDS.items() if f.value is not None}
   if plan_flags.DATA_DIR.value is not None:
     store = data_prep.open_store(plan_flags.DATA_DIR.value)
@@ -114,13 +126,13 @@ def _given() -> dict[str, Any]:
 
 
 def _settings_from_flags() -> dict[str, Any]:
-  """The fields of the plan of the flags, before anything is solved for."""
+  """Returns the fields of the plan, before anything is solved for."""
   settings = {'clip_norm': 1.0}
   if _PRESET.value is not None:
     plan = presets.get_preset(_PRESET.value).plan
     settings = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
   elif _TARGET_EPSILON.value is not None:
-    # Solved for; any value will do until then.
+    # A placeholder until it is solved for.
     settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
   settings |= _given()
   missing = [f'--{f.name}' for n, f in _FIELDS.items() if n not in settings]
@@ -133,7 +145,7 @@ def _settings_from_flags() -> dict[str, Any]:
 
 
 def _epsilon(plan: privacy.PrivacyPlan, accountant: str) -> Optional[float]:
-  """Epsilon, or None where the accountant cannot handle the plan."""
+  """Returns epsilon; None if the accountant cannot handle the plan."""
   if accountant == 'pld' and privacy.tightest_accountant(plan) != 'pld':
     return None
   return privacy.epsilon(plan, accountant=accountant)
@@ -144,10 +156,10 @@ def _tightest(plan: privacy.PrivacyPlan) -> str:
 
 
 def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
-  """The plan of the settings, with the noise or rounds that keep a target."""
+  """Returns the plan, with noise or rounds solved for a target epsilon."""
   target = _TARGET_EPSILON.value
   if target is not None and not _SOLVE_ROUNDS.value:
-    # Adaptive clipping costs the same, but does not allow any noise.
+    # Adaptive clipping has the same epsilon, but rejects large noise.
     plan = privacy.PrivacyPlan(**(settings | {'adaptive_clipping': None}))
     found = privacy.calibrate(plan, target, _tightest(plan))
     adaptive = settings.get('adaptive_clipping')
@@ -158,7 +170,7 @@ def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
   rounds = privacy.max_rounds(plan, target, _tightest(plan))
   if rounds == 0:
     raise ValueError(
-      f'--target_epsilon must allow a round; one alone spends'
+      '--target_epsilon must allow at least one round, which spends'
       f' {privacy.epsilon(plan, 1, accountant=_tightest(plan)):.4g}. Found'
       f' {target!r}.'
     )
@@ -172,8 +184,8 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   matplotlib.use('Agg')
   from matplotlib import pyplot as plt
 
-  # Epsilon rises fastest at first, so there the points are closest.
-  # No more than a curve has exact ones: others are those of a later round.
+  # Epsilon rises fastest at first, so the points are densest there. More points
+  # would not be exact: they would show the epsilon of a later round.
   places = np.linspace(1, np.sqrt(plan.rounds), accounting.CURVE_POINTS) ** 2
   rounds = np.unique(np.round(places).astype(int))
   figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
@@ -204,7 +216,7 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
 
 
 def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
-  """Keys as the experiments' outputs; infinity is null, as JSON has none."""
+  """Returns JSON with the keys of runs' outputs; infinity becomes null."""
 
   def number(value: Optional[float]) -> Optional[float]:
     return value if value is not None and math.isfinite(value) else None
@@ -236,7 +248,7 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
 
 
 def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
-  """Rows of the table about a private search, if there is one."""
+  """Returns the rows of the table about a private search, if any."""
   search = search_flags.build()
   if search is None:
     return []
@@ -294,9 +306,11 @@ def main() -> None:
   _check_flags()
   with plan_flags.named_as_flags():
     plan = _solve(_settings_from_flags())
-  search_flags.build()  # An error before anything is written.
+  search_flags.build()  # Fail before anything is written.
   if _ACCOUNTANT.value is not None:
-    privacy.epsilon(plan, 1, accountant=_ACCOUNTANT.value)  # Can it?
+    privacy.epsilon(
+      plan, 1, accountant=_ACCOUNTANT.value
+    )  # Raises if it cannot handle the plan.
   if _PLOT.value is not None:
     _plot(plan, _PLOT.value)
   if _JSON.value:

@@ -1,10 +1,10 @@
-"""Exact against first-order mirror steps: logistic regression on digits.
+"""Compares exact and first-order mirror steps on handwritten digits.
 
     python -m scripts.run_digits --trials=3
     bazel run //scripts:run_digits -- --trials=3
 
 The digits come with scikit-learn; nothing is downloaded. All methods of a
-budget take the same number of gradients of single samples, public and private.
+budget use the same number of per-sample gradients, public and private.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -21,20 +21,29 @@ import tqdm
 
 _DEFAULTS = linear_regression.DigitsConfig()
 
-_TRIALS = flags.DEFINE_integer('trials', _DEFAULTS.num_trials, 'Splits.')
-_NUM_PUBLIC = flags.DEFINE_integer(
-  'num_public', _DEFAULTS.num_public, 'Public digits.'
+_TRIALS = flags.DEFINE_integer(
+  'trials', _DEFAULTS.num_trials, 'Number of random splits.'
 )
-_EPSILON = flags.DEFINE_float('epsilon', _DEFAULTS.epsilon, 'Of each run.')
-_DELTA = flags.DEFINE_float('delta', _DEFAULTS.delta, 'Of each run.')
+_NUM_PUBLIC = flags.DEFINE_integer(
+  'num_public', _DEFAULTS.num_public, 'Number of public digits.'
+)
+_EPSILON = flags.DEFINE_float(
+  'epsilon', _DEFAULTS.epsilon, 'The epsilon of each run.'
+)
+_DELTA = flags.DEFINE_float('delta', _DEFAULTS.delta, 'The delta of each run.')
 _NOISE = flags.DEFINE_enum(
   'noise',
   _DEFAULTS.noise,
   ['algorithm_1', 'tight'],
-  "Algorithm 1's formula, or the least noise that PLD allows.",
+  'algorithm_1: the formula of Algorithm 1. tight: the least noise that PLD'
+  ' accounting allows.',
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Of everything.', lower_bound=0)
-_CSV = flags.DEFINE_string('csv', None, 'Write the table into this file, too.')
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Seed of all random choices.', lower_bound=0
+)
+_CSV = flags.DEFINE_string(
+  'csv', None, 'Also write the table to this CSV file.'
+)
 
 
 def main() -> None:

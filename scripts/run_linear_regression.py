@@ -1,13 +1,13 @@
-"""The paper's simulated linear regression: cold, warm and PDA-DPMD.
+"""Runs the paper's linear regression simulation: cold, warm, PDA-DPMD.
 
     python -m scripts.run_linear_regression --quick
     python -m scripts.run_linear_regression --output_dir=out/linear_regression
     bazel run //scripts:run_linear_regression -- --quick
 
-Figure 1 of the paper, its table as CSV, and the condition number of the public
-Hessian. Each trial is written when it is done; the same command goes on where
-it stopped, and more --trials or --dimensions extend what is there; --report
-shows what there is so far.
+Writes Figure 1 of the paper, its table as CSV, and the condition number of the
+public Hessian. Each trial is saved when it is done. The same command resumes;
+more --trials or --dimensions extend the results; --report shows the results so
+far.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -38,51 +38,78 @@ def _list_flag(name: str, help_text: str) -> flags.FlagHolder:
 
 
 _QUICK = flags.DEFINE_bool(
-  'quick', False, 'Three dimensions, three trials, a small grid: a minute.'
+  'quick',
+  False,
+  'Run three dimensions, three trials and a small grid, in about a minute.',
 )
 _REPORT = flags.DEFINE_bool(
-  'report', False, 'Run nothing: table and figure of the trials there are.'
+  'report',
+  False,
+  'Run nothing: write the table and figure of the finished trials.',
 )
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', 'out/linear_regression', 'Where trials, table and figure go.'
+  'output_dir',
+  'out/linear_regression',
+  'Folder of the trials, the table and the figure.',
 )
-_DIMENSIONS = _list_flag('dimensions', 'p, numbers of coefficients.')
-_TRIALS = flags.DEFINE_integer('trials', _DEFAULTS.num_trials, 'For each p.')
+_DIMENSIONS = _list_flag(
+  'dimensions', 'Values of p, the number of coefficients.'
+)
+_TRIALS = flags.DEFINE_integer(
+  'trials', _DEFAULTS.num_trials, 'Number of trials for each p.'
+)
 _NUM_PRIVATE = flags.DEFINE_integer(
-  'num_private', _DEFAULTS.num_private, 'Private samples.'
+  'num_private', _DEFAULTS.num_private, 'Number of private samples.'
 )
 _PUBLIC_FACTOR = flags.DEFINE_float(
-  'public_factor', _DEFAULTS.public_factor, 'Public samples over p.'
+  'public_factor',
+  _DEFAULTS.public_factor,
+  'Number of public samples divided by p.',
 )
-_EPSILON = flags.DEFINE_float('epsilon', _DEFAULTS.epsilon, 'Of each run.')
-_DELTA = flags.DEFINE_float('delta', _DEFAULTS.delta, 'Of each run.')
+_EPSILON = flags.DEFINE_float(
+  'epsilon', _DEFAULTS.epsilon, 'The epsilon of each run.'
+)
+_DELTA = flags.DEFINE_float('delta', _DEFAULTS.delta, 'The delta of each run.')
 _NOISE = flags.DEFINE_enum(
   'noise',
   _DEFAULTS.noise,
   ['algorithm_1', 'tight'],
-  "Algorithm 1's formula, or the least noise that PLD allows.",
+  'algorithm_1: the formula of Algorithm 1. tight: the least noise that PLD'
+  ' accounting allows.',
 )
-_LEARNING_RATES = _list_flag('learning_rates', 'Of DP-SGD, cold and warm.')
-_MIRROR_LEARNING_RATES = _list_flag('mirror_learning_rates', 'Of PDA-DPMD.')
-_CLIP_NORMS = _list_flag('clip_norms', "L, bounds on a gradient's norm.")
-_EPOCHS = _list_flag('epochs', 'T, numbers of full-batch steps.')
+_LEARNING_RATES = _list_flag(
+  'learning_rates', 'Learning rates of DP-SGD, with cold and warm start.'
+)
+_MIRROR_LEARNING_RATES = _list_flag(
+  'mirror_learning_rates', 'Learning rates of PDA-DPMD.'
+)
+_CLIP_NORMS = _list_flag(
+  'clip_norms', "Values of L, the bound on a gradient's norm."
+)
+_EPOCHS = _list_flag('epochs', 'Values of T, the number of full-batch steps.')
 _REGULARIZATIONS = _list_flag(
-  'regularizations', 'What is added to the diagonal of X^T X of public data.'
+  'regularizations',
+  'Values to add to the diagonal of X^T X of the public data.',
 )
 _METHODS = flags.DEFINE_multi_enum(
   'method',
   list(_DEFAULTS.methods),
   list(linear_regression.METHODS),
-  'Repeated: the methods to run.',
+  'A method to run.',
 )
 _COLD_STDDEV = flags.DEFINE_float(
-  'cold_stddev', _DEFAULTS.cold_stddev, 'Of the random start; 0 starts at 0.'
+  'cold_stddev',
+  _DEFAULTS.cold_stddev,
+  'Standard deviation of the random start. 0 starts at 0.',
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Of everything.', lower_bound=0)
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Seed of all random choices.', lower_bound=0
+)
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes',
   min(2, os.cpu_count() or 1),
-  'Trials at a time, one core each; about 1.5 GB each for p = 6000.',
+  'Number of trials at a time. Each takes one core and, for p = 6000, about'
+  ' 1.5 GB of memory.',
   lower_bound=1,
 )
 
@@ -101,7 +128,7 @@ def _numbers(flag: flags.FlagHolder, kind: type) -> tuple:
     return tuple(kind(value) for value in flag.value)
   except ValueError as e:
     raise ValueError(
-      f'--{flag.name} must be numbers with commas between them. Found'
+      f'--{flag.name} must be numbers separated by commas. Found'
       f' {",".join(flag.value)!r}.'
     ) from e
 
@@ -127,13 +154,13 @@ def _config() -> linear_regression.SimulationConfig:
   if _QUICK.value:
     for name, value in _QUICK_SETTINGS.items():
       flag = flags.FLAGS['trials' if name == 'num_trials' else name]
-      if not flag.present:  # What the user says counts more.
+      if not flag.present:  # Flags of the user take precedence.
         settings[name] = value
   return linear_regression.SimulationConfig(**settings)
 
 
 def _start_worker() -> None:
-  """Makes a process end with its parent, at once and without a traceback."""
+  """Makes a process end with its parent, without a traceback."""
   signal.signal(signal.SIGINT, signal.SIG_DFL)
   parent = multiprocessing.parent_process()
 
@@ -148,12 +175,12 @@ def _run(
   config: linear_regression.SimulationConfig,
   todo: list[tuple[int, int]],
 ) -> Iterator[linear_regression.Trial]:
-  """Runs trials, in this process or in several, and yields what is done."""
+  """Runs trials, in one or several processes, and yields results."""
   if min(_NUM_PROCESSES.value, len(todo)) <= 1:
     for p, trial in todo:
       yield linear_regression.run_trial(config, p, trial)
     return
-  # Read by the libraries of new processes when they start: a core each.
+  # Libraries read these when a process starts: one core each.
   for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'):
     os.environ[name] = '1'
   with concurrent.futures.ProcessPoolExecutor(
@@ -177,7 +204,7 @@ def _simulate(
   store: linear_regression.TrialStore,
   folder: pathlib.Path,
 ) -> list[linear_regression.Trial]:
-  # A trial of every p, then the next: whatever was done is a whole figure.
+  # First one trial of every p: even a partial run gives a whole figure.
   places = list(itertools.product(range(config.num_trials), config.dimensions))
   trials, todo = [], []
   for trial, p in places:
@@ -262,7 +289,7 @@ def main() -> None:
   if config.num_public(smallest) < smallest:
     print(
       f'{config.num_public(smallest)} public samples for p = {smallest}: the'
-      ' public Hessian has no inverse but for --regularizations.\n'
+      ' public Hessian is only invertible with --regularizations.\n'
     )
   trials = _simulate(config, store, folder)
   summaries = linear_regression.summarize(trials)

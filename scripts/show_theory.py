@@ -1,10 +1,10 @@
-"""The paper's theory of linear regression in numbers and a figure.
+"""Shows the paper's theory of linear regression as table and figure.
 
     python -m scripts.show_theory --plot=theory.png
     bazel run //scripts:show_theory
 
-The bounds of the linear-regression theorem for the two examples of the text:
-how they grow with p, and what they are for one p.
+Shows the bounds of the linear regression theorem for the paper's two examples:
+how they grow with p, and their values for one p.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -18,20 +18,27 @@ from pda_fed.common import tables
 from pda_fed.linear_regression import bounds
 
 _DIMENSION = flags.DEFINE_integer(
-  'dimension', 1000, 'p of the bounds.', lower_bound=2
+  'dimension',
+  1000,
+  'p, the dimension for which the bounds are computed.',
+  lower_bound=2,
 )
 _NUM_PRIVATE = flags.DEFINE_float(
-  'num_private', 1e8, 'Private samples; at least as many as public ones.'
+  'num_private',
+  1e8,
+  'Number of private samples. At least the number of public samples.',
 )
-_EPSILON = flags.DEFINE_float('epsilon', 1.0, 'Of the bounds.')
-_DELTA = flags.DEFINE_float('delta', 1e-5, 'Of the bounds.')
+_EPSILON = flags.DEFINE_float('epsilon', 1.0, 'The epsilon of the bounds.')
+_DELTA = flags.DEFINE_float('delta', 1e-5, 'The delta of the bounds.')
 _PLOT = flags.DEFINE_string(
-  'plot', None, 'Draw the theory into this PNG file, and an SVG beside it.'
+  'plot',
+  None,
+  'Plot the theory to this PNG file, and to an SVG file beside it.',
 )
 
-# Public samples are p^c.
+# Numbers of public samples are p^c, for these c.
 _POWERS = (1.5, 2.0, 2.25, 2.5)
-# Powers of p show where log(1/delta) is 1, as the text's O~() has it.
+# With log(1/delta) = 1, the powers of p show, as in the paper's O~().
 _NO_LOGARITHM = math.exp(-1)
 
 

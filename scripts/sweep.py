@@ -1,18 +1,18 @@
-r"""Searches a grid of flags of a training binary, by validation alone.
+r"""Searches a grid of flags of a training binary, on validation data.
 
     python -m scripts.sweep --output_dir=out/sweep \
         --grid=server_learning_rate=0.5,1,3 --grid=clip_norm=0.3,1 -- \
         --data_dir=data/stackexchange --method=warm --seed=0 \
         --flagfile=scripts/presets/stackexchange.flags
 
---preset=paper is the paper's grid. What stands after `--` goes to every cell,
-and --select_by names the metric of validation that chooses, loss by default.
-Cells that are finished are skipped, those that were stopped are gone on with,
-and no cell is tested: the test is for the settings that were chosen. With
---extend=server_learning_rate the rates beside the best are tried too, 1, 2 and
-5 times powers of ten, until none of them is better. The same command on several
-hosts that share --output_dir shares the cells. It writes sweep.csv and
-heat_map.png. Epsilon does not cover the search.
+--preset=paper is the paper's grid. Flags after `--` go to every cell (run) of
+the grid, and --select_by names the validation metric that chooses, by default
+the loss. Finished cells are skipped and stopped ones resume. No cell is
+evaluated on the test data, which are for the chosen settings. With
+--extend=server_learning_rate the rates next to the best are tried too, 1, 2 and
+5 times powers of ten, until none of them is better. Several hosts that share
+--output_dir share the cells: start the same command on each. The program writes
+sweep.csv and heat_map.png. Epsilon does not cover the search.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -34,14 +34,14 @@ from scripts.lib import select_flags
 from scripts.lib import sharing
 
 _GRID = flags.DEFINE_multi_string(
-  'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid. May be repeated.'
+  'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid.'
 )
 _PRESET = flags.DEFINE_enum(
   'preset',
   None,
   ['paper', 'paper_pda'],
-  "Instead of --grid, the paper's grid for StackOverflow: server rate, client"
-  ' rate and clip; for paper_pda i of alpha_t too.',
+  "Use the paper's grid for StackOverflow instead of --grid: server and client"
+  ' learning rates and the clip; paper_pda also has i of alpha_t.',
 )
 
 _PAPER = [
@@ -52,7 +52,7 @@ _PAPER = [
 _PRESETS = {'paper': _PAPER, 'paper_pda': [*_PAPER, 'alpha_i=2,3,4,5,8']}
 
 
-# A sweep is of one method, but may be over its seeds.
+# A sweep has one method, but may sweep over its seeds.
 _NOT_OF_GRIDS = {
   flag: setter
   for flag, setter in grid_search.RESERVED.items()
@@ -64,7 +64,7 @@ flags.adopt_module_key_flags(select_flags)
 
 
 class _LiveTable:
-  """The best cells so far, when a cell has ended and others have not."""
+  """Prints the best cells so far whenever a cell ends."""
 
   def __init__(self, search: grid_search.GridSearch):
     self._search = search
@@ -91,7 +91,7 @@ def _write(
   found: Sequence[sweeping.Found],
   folder: pathlib.Path,
 ) -> list[pathlib.Path]:
-  """Writes what was found, and returns where."""
+  """Writes the results, and returns the paths."""
   table = folder / 'sweep.csv'
   files.write_atomically(table, sweeping.as_csv(found).encode())
   picture = folder / 'heat_map.png'
@@ -105,9 +105,9 @@ def _write(
 
 @sharing.shared()
 def main(arguments: list[str]) -> None:
-  """Sweeps; `arguments` are those of the training binary."""
+  """Sweeps; `arguments` are the flags of the training binary."""
   if bool(_GRID.value) == (_PRESET.value is not None):
-    raise ValueError('--grid or --preset must be given, and not both.')
+    raise ValueError('Give exactly one of --grid and --preset.')
   grid = sweeping.parse_grid(_GRID.value or _PRESETS[_PRESET.value])
   grid_search.check_extend([grid])
   reserved = dict.fromkeys(grid, '--grid')

@@ -1,4 +1,4 @@
-"""The former name of `scripts.train_sample_level`: the same program."""
+"""The former name of `scripts.train_sample_level`."""
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 

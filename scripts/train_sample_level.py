@@ -3,18 +3,18 @@ r"""Trains with sample-level privacy: images, tables, text; DP-SGD and PDA-DPMD.
     python -m scripts.train_sample_level --method=pda --seed=0 \
         --output_dir=out/pda
 
-takes the handwritten digits that come with scikit-learn, and less than two
-minutes. The data sets of the paper are read as their authors publish them:
+trains on the handwritten digits that come with scikit-learn, in less than two
+minutes. The data sets of the paper are read in the format of their authors:
 
     python -m scripts.train_sample_level --dataset=cifar10 --data_dir=data \
         --flagfile=scripts/presets/cifar10.flags --method=pda --seed=0 \
         --output_dir=out/cifar10
 
-Defaults are the paper's for each of its data sets. --dataset=images reads
-images of one's own, and --dataset=table numbers; see docs/sample_level.md.
+Defaults are the paper's for each of its data sets. --dataset=images reads your
+own images, and --dataset=table your own tables; see docs/sample_level.md.
 --runs_file makes many runs in one process, which share data and compiled
-programs; each of its lines has the flags of a run. A run that was stopped goes
-on when the same command is given again.
+programs; each line of the file has the flags of a run. To resume a run that was
+stopped, give the same command again.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -45,164 +45,202 @@ from scripts.lib import method_flags
 from scripts.lib import run_flags
 
 _DATASET = flags.DEFINE_enum(
-  'dataset', 'digits', list(sample_level.DATASETS), 'The data.'
+  'dataset', 'digits', list(sample_level.DATASETS), 'The data set.'
 )
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  'Where the files of the data set are; of images or a table the .npz file.',
+  'Folder of the data set. For --dataset=images and --dataset=table, the .npz'
+  ' file.',
 )
 _PUBLIC_DATASET = flags.DEFINE_string(
   'public_dataset',
   None,
-  'A text of another source as public data, WikiText-103 for example: a file of'
-  ' tokens or its folder. All sequences of the data set are then private.',
+  'Text from another source to use as public data, such as WikiText-103: a'
+  ' file of tokens, or its folder. All sequences of the data set are then'
+  ' private.',
 )
 _PUBLIC_SHARE = flags.DEFINE_float(
   'public_share',
   None,
-  "Of the training examples; by default the paper's, 0.04, and for the digits"
-  ' 0.1. For images or a table it must be given, or public ones in the file.',
+  "Fraction of the training examples that are public. Default: the paper's"
+  ' 0.04, and 0.1 for the digits. Images and tables have no default: give a'
+  ' value, or put public examples into the file.',
 )
 _VALIDATION_EXAMPLES = flags.DEFINE_integer(
   'validation_examples',
   None,
-  'Private examples that are held out, to choose settings by. By default 0, and'
-  ' for the digits 144. WikiText has its own.',
+  'Number of private examples held out for validation, to choose settings.'
+  ' Default: 0, and 144 for the digits. WikiText has its own validation data.',
 )
 _SPLIT_SEED = flags.DEFINE_integer(
-  'split_seed', 0, 'Of which examples are public.', lower_bound=0
+  'split_seed',
+  0,
+  'Seed of the split into public and private examples.',
+  lower_bound=0,
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(
-  'vocabulary_size', 8000, 'Words of text, the unknown one included.'
+  'vocabulary_size',
+  8000,
+  'Number of words in the vocabulary of a text, including the unknown word.',
 )
 _MODEL = flags.DEFINE_string(
   'model',
   None,
-  'The model of images: wrn-DEPTH-WIDTH, wrn-16-4 for example, a wide residual'
-  " net with group normalization. Default: the paper's convolutional net.",
+  'Model for images: wrn-DEPTH-WIDTH, such as wrn-16-4, a wide residual'
+  " network with group normalization. Default: the paper's convolutional"
+  ' network.',
 )
 _ACTIVATION = flags.DEFINE_enum(
-  'activation', 'tanh', ['tanh', 'relu'], 'Of models of images and tables.'
+  'activation',
+  'tanh',
+  ['tanh', 'relu'],
+  'Activation function of models for images and tables.',
 )
 _DENSE_SIZES = flags.DEFINE_list(
   'dense_sizes',
   [],
-  'Of --dataset=table: units of dense layers before the logits, 64,32 for'
-  ' example. By default none, a linear model.',
+  'With --dataset=table: units of the dense layers before the logits, such as'
+  ' 64,32. Default: none, a linear model.',
 )
 _BATCH_SIZE = flags.DEFINE_float(
-  'batch_size', None, 'Expected private examples of a step (Poisson sampling).'
+  'batch_size',
+  None,
+  'Expected number of private examples in a step (Poisson sampling).',
 )
-_EPOCHS = flags.DEFINE_float('epochs', None, 'Over the private examples.')
+_EPOCHS = flags.DEFINE_float(
+  'epochs', None, 'Number of epochs over the private examples.'
+)
 _CLIP_NORM = flags.DEFINE_float(
   'clip_norm', 1.0, "Bound on the norm of an example's gradient."
 )
-_LEARNING_RATE = flags.DEFINE_float('learning_rate', None, 'Of SGD.')
+_LEARNING_RATE = flags.DEFINE_float(
+  'learning_rate', None, 'Learning rate of SGD.'
+)
 _LEARNING_RATE_DECAY = flags.DEFINE_enum(
   'learning_rate_decay',
   'none',
   list(sample_level_config.LEARNING_RATE_DECAYS),
-  'To 0 at the last step.',
+  'How the learning rate decays to 0 at the last step.',
 )
-_MOMENTUM = flags.DEFINE_float('momentum', 0.0, 'Of SGD.')
+_MOMENTUM = flags.DEFINE_float('momentum', 0.0, 'Momentum of SGD.')
 _MEAN_CLIP = flags.DEFINE_bool(
   'mean_clip',
   None,
-  "Whether the noised mean is clipped once more; by default, the paper's: for"
-  ' images, and for tables.',
+  'Whether to clip the noised mean as well. Default: yes for images (as in the'
+  ' paper) and tables, no for text.',
 )
 _PUBLIC_BATCH_SIZE = flags.DEFINE_integer(
-  'public_batch_size', None, 'Public examples of a step.'
+  'public_batch_size', None, 'Number of public examples in a step.'
 )
 _PUBLIC_UPDATE = flags.DEFINE_enum(
   'public_update',
   'gradient',
   ['gradient', 'clipped'],
-  "The gradient of a public batch's mean loss, or the mean of its examples'"
-  ' gradients, each clipped like a private one.',
+  "gradient: the gradient of a public batch's mean loss. clipped: the mean of"
+  " its examples' gradients, each clipped like a private one.",
 )
 _AUGMENTATION = flags.DEFINE_enum(
   'augmentation',
   'none',
   ['none', 'public', 'all'],
-  'Which images of the private training are flipped and cropped.',
+  'Which images to flip and crop at random in private training.',
 )
 _MULTIPLICITY = flags.DEFINE_integer(
   'augmentation_multiplicity',
   1,
-  'With --augmentation=all: the number of variations of each private image,'
-  ' over which its gradient is averaged before the clip.',
+  'With --augmentation=all: number of variations of each private image. The'
+  ' gradient is averaged over them before it is clipped.',
 )
 _AVERAGING = flags.DEFINE_float(
-  'averaging', 0.0, 'Decay of an average of the weights, the result; 0: none.'
+  'averaging',
+  0.0,
+  'Decay of a moving average of the weights, which becomes the result. 0'
+  ' means no averaging.',
 )
 _COMPUTE_DTYPE = flags.DEFINE_enum(
   'compute_dtype',
   'float32',
   ['float32', 'bfloat16'],
-  'Of forward and backward pass; norms, sums and noise are float32.',
+  'Data type of the forward and backward passes. Norms, sums and noise are'
+  ' float32.',
 )
 _MICROBATCH_SIZE = flags.DEFINE_integer(
   'microbatch_size',
   None,
-  'Examples whose gradients are computed at a time; by default all.',
+  'Examples whose gradients are computed at a time. Default: all.',
 )
 _TEST_CURVE = flags.DEFINE_bool(
   'test_curve',
   False,
-  "Whether metrics.csv also has test metrics, as the paper's figures do.",
+  "Whether to add test metrics to metrics.csv, as in the paper's figures.",
 )
 _RUNS_FILE = flags.DEFINE_string(
   'runs_file',
   None,
-  'A file of runs, one a line: flags that are added to those given here.',
+  'File of runs, one per line. The flags of a line are added to those of the'
+  ' command line.',
 )
 _SIDE_BY_SIDE = flags.DEFINE_integer(
   'side_by_side',
   1,
-  'The most runs of --runs_file that are computed at once, where only seeds,'
-  ' rates, alpha or noise differ. For small models on a GPU.',
+  'Maximum number of runs of --runs_file to compute at once, if they differ'
+  ' only in seeds, learning rates, alpha or noise. For small models on a GPU.',
   lower_bound=1,
 )
 _OPTIMIZER = flags.DEFINE_enum(
-  'pretraining_optimizer', 'adam', convergence.OPTIMIZERS, 'Of the warm start.'
+  'pretraining_optimizer',
+  'adam',
+  convergence.OPTIMIZERS,
+  'Optimizer of the warm start.',
 )
 _PRETRAINING_MOMENTUM = flags.DEFINE_float(
-  'pretraining_momentum', 0.0, 'Of SGD, for the warm start.'
+  'pretraining_momentum', 0.0, 'Momentum of the warm start, with SGD.'
 )
 _PRETRAINING_CLIP_NORM = flags.DEFINE_float(
-  'pretraining_clip_norm', None, 'Bound on gradients of the warm start.'
+  'pretraining_clip_norm',
+  None,
+  'Bound on the norm of the gradients of the warm start.',
 )
 _WEIGHT_DECAY = flags.DEFINE_float(
-  'pretraining_weight_decay', 0.0, 'Of the warm start, over the learning rate.'
+  'pretraining_weight_decay',
+  0.0,
+  'Weight decay of the warm start. Each step shrinks the weights by this'
+  ' times the learning rate.',
 )
 _DROPOUT = flags.DEFINE_float(
-  'pretraining_dropout', 0.0, 'Share of activations dropped in the warm start.'
+  'pretraining_dropout', 0.0, 'Dropout rate of the warm start.'
 )
 _PRETRAINING_AUGMENTATION = flags.DEFINE_enum(
   'pretraining_augmentation',
   'none',
   convergence.AUGMENTATIONS,
-  'How the warm start varies images: standard flips and crops them; strong also'
-  ' turns and shears them, changes colours and cuts a square out.',
+  'Augmentation of images in the warm start. standard: flips and crops.'
+  ' strong: also rotation, shear, colour changes and a cut-out square.',
 )
 _MIXUP = flags.DEFINE_float(
   'pretraining_mixup',
   0.0,
-  'The parameter of the Beta distribution by which the warm start blends pairs'
-  ' of images; 0: none.',
+  'Parameter of the Beta distribution of mixup (blending pairs of images) in'
+  ' the warm start. 0 means no mixup.',
 )
 _PRETRAINING_AVERAGING = flags.DEFINE_float(
-  'pretraining_averaging', 0.0, 'Decay of an average of its weights; 0: none.'
+  'pretraining_averaging',
+  0.0,
+  "Decay of a moving average of the warm start's weights. 0 means no"
+  ' averaging.',
 )
 _PRETRAINING_DECAY = flags.DEFINE_enum(
-  'pretraining_decay', 'none', convergence.DECAYS, 'Of its learning rate.'
+  'pretraining_decay',
+  'none',
+  convergence.DECAYS,
+  "Decay of the warm start's learning rate.",
 )
 _CANDIDATES = flags.DEFINE_integer(
   'pretraining_candidates',
   1,
-  'Models of the warm start, of which held-out public data choose one.',
+  'Number of models that the warm start trains. Held-out public data choose'
+  ' one of them.',
 )
 flags.adopt_module_key_flags(run_flags)
 
@@ -220,8 +258,8 @@ def _dense_sizes() -> tuple[int, ...]:
   is_whole = all(size.isdecimal() for size in sizes)
   if not is_whole or (sizes and _DATASET.value != 'table'):
     raise ValueError(
-      '--dense_sizes must be positive integers, and for --dataset=table alone.'
-      f' Found {",".join(sizes):.80} for {_DATASET.value}.'
+      '--dense_sizes must be positive integers, and only given for'
+      f' --dataset=table. Found {",".join(sizes):.80} for {_DATASET.value}.'
     )
   return tuple(map(int, sizes))
 
@@ -239,8 +277,8 @@ def _spec(
       )
     if flags.FLAGS['activation'].present:
       raise ValueError(
-        '--activation must not be given with --model: residual nets have ReLU.'
-        f' Found {_ACTIVATION.value}.'
+        '--activation must not be given with --model: residual networks use'
+        f' ReLU. Found {_ACTIVATION.value}.'
       )
     return residual.wide_residual_net(_MODEL.value, shape, data.num_classes)
   if data.is_text:
@@ -261,15 +299,15 @@ def _split_config(
   if _PUBLIC_DATASET.value is not None or data.public is not None:
     if _PUBLIC_SHARE.value is not None:
       raise ValueError(
-        '--public_share must not be given with public data of another source,'
-        ' of --public_dataset or in the file: all examples are then private.'
-        f' Found {_PUBLIC_SHARE.value}.'
+        '--public_share must not be given with public data from another source'
+        ' (--public_dataset, or in the file): all examples of the data set are'
+        f' then private. Found {_PUBLIC_SHARE.value}.'
       )
     share = None
   elif share is None:
     raise ValueError(
-      '--public_share must be given, the share of training examples that is'
-      f' public: {_DATA_DIR.value} holds no public ones.'
+      '--public_share must be given, the fraction of training examples that'
+      f' are public: {_DATA_DIR.value} holds no public examples.'
     )
   digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
   return sample_level.SplitConfig(
@@ -282,7 +320,7 @@ def _split_config(
 def _pretraining(
   default: sample_level_config.SampleLevelPretraining,
 ) -> sample_level_config.SampleLevelPretraining:
-  """A task's settings with those that this program alone has flags for."""
+  """Returns a task's settings, changed by the flags of this program."""
   return dataclasses.replace(
     default,
     optimizer=_OPTIMIZER.value,
@@ -299,7 +337,7 @@ def _pretraining(
 
 
 def _load(task: sample_level_config.TaskDefaults):
-  """The data, and how they are split."""
+  """Returns the data, the split settings and the split."""
   # It imports JAX.
   from pda_fed.experiments.engines import jax_sample_level
 
@@ -314,24 +352,24 @@ def _load(task: sample_level_config.TaskDefaults):
 def _warn_of_rounds_without_private_data(
   config: sample_level_config.SampleLevelConfig,
 ) -> None:
-  """Tells of rounds that cost epsilon and give nothing for it."""
+  """Warns of rounds that spend epsilon without using private data."""
   if 'alpha' not in config.method.schedules:
     return
   rounds, epoch = config.plan.rounds, config.plan.rounds_per_epoch
-  # One of each epoch: alpha_t is that of the epoch.
+  # alpha_t is constant within an epoch.
   firsts = range(0, rounds, epoch)
   alphas = [config.schedules(range(t, t + 1))['alpha'][0] for t in firsts]
   unused = alphas.count(0)
   if unused:
     warnings.warn(
-      f'alpha_t is 0 in {unused:,} of {len(firsts):,} epochs: they use public'
-      ' data alone, and count for epsilon.',
+      f'alpha_t is 0 in {unused:,} of {len(firsts):,} epochs: they only use'
+      ' public data, but still count for epsilon.',
       stacklevel=2,
     )
 
 
 def _public_clip_norm() -> Optional[float]:
-  """The bound on the public gradient; this task's clip never moves."""
+  """Returns the bound on the public gradient. The clip is constant."""
   found = run_flags.public_clip_norm()
   return _CLIP_NORM.value if found == 'private' else found
 
@@ -339,7 +377,7 @@ def _public_clip_norm() -> Optional[float]:
 def _config(
   given: Optional[Sequence[str]] = None,
 ) -> tuple[sample_level_config.SampleLevelConfig, dict[str, Any]]:
-  """The settings of the flags, and what else config.json says."""
+  """Returns the settings of the flags, and more entries for config.json."""
   task = sample_level_config.TASKS[_DATASET.value]
   data, split_config, split = _load(task)
   batch = _or(_BATCH_SIZE.value, task.batch_size)
@@ -349,8 +387,8 @@ def _config(
   population = len(split.private)
   if not 0 < batch <= population:
     raise ValueError(
-      f'batch_size must be in (0, {population}], the private examples. Found'
-      f' {batch:g}.'
+      f'batch_size must be in (0, {population}], the number of private'
+      f' examples. Found {batch:g}.'
     )
   plan = run_flags.plan_with_noise(
     task.noise_multiplier,
@@ -400,21 +438,21 @@ def _config(
   caveats = list(data.caveats)
   if config.split.validation_examples:
     caveats.append(
-      f'{sizes["validation"]:,} validation examples were taken from the private'
-      ' ones: training does not see them, and epsilon does not cover what their'
-      ' metrics show.'
+      f'{sizes["validation"]:,} validation examples were taken from the'
+      ' private ones. They are not trained on, and epsilon does not cover the'
+      ' validation metrics.'
     )
   if _PUBLIC_DATASET.value is not None:
     caveats.append(
-      'Public sequences that are in the private text, too, were left out: which'
-      ' ones are there tells of private sequences, and epsilon does not cover'
-      ' it.'
+      'Public sequences that also occur in the private text were left out.'
+      ' Which ones are left reveals something about private sequences, and'
+      ' epsilon does not cover it.'
     )
   return config, {'data': {'examples': sizes}, 'caveats': caveats}
 
 
 def _read_run(path: pathlib.Path, line: Sequence[str]):
-  """Returns the config of a line of --runs_file, what is told, and a folder."""
+  """Returns config, more entries of config.json and folder of a line."""
   with flagsaver.flagsaver():
     try:
       rest = flags.FLAGS([sys.argv[0], *cli.with_presets(line)])[1:]
@@ -428,19 +466,22 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
 
 
 def _run_many(path: pathlib.Path) -> None:
-  """Makes the runs of a file, one after the other or side by side."""
+  """Makes the runs of a file, one after another or side by side."""
   # It imports JAX.
   from pda_fed.experiments.engines import side_by_side
 
   lines = cli.read_command_lines(path)
-  for line in lines:  # Before flags are saved, or restoring removes them.
+  for line in lines:  # Before flagsaver, which would remove them.
     method_flags.define_named(cli.expanded(line))
   runs = [_read_run(path, line) for line in lines]
   folders = [pathlib.Path(folder).resolve() for *_, folder in runs]
   for folder in folders:
     if folders.count(folder) > 1:
-      raise ValueError(f'{path} must name each --output_dir once: {folder}.')
-  # Others are finished, or go on from a checkpoint by themselves.
+      raise ValueError(
+        f'{path} must name each --output_dir once. Found {folder} more than'
+        ' once.'
+      )
+  # The other runs are finished, or resume from a checkpoint on their own.
   new = [
     config
     for (config, *_), folder in zip(runs, folders, strict=True)

@@ -4,12 +4,12 @@ r"""Trains a model on the users of a store: text, images or tables.
         --flagfile=scripts/presets/stackexchange.flags --method=pda \
         --output_dir=out/pda
 
-Rounds, cohort, batch size, noise and alpha are by default the paper's for
-StackOverflow. Learning rates and clip are values of its grids, of which it does
-not name the best; it names no momentum. A run that was stopped, by Ctrl-C or by
-a crash, goes on when the same command is given again. What it writes:
-config.json, metrics.csv, result.json, checkpoints/ and tensorboard/ in
---output_dir.
+The defaults of rounds, cohort, batch size, noise and alpha are the paper's for
+StackOverflow. The learning rates and the clip are values of its grids: the
+paper does not say which values were best, and names no momentum. To resume a
+run that was stopped by Ctrl-C or a crash, give the same command again. The
+program writes config.json, metrics.csv, result.json, checkpoints/ and
+tensorboard/ to --output_dir.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -31,29 +31,30 @@ from scripts.lib import run_flags
 from scripts.lib import worker_flags
 
 _ENGINE = flags.DEFINE_enum(
-  'engine', 'tff', list(experiments.ENGINES), 'What computes.'
+  'engine', 'tff', list(experiments.ENGINES), 'Engine that computes the run.'
 )
 _CHANGE_ENGINE = flags.DEFINE_bool(
   'change_engine',
   False,
-  'Go on with a run of another engine, if it was stopped by Ctrl-C or SIGTERM:'
-  ' of one that was killed, rounds could be run again with other noise.',
+  'Resume a run of another engine that was stopped by Ctrl-C or SIGTERM. A'
+  ' killed run must first resume on its own engine: otherwise rounds could be'
+  ' repeated with fresh noise.',
 )
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
-  'client_learning_rate', 0.5, 'Of local training.'
+  'client_learning_rate', 0.5, "Learning rate of the clients' local SGD."
 )
 _CLIENT_GRADIENT_CLIP = flags.DEFINE_float(
   'client_gradient_clip',
   None,
-  'Bound on the norm of each gradient of local training: it keeps clients from'
-  ' diverging. Default: none. It does not change epsilon.',
+  'Bound on the norm of each gradient in local training. It keeps clients from'
+  ' diverging. Default: none. It does not affect epsilon.',
 )
 _SERVER_OPTIMIZER = flags.DEFINE_enum(
   'server_optimizer',
   'sgd',
   list(server_optimizers.NAMES),
-  'What applies the noised mean to the model. adam and yogi take'
-  ' --server_momentum as beta_1 and want rates near 0.01.',
+  'Optimizer that applies the noised mean to the model. adam and yogi use'
+  ' --server_momentum as beta_1, and need learning rates near 0.01.',
 )
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
   'server_learning_rate', 1.0, "Learning rate of the server's optimizer."
@@ -62,54 +63,63 @@ _SERVER_MOMENTUM = flags.DEFINE_float(
   'server_momentum', 0.9, "Momentum of the server's optimizer."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  'batch_size', 16, 'Examples in a batch of local training.'
+  'batch_size', 16, 'Batch size of local training, in examples.'
 )
 _PUBLIC_UPDATE = flags.DEFINE_enum(
   'public_update',
   'local_training',
   ['local_training', 'gradient'],
-  'The mean model delta of sampled public users, or one gradient of theirs.',
+  'local_training: the mean model delta of sampled public users. gradient: one'
+  ' gradient over their examples.',
 )
 _PUBLIC_USERS_PER_ROUND = flags.DEFINE_integer(
-  'public_users_per_round', 10, 'Public users that a round samples.'
+  'public_users_per_round', 10, 'Number of public users sampled in a round.'
 )
 _MEAN_CLIP_NORM = flags.DEFINE_float(
-  'mean_clip_norm', None, "Bound on the noised mean's norm."
+  'mean_clip_norm', None, 'Bound on the norm of the noised mean. Default: none.'
 )
 _MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
   'max_concurrent_clients',
   None,
-  'Users that the TFF engine simulates at a time. Default: the cores.',
+  'Number of users that the TFF engine simulates at a time. Default: the'
+  ' number of cores.',
 )
 _WORKERS = flags.DEFINE_list(
   'workers',
   [],
-  'HOST:PORT or unix:/PATH of workers that scripts.worker serves, between which'
-  ' the TFF engine shares the users of a round. Default: this process.',
+  'Addresses, HOST:PORT or unix:/PATH, of workers started by scripts.worker.'
+  ' The TFF engine divides the users of a round among them. Default: only this'
+  ' process.',
 )
 _WORKER_TIMEOUT_S = flags.DEFINE_float(
   'worker_timeout_s',
   workers.DEFAULT_TIMEOUT_S,
-  'Seconds without a sign of life after which one of --workers is lost, and the'
-  ' others do its part.',
+  'Seconds without a sign of life after which a worker counts as lost. The'
+  ' remaining workers take over its users.',
 )
 _COMPUTE_DTYPE = flags.DEFINE_enum(
   'compute_dtype',
   'float32',
   ['float32', 'bfloat16'],
-  "Of the JAX engine's products.",
+  'Data type of matrix products in the JAX engine.',
 )
 _CLIENTS_PER_CHUNK = flags.DEFINE_integer(
-  'clients_per_chunk', None, 'Clients that the JAX engine trains side by side.'
+  'clients_per_chunk',
+  None,
+  'Number of clients that the JAX engine trains side by side.',
 )
 _PLATFORM = flags.DEFINE_enum(
-  'platform', None, ['cpu', 'gpu'], 'Of the JAX engine; default: what it finds.'
+  'platform',
+  None,
+  ['cpu', 'gpu'],
+  'Platform of the JAX engine. Default: chosen by JAX.',
 )
 flags.adopt_module_key_flags(model_flags)
 flags.adopt_module_key_flags(plan_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(worker_flags)
-# Of the paper's StackOverflow runs; the clip is the smaller one of its grid.
+# Values of the paper's StackOverflow runs. Its grid has two clips; this is the
+# smaller one.
 _NOISE_MULTIPLIER = 0.4
 _ALPHA = 5.0
 _PLAN = {'expected_cohort': 100.0, 'rounds': 1600, 'clip_norm': 0.3}
@@ -181,8 +191,8 @@ def _about(store: data_prep.UserStore) -> dict[str, object]:
   most = manifest['max_private_users_per_person']
   if most > 1:
     caveats.append(
-      f'One person may be {most} private users: for persons, the guarantee is'
-      f' that of a group of {most}.'
+      f'One person may be {most} private users. For persons, the guarantee is'
+      f' that of groups of {most} users.'
     )
   about = ('source', 'settings', 'vocabulary', 'public_users_sha256')
   return {

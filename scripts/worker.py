@@ -1,12 +1,12 @@
-r"""Serves this machine as a TFF worker to a coordinator on another one.
+r"""Serves this machine as a TFF worker of a coordinator elsewhere.
 
     python -m scripts.worker --listen=0.0.0.0:8443 \
         --tls_cert=b.lan.crt --tls_key=b.lan.key --tls_ca=ca.crt
     python -m scripts.worker --listen=unix:$HOME/worker.sock
 
-The first is for `train_stackoverflow --workers=b.lan:8443`, the second for an
-SSH tunnel; see docs/distributed.md. When the worker is ready, one line says
-where and of which version. It runs until Ctrl-C or SIGTERM.
+The first command is for `train_stackoverflow --workers=b.lan:8443`, the second
+for an SSH tunnel; see docs/distributed.md. When the worker is ready, it prints
+its address and versions. It runs until Ctrl-C or SIGTERM.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -23,19 +23,19 @@ from scripts.lib import worker_flags
 _LISTEN = flags.DEFINE_string(
   'listen',
   None,
-  'HOST:PORT (0.0.0.0 or [::] for every interface, port 0 for any), or'
-  ' unix:/PATH.',
+  'Address to listen on: HOST:PORT (0.0.0.0 or [::] for every interface, port'
+  ' 0 for any free port), or unix:/PATH.',
 )
 _THREADS = flags.DEFINE_integer(
   'threads',
   None,
-  'Threads of a TensorFlow operation. Default: the cores.',
+  'Number of threads of a TensorFlow operation. Default: the number of cores.',
   lower_bound=1,
 )
 _MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
   'max_concurrent_clients',
   None,
-  'Clients that are simulated at a time. Default: the cores.',
+  'Number of clients to simulate at a time. Default: the number of cores.',
   lower_bound=1,
 )
 flags.adopt_module_key_flags(worker_flags)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds everything with Bazel, runs one script and a handful of tests.
+# Builds everything with Bazel, runs one script and a few tests.
 #
 #   bash tools/bazel_check.sh
 #
-# Root on Debian gets Debian's Bazel installed if there is none; from then on no
-# network is needed. A Bazel 6 or 7 on PATH is used as it is. One line a step;
-# the output of a step is shown only if it fails. No process is left behind.
+# If Bazel is missing, root on Debian installs Debian's Bazel; after that no
+# network is needed. A Bazel 6 or 7 on PATH is used. Prints one line per step,
+# and the output of a step only if it fails. Leaves no process behind.
 set -euo pipefail
-set -m  # A step is a process group, so that it can be ended whole.
+set -m  # A step is a process group, so that all of it can be killed.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 script=(//scripts:train_stackoverflow -- --flagfile=scripts/presets/tiny.flags
@@ -29,11 +29,11 @@ log=$(mktemp)
 child=
 server=no
 finish() {
-  if [[ -n $child ]]; then  # We were interrupted in the middle of a step.
+  if [[ -n $child ]]; then  # Interrupted during a step.
     kill -- "-$child" 2> /dev/null || true
     wait "$child" || true
   fi
-  # Left alone, the server would stay for three hours.
+  # Otherwise the server would keep running for three hours.
   [[ $server == no ]] || bazel shutdown > "$log" 2>&1 || cat "$log" >&2
   rm -f "$log"
 }
@@ -41,11 +41,11 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# step WHAT COMMAND...: runs the command, and says how it went.
+# step WHAT COMMAND...: runs the command, and prints the result.
 step() {
   local what=$1 start=$SECONDS
   shift
-  "$@" > "$log" 2>&1 < /dev/null &  # Only `wait` lets a signal through at once.
+  "$@" > "$log" 2>&1 < /dev/null &  # Signals only interrupt `wait`.
   child=$!
   if ! wait "$child"; then
     child=
@@ -69,8 +69,7 @@ install_packages() {
     apt-get -q install -y --no-install-recommends "${packages[@]}"
 }
 
-# Runs the script through Bazel and through Python; both must print the same,
-# the folder of the run aside.
+# Runs the script with Bazel and with Python. Both must print the same.
 same_output() {
   local folder run
   folder=$(mktemp -d)

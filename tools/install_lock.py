@@ -1,19 +1,17 @@
-"""Makes the virtual environment that every make target uses.
+"""Creates the virtual environment that all make targets use.
 
     python3 tools/install_lock.py .venv
 
-requirements.txt has two sections. The first is installed by pip as any lock is.
-The packages of the second are code in Python alone, whose metadata refuse
-today's releases and Pythons; pip puts them into the environment as if it were
-that of `_PRETENDED`.
+requirements.txt has two sections. pip installs the first as usual. The packages
+of the second are pure Python, but their metadata reject today's releases and
+Pythons. pip installs them as if for the system of `_PRETENDED`.
 
-A stamp, written last, holds the checksum of what is installed. An environment
-without it is half-made and is made anew; one with another checksum belongs to
-another lock or Python and is made anew too. When the stamp fits, this takes no
-time.
+A stamp, written last, holds the checksum of the lock and the Python version. An
+environment without a stamp, or with another one, is created anew. If the stamp
+fits, this takes no time.
 
-No package is needed, and the syntax is that of Python 3.8, so that an older
-Python than the lock's says in one line what is wrong.
+It needs no packages, and its syntax is that of Python 3.8, so that an older
+Python than those of the lock can print an error in one line.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import sys
 import tempfile
 from typing import Any
 
-# Separates the sections, in requirements.in and in requirements.txt.
+# Separates the sections in requirements.in and requirements.txt.
 LINE = '# ---- Installed without regard to their metadata ----\n'
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 PLATFORMS = (('Linux', 'x86_64'), ('Linux', 'aarch64'), ('Darwin', 'arm64'))
@@ -42,7 +40,7 @@ _PRETENDED = (
   '--python-version=3.11',
   '--ignore-requires-python',
 )
-# A program of 300 MB for that system, which nothing runs.
+# A binary of 300 MB for that system, which is not used.
 _UNUSED = 'tensorflow_federated/data/worker_binary'
 _LOCK = 'requirements.txt'
 _COST = 'about 2.2 GB, a few minutes, once'
@@ -50,16 +48,16 @@ _PROBE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 
 class InstallError(Exception):
-  """The environment cannot be made; the message says why, in one line."""
+  """The environment cannot be created. The message is one line."""
 
 
 def refusal(system: str, machine: str, version: Sequence[int]) -> str:
-  """Returns why the lock has no wheels for a Python, or '' if it has.
+  """Returns why the lock does not support a Python; '' if it does.
 
   Args:
-    system: As of `platform.system()`.
-    machine: As of `platform.machine()`.
-    version: As of `sys.version_info`.
+    system: Value of `platform.system()`.
+    machine: Value of `platform.machine()`.
+    version: Value of `sys.version_info`.
   """
   if (system, machine) not in PLATFORMS:
     supported = ', '.join(' '.join(p) for p in PLATFORMS)
@@ -71,7 +69,7 @@ def refusal(system: str, machine: str, version: Sequence[int]) -> str:
 
 
 def split_lock(lock: str) -> tuple[str, str]:
-  """Returns the two sections of a lock; a lock may have the first alone.
+  """Returns the two sections of a lock. The second may be empty.
 
   Args:
     lock: The text of requirements.txt.
@@ -85,10 +83,10 @@ def pip_commands(
 ) -> list[list[str]]:
   """Returns the commands that install the two sections of a lock.
 
-  Byte code is left to the first import, since half of it is never needed.
+  Modules are compiled when first imported, since half of them are never used.
 
   Args:
-    python: The interpreter to install into.
+    python: Path of the interpreter to install into.
     packages: The interpreter's folder of packages.
     first: Path of a file with the first section.
     second: Path of a file with the second section.
@@ -112,9 +110,9 @@ def install(
 
   Args:
     lock: The text of requirements.txt.
-    python: The interpreter to install into.
+    python: Path of the interpreter to install into.
     packages: The interpreter's folder of packages.
-    run: Runs a command; as `subprocess.run`.
+    run: Runs a command, like `subprocess.run`.
   """
   with tempfile.TemporaryDirectory() as folder:
     paths = []
@@ -140,7 +138,7 @@ class _Environment:
     self._checksum = hashlib.sha256(identity.encode()).hexdigest()
 
   def is_up_to_date(self) -> bool:
-    """Whether this lock is installed in it, for this Python."""
+    """Returns whether this lock is installed for this Python."""
     try:
       stamp = self._stamp.read_text().strip()
       return stamp == self._checksum and self._packages() != ''
@@ -153,7 +151,7 @@ class _Environment:
     return subprocess.check_output(probe, stderr=silent, text=True).strip()
 
   def make(self) -> None:
-    """Makes it, in place of what is there."""
+    """Creates the environment, and replaces an existing one."""
     with contextlib.suppress(OSError):
       self._stamp.unlink()
     with self._log.open('w') as log:
@@ -168,7 +166,7 @@ class _Environment:
       run([sys.executable, '-m', 'venv', '--clear', self.path], check=True)
     except subprocess.CalledProcessError:
       raise InstallError(
-        f'could not create {self.path}: {self._last_line()} (all of it:'
+        f'could not create {self.path}: {self._last_line()} (full log:'
         f' {self._log})'
       ) from None
 
@@ -180,10 +178,10 @@ class _Environment:
       raise InstallError(
         f'could not install the lock: {self._last_line("error")} Check the'
         " network and the disk's free space, then run the same command again"
-        f' (all of it: {self._log})'
+        f' (full log: {self._log})'
       ) from None
     if sys.dont_write_bytecode:
-      # No import will leave any, and each would take three times as long.
+      # Imports do not write byte code here, and would take three times as long.
       run([self._python, '-m', 'compileall', '-q', '-j', '0', packages])
 
   def _last_line(self, word: str = '') -> str:
@@ -194,15 +192,14 @@ class _Environment:
 
 @contextlib.contextmanager
 def _only_one(path: str) -> Iterator[None]:
-  """Waits until no other process makes the environment."""
-  import fcntl  # Windows has none; it gets its one line before this.
+  """Waits until no other process is creating the environment."""
+  import fcntl  # Missing on Windows, which was refused before.
 
   try:
     file = open(f'{path}.lock', 'w')
   except OSError:
     raise InstallError(
-      f'cannot write {path}.lock: clone the project into a folder that you may'
-      ' write.'
+      f'cannot write {path}.lock: clone the project into a writable folder.'
     ) from None
   with file:
     try:
@@ -233,7 +230,7 @@ def _read_lock() -> str:
     return pathlib.Path(_LOCK).read_text()
   except OSError:
     raise InstallError(
-      f'{_LOCK} is not here: run this in the root of a whole clone.'
+      f'{_LOCK} is missing: run this in the root of a complete clone.'
     ) from None
 
 
@@ -256,13 +253,13 @@ def _set_up(path: str) -> None:
 
 
 def main() -> None:
-  """Makes the environment that the command line names."""
+  """Creates the environment that the command line names."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('venv')
   parser.add_argument(
     '--check',
     action='store_true',
-    help='Make nothing; exit with 1 unless all is there.',
+    help='Create nothing; exit with 1 if the environment is not up to date.',
   )
   arguments = parser.parse_args()
   try:

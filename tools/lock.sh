@@ -3,12 +3,13 @@
 #
 #   sh tools/lock.sh [--upgrade]
 #
-# Without --upgrade, pins that still fit stay as they are. Any Python 3 will do:
-# the lock's own Python versions are given to the resolver.
+# Without --upgrade, pins that still fit are kept. Any Python 3 will do: the
+# resolver gets the Python versions of the lock.
 #
-# uv is used for its --universal and --override (pip has neither); it lives in a
-# throw-away environment, since nothing else needs it. Wheels only: an install
-# must not depend on a compiler or on unpinned build dependencies.
+# uv is used for --universal and --override, which pip lacks. It is installed
+# into a temporary environment, since nothing else needs it. Only wheels are
+# used: an install must not depend on a compiler or on unpinned build
+# dependencies.
 set -eu
 
 uv_version=0.13.7
@@ -23,7 +24,7 @@ compile() {
   (cd "$folder" && uv/bin/uv pip compile --quiet --only-binary :all: "$@")
 }
 
-# The sections lie in files with the names that the lock's comments are to show.
+# Files of the sections, with the names that the lock's comments should show.
 for file in requirements.in requirements.txt; do
   sed "/^$line/,\$d" "$file" > "$folder/$file"
 done

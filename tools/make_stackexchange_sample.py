@@ -3,11 +3,11 @@
     python tools/make_stackexchange_sample.py DUMPS
 
 DUMPS is a folder of sites, as `prepare_users --source=stackexchange:DUMPS`
-reads it. The sample has every user of every site: the first sentences of each,
-and more of a few, who are its public users. Nothing is drawn at random, so the
-same dumps give the same files:
+reads it. The sample has the first sentences of every user of every site, and
+more sentences of a few users, its public users. Nothing is random: the same
+dumps give the same files:
 
-    users.jsonl.xz      lines of JSON with `user` and `text`, a user a line
+    users.jsonl.xz      JSON lines with `user` and `text`, one per user
     public_users.txt    ids for `prepare_users --public_user_ids`
 """
 
@@ -35,7 +35,7 @@ USERS = 'users.jsonl.xz'
 PUBLIC_USERS = 'public_users.txt'
 
 _EMAIL = re.compile(r'[\w.+-]@[\w-]+\.\w')
-# Settings of the compression for text. One thread: the bytes do not depend on
+# Compression settings for text. One thread, so that the bytes do not depend on
 # the machine.
 _FILTERS = [
   {
@@ -50,12 +50,13 @@ _FILTERS = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-  """What the sample holds.
+  """Settings of the sample.
 
   Attributes:
-    sentences: The most sentences of a user.
-    public_users: How many users are public.
-    public_sentences: The sentences of a public user. Nobody with fewer is one.
+    sentences: Maximum number of sentences of a user.
+    public_users: Number of public users.
+    public_sentences: Number of sentences of each public user. Users with fewer
+      sentences are not public.
   """
 
   sentences: int = 5
@@ -70,19 +71,19 @@ class SampleConfig:
 
 
 def _is_read_alike(sentence: str) -> bool:
-  """Whether a reader of the sample finds the sentence that was written."""
+  """Returns whether the sentence is read back unchanged."""
   expected = ' '.join(tokenizer.tokenize(html.unescape(sentence)))
   return tokenizer.split_sentences(sentence) == [expected]
 
 
 def _clean(text: str) -> Iterator[tuple[str, str]]:
-  """Yields (sentence, why it is left out or ''), for those with a token."""
+  """Yields (sentence, reason to leave it out or '') with a token."""
   for raw in tokenizer.cut_sentences(text):
     if not tokenizer.tokenize(raw):
       continue
     sentence = ' '.join(tokenizer.mask_urls(raw).split())
     if html.unescape(sentence) != sentence:
-      # Text that tells how to write '&lt;' must still tell it.
+      # Keep text that shows how to write '&lt;'.
       sentence = sentence.replace('&', '&amp;')
     if _EMAIL.search(raw):
       yield sentence, 'sentences with an e-mail address'
@@ -98,12 +99,12 @@ def read_users(
   """Reads the first sentences of all users.
 
   Args:
-    folder: The dumps.
-    most: The most sentences of a user.
+    folder: Folder of the dumps.
+    most: Maximum number of sentences of a user.
 
   Returns:
-    For each user with a sentence its sentences, and how many were left out on
-    the way for which reason.
+    The sentences of each user that has any, and the number of sentences left
+    out by reason.
 
   Raises:
     OSError: If there are no dumps.
@@ -131,19 +132,19 @@ def _by_hash(user: str) -> str:
 def choose_public(
   users: Mapping[str, Sequence[str]], config: SampleConfig
 ) -> list[str]:
-  """Returns the public users: of those with enough text, by a hash of the id.
+  """Returns public users: those with enough text, chosen by a hash.
 
   Args:
-    users: The sentences of each user.
-    config: What the sample holds.
+    users: Sentences of each user.
+    config: Settings of the sample.
 
   Raises:
-    ValueError: If there are too few.
+    ValueError: If there are too few such users.
   """
   rich = [u for u, s in users.items() if len(s) >= config.public_sentences]
   if len(rich) < config.public_users:
     raise ValueError(
-      f'public_users must be at most {len(rich)}, the users with'
+      f'public_users must be at most {len(rich)}, the number of users with'
       f' {config.public_sentences} sentences. Found {config.public_users}.'
     )
   return sorted(sorted(rich, key=_by_hash)[: config.public_users])
@@ -152,12 +153,12 @@ def choose_public(
 def make_sample(
   dumps: os.PathLike, folder: os.PathLike, config: SampleConfig
 ) -> None:
-  """Writes the sample, and prints what is in it.
+  """Writes the sample, and prints a summary.
 
   Args:
-    dumps: The dumps.
-    folder: Where the files go.
-    config: What the sample holds.
+    dumps: Folder of the dumps.
+    folder: Folder of the sample.
+    config: Settings of the sample.
 
   Raises:
     OSError: If there are no dumps, or a file cannot be written.
@@ -192,7 +193,7 @@ def make_sample(
 def main() -> None:
   """Reads the arguments and makes the sample."""
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('dumps', help='A folder of sites.')
+  parser.add_argument('dumps', help='Folder of sites.')
   parser.add_argument(
     '--output_dir', default=FOLDER, help='Default: %(default)s'
   )

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a short TFF round on the newest Python at hand, beside that of .venv.
+# Runs a short TFF training on the newest installed Python, if newer than .venv.
 #
 #   bash tools/newest_python_check.sh
 #
-# Looks on PATH and among pyenv's versions. Installs the lock into
-# build/venv-newest; where there is no other Python, it says so and is content.
+# Searches PATH and pyenv's versions, and installs the lock into
+# build/venv-newest. If there is no newer Python, it says so and succeeds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +17,7 @@ version_of() {
 tested=$(version_of .venv/bin/python)
 newest=
 for version in 3.13 3.12 3.11; do
-  [[ $version != "$tested" ]] || break  # The rest is older.
+  [[ $version != "$tested" ]] || break  # The others are older.
   for candidate in "python$version" \
     "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
     if [[ $(version_of "$candidate") == "$version" ]]; then
@@ -27,7 +27,7 @@ for version in 3.13 3.12 3.11; do
   done
 done
 if [[ -z $newest ]]; then
-  say "no Python newer than $tested is at hand: nothing to check"
+  say "no Python newer than $tested is installed: nothing to check"
   exit 0
 fi
 

@@ -1,10 +1,10 @@
-"""Runs the tutorials from start to end and keeps what they print and draw.
+"""Runs the tutorials and saves their outputs.
 
     python tools/run_notebooks.py docs/tutorials/*.ipynb
 
-`make notebooks` does this for all of them. What changes from run to run, such
-as times and the numbers of processes, is left out, so that a notebook changes
-only where its results do.
+`make notebooks` does this for all of them. Outputs that change from run to run,
+such as times and process ids, are removed, so that a notebook only changes if
+its results do.
 """
 
 import os
@@ -15,7 +15,7 @@ import nbclient
 import nbformat
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-# The most that a cell may take, in seconds: ten times of what they do take.
+# Maximum seconds of a cell: ten times as long as cells take.
 _CELL_TIMEOUT = 600
 
 
@@ -23,13 +23,13 @@ def execute(path: os.PathLike) -> nbformat.NotebookNode:
   """Runs a notebook in its own folder.
 
   Args:
-    path: A notebook; it is not written.
+    path: A notebook. The file is not changed.
 
   Returns:
     The notebook with its outputs.
 
   Raises:
-    nbclient.exceptions.CellExecutionError: If a cell fails; the message has the
+    nbclient.exceptions.CellExecutionError: If a cell fails. The message has the
       cell and the traceback.
   """
   path = pathlib.Path(path)
@@ -46,10 +46,10 @@ def execute(path: os.PathLike) -> nbformat.NotebookNode:
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-  """Removes what depends on the machine and the moment.
+  """Removes everything that depends on the machine or the time.
 
   Args:
-    notebook: Changed in place.
+    notebook: The notebook, changed in place.
 
   Returns:
     The notebook.
@@ -68,7 +68,7 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     cell.metadata = nbformat.from_dict({})
     if cell.cell_type != 'code':
       continue
-    # What was printed in several pieces is one text.
+    # Merge text that was printed in several pieces.
     outputs = []
     for output in cell.outputs:
       if output.output_type == 'stream' and output.name == 'stderr':
@@ -76,7 +76,7 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
       output.pop('metadata', None)
       if output.output_type in ('display_data', 'execute_result'):
         output.metadata = nbformat.from_dict({})
-        if 'image/png' in output.data:  # '<Figure size ...>' says nothing.
+        if 'image/png' in output.data:  # Only '<Figure size ...>'.
           output.data.pop('text/plain', None)
       last = outputs[-1] if outputs else None
       if (
@@ -90,7 +90,7 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def main() -> None:
-  """Runs the notebooks that are named, in place."""
+  """Runs the given notebooks, in place."""
   paths = sys.argv[1:] or sorted((_ROOT / 'docs/tutorials').glob('*.ipynb'))
   for path in paths:
     print(f'{path} ...', end=' ', flush=True)

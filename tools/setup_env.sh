@@ -1,10 +1,10 @@
 #!/bin/sh
-# Finds a Python for tools/install_lock.py, which makes the virtual environment.
+# Finds a Python for tools/install_lock.py, which creates the environment.
 #
 #   sh tools/setup_env.sh .venv
 #
-# $PYTHON, if given, is the only one tried. An environment that is up to date
-# stays as it is, whatever other Pythons there are.
+# If $PYTHON is set, no other Python is tried. An environment that is up to date
+# is kept, whichever other Pythons are installed.
 set -eu
 
 venv=${1:?usage: setup_env.sh VENV}
@@ -19,7 +19,7 @@ fi
 
 found=
 for candidate in "$@"; do
-  # pyenv has commands for versions that are not active; they fail.
+  # pyenv's commands for inactive versions fail.
   version=$("$candidate" -c '
 import platform
 print(platform.python_implementation() + " " + platform.python_version())

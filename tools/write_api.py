@@ -1,8 +1,8 @@
-"""Writes docs/api.md: every public name, with its first sentence and its file.
+"""Writes docs/api.md: public names with their first sentence and file.
 
     python tools/write_api.py
 
-`make docs` does this; a test fails when the page is not up to date.
+`make docs` does this. A test fails if the page is out of date.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from typing import Any
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = _ROOT / 'docs/api.md'
 
-# The doors of the project, in the order in which a reader meets them.
+# The project's public packages, in reading order.
 PACKAGES = (
   'pda_fed.privacy',
   'pda_fed.audit',
@@ -41,14 +41,14 @@ arguments, results, errors, and an example that the tests run.
 
 
 def public_names(package: str) -> dict[str, Any]:
-  """Returns what a package or module exports, by name.
+  """Returns the public names of a package or module, and their values.
 
   Args:
-    package: Its full name.
+    package: Full name of the package or module.
   """
   module = importlib.import_module(package)
   names = getattr(module, '__all__', None)
-  if names is None:  # A single module: what it defines itself.
+  if names is None:  # A single module: names that it defines.
     names = [
       name
       for name, value in vars(module).items()

@@ -1,11 +1,11 @@
-"""Data sets of sample-level training: images, tables and text, in numpy.
+"""Loads data sets for sample-level training: images, tables and text.
 
     data = sample_level.load_data('cifar10', 'data')
     config = sample_level.SplitConfig(public_share=0.04)
     split = sample_level.split_examples(data, config)
     split.private, split.public, split.validation, split.test
 
-The formats are those in which the authors publish them.
+Files are read in their authors' formats.
 """
 
 import os
@@ -66,28 +66,28 @@ def load_data(
 
   Args:
     name: One of `DATASETS`.
-    data_dir: Where its files are; the digits need none.
-    **options: Of its loader.
+    data_dir: Folder of its files. The digits need none.
+    **options: Options of its loader.
 
   Returns:
     The data, before any split into private and public examples.
 
   Raises:
-    SourceError: If the files are not there, or not whole.
-    ValueError: If there is no such data set, or no `data_dir` for it, or one
-      for the digits.
+    SourceError: If files are missing or incomplete.
+    ValueError: If the data set is unknown, its `data_dir` is missing, or a
+      `data_dir` is given for the digits.
   """
   validate.one_of(DATASETS, dataset=name)
   if name == 'digits':
     if data_dir is not None:
       raise ValueError(
         'data_dir must not be given for the digits, which come with'
-        f' scikit-learn. Found {os.fspath(data_dir)!r}: dataset must be given,'
-        ' too.'
+        f' scikit-learn. Found {os.fspath(data_dir)!r}. Give dataset as well.'
       )
     return load_digits()
   if data_dir is None:
     raise ValueError(
-      f'data_dir must be given for the data set {name!r}: where its files are.'
+      f'data_dir must be given for the data set {name!r}: the folder of its'
+      ' files.'
     )
   return _LOADERS[name](data_dir, **options)

@@ -1,4 +1,4 @@
-"""Examples with targets: what all data sets of sample-level training are."""
+"""Classes of data sets for sample-level training."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-  """Examples and what to predict of them.
+  """Examples and their targets.
 
   Example:
 
@@ -18,9 +18,9 @@ class Examples:
     3
 
   Attributes:
-    inputs: uint8 [examples, height, width, channels] of images, float32
-      [examples, features] of a table, or token ids, uint16 [examples, time], of
-      sequences.
+    inputs: Images, uint8 [examples, height, width, channels]; rows of a table,
+      float32 [examples, features]; or token ids of sequences, uint16 [examples,
+      time].
     targets: Classes, int32 [examples], or next tokens, uint16 [examples, time].
   """
 
@@ -30,8 +30,8 @@ class Examples:
   def __post_init__(self):
     if len(self.inputs) != len(self.targets):
       raise ValueError(
-        'targets must be as many as inputs, '
-        f'{len(self.inputs)}. Found {len(self.targets)}.'
+        f'targets must be as many as inputs, {len(self.inputs)}. Found'
+        f' {len(self.targets)}.'
       )
 
   def __len__(self) -> int:
@@ -49,14 +49,15 @@ class SampleLevelData:
   Example: see `load_digits`.
 
   Attributes:
-    name: In results.
-    train: What is split into private and public examples.
-    test: For the end.
-    num_classes: Classes, or words of the vocabulary.
-    validation: Where the data set has its own.
-    public: Likewise: all training examples are then private.
-    vocabulary: Of text, the words by their ids.
-    caveats: What epsilon does not cover, in sentences.
+    name: Name of the data set in results.
+    train: Training examples, to be split into private and public ones.
+    test: Examples for the final test.
+    num_classes: Number of classes, or of words in the vocabulary.
+    validation: The data set's own validation examples, if it has any.
+    public: The data set's own public examples, if it has any. All training
+      examples are then private.
+    vocabulary: For text, the words in the order of their ids.
+    caveats: Sentences on what epsilon does not cover.
   """
 
   name: str
@@ -74,12 +75,12 @@ class SampleLevelData:
 
   @property
   def unit(self) -> str:
-    """What one record is."""
+    """Name of one record."""
     return 'sequence' if self.is_text else 'example'
 
   @functools.cached_property
   def sha256(self) -> str:
-    """Of all numbers: other data have another one."""
+    """sha256 of all arrays."""
     digest = hashlib.sha256()
     for part in (self.train, self.test, self.validation, self.public):
       for array in () if part is None else (part.inputs, part.targets):

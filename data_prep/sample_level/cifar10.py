@@ -1,8 +1,8 @@
-"""CIFAR-10, of its binary or its Python archive.
+"""Reads CIFAR-10 from its binary or its Python archive.
 
 "Learning Multiple Layers of Features from Tiny Images" (Krizhevsky, 2009).
 Both archives hold five batches of 10,000 training images and one of test
-images; a record is a label and 3,072 bytes, red, green, blue, row by row.
+images. A record is a label and 3,072 bytes: red, green, blue, row by row.
 """
 
 import os
@@ -24,7 +24,7 @@ _TRAIN = tuple(f'data_batch_{i}' for i in range(1, 6))
 _TEST = 'test_batch'
 _IMAGE_BYTES = 3 * 32 * 32
 _NUM_CLASSES = 10
-# Other data of this format may have other numbers of images; CIFAR-10 has not.
+# Other data in this format may have other numbers of images.
 _IMAGES_PER_BATCH = 10_000
 
 
@@ -44,7 +44,9 @@ def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
     batch = pickles.load_arrays(files.read_file(path))
     images, labels = batch[b'data'], batch[b'labels']
   except (KeyError, ValueError) as e:
-    raise errors.SourceError(f'{path} is cut off or no batch: {e!r}.') from e
+    raise errors.SourceError(
+      f'{path} is truncated or not a batch: {e!r}.'
+    ) from e
   if np.shape(images) != (num_images, _IMAGE_BYTES):
     raise errors.SourceError(
       f'{path} must hold an array of images of the shape ({num_images},'
@@ -57,7 +59,7 @@ def _read_pickle(path: pathlib.Path, num_images: int) -> base.Examples:
   ):
     raise errors.SourceError(
       f'{path} must hold a list of {num_images} labels from 0 to'
-      f' {_NUM_CLASSES - 1}. Found another.'
+      f' {_NUM_CLASSES - 1}. Found something else.'
     )
   return _to_examples(images, np.array(labels))
 
@@ -75,14 +77,15 @@ def load_cifar10(
   ```
 
   Args:
-    data_dir: Holds `cifar-10-batches-bin` or `cifar-10-batches-py`, or is it.
-    images_per_batch: Images of each of the six files.
+    data_dir: The folder `cifar-10-batches-bin` or `cifar-10-batches-py`, or its
+      parent.
+    images_per_batch: Number of images in each of the six files.
 
   Returns:
     The data; images are uint8 [examples, 32, 32, 3].
 
   Raises:
-    SourceError: If a file is missing, cut off or mislabelled.
+    SourceError: If a file is missing, truncated or has invalid labels.
   """
   try:
     folder, ending, read = (

@@ -1,4 +1,4 @@
-"""Handwritten digits that scikit-learn brings along: no download needed.
+"""Handwritten digits from scikit-learn, without a download.
 
 1,797 images of 8 x 8 pixels, a copy of the test set of "Optical Recognition of
 Handwritten Digits" (Alpaydin and Kaynak, 1998).
@@ -10,7 +10,7 @@ import numpy as np
 from pda_fed.privacy import seeds
 
 _NUM_TEST = 360
-# The same test images, whatever a run's seeds.
+# The test images do not depend on a run's seeds.
 _SPLIT_SEED = 0
 _MAX_PIXEL = 16
 
@@ -25,7 +25,7 @@ def load_digits() -> base.SampleLevelData:
     ((8, 8, 1), 10)
 
   Returns:
-    The digits; a fifth of them are for the test.
+    The digits; a fifth of them are test data.
 
   Raises:
     SourceError: If scikit-learn is not installed.

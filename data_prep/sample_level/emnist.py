@@ -1,7 +1,7 @@
-"""EMNIST, the ByMerge split, of its idx files.
+"""Reads EMNIST, the ByMerge split, from its idx files.
 
 "EMNIST: Extending MNIST to handwritten letters" (Cohen et al., 2017). The files
-hold each image transposed; what is loaded stands upright.
+hold transposed images; loaded images are upright.
 """
 
 import math
@@ -24,22 +24,22 @@ def read_idx(path: pathlib.Path, num_dimensions: int) -> np.ndarray:
   """Reads an array of bytes in the idx format.
 
   Args:
-    path: Of the file; `.gz` is unpacked.
-    num_dimensions: That it must have.
+    path: Path of the file. `.gz` is decompressed.
+    num_dimensions: Required number of dimensions.
 
   Raises:
-    SourceError: If it is missing, cut off, or something else.
+    SourceError: If the file is missing, truncated, or not of this format.
   """
   magic = bytes([0, 0, _UBYTE, num_dimensions])
   with files.opened(path) as f:
     header = f.read(4 + 4 * num_dimensions)
     if header[:4] != magic:
       raise errors.SourceError(
-        f'{path} must begin with the bytes {magic.hex()}, those of an idx file'
-        f' of bytes in {num_dimensions} dimensions. Found {header[:4].hex()}.'
+        f'{path} must begin with the bytes {magic.hex()}, as an idx file of'
+        f' bytes in {num_dimensions} dimensions. Found {header[:4].hex()}.'
       )
     if len(header) < 4 + 4 * num_dimensions:
-      raise errors.SourceError(f'{path} is cut off in its header.')
+      raise errors.SourceError(f'{path} is truncated in its header.')
     shape = struct.unpack_from(f'>{num_dimensions}I', header, 4)
     expected = math.prod(shape)
     content = files.read_at_most(f, expected)
@@ -47,8 +47,9 @@ def read_idx(path: pathlib.Path, num_dimensions: int) -> np.ndarray:
     size = len(header) + len(content)
     found = 'more' if len(content) > expected else f'{size:,}'
     raise errors.SourceError(
-      f'{path} must have {len(header) + expected:,} bytes unpacked, for the'
-      f' shape {shape} of its header, and some. Found {found}.'
+      f'{path} must have {len(header) + expected:,} bytes when decompressed,'
+      f' for the shape {shape} of its header, and must not be empty. Found'
+      f' {found}.'
     )
   return np.frombuffer(content, np.uint8).reshape(shape)
 
@@ -83,13 +84,13 @@ def load_emnist(data_dir: os.PathLike | str) -> base.SampleLevelData:
   ```
 
   Args:
-    data_dir: Holds the folder `gzip` of the published archive, or is it.
+    data_dir: The folder `gzip` of the published archive, or its parent.
 
   Returns:
     The data; images are uint8 [examples, 28, 28, 1].
 
   Raises:
-    SourceError: If a file is missing, cut off or mislabelled.
+    SourceError: If a file is missing, truncated or has invalid labels.
   """
   folder = files.find_folder(
     data_dir, _FOLDERS, 'emnist-bymerge-train-images-idx3-ubyte.gz'

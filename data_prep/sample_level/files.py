@@ -1,4 +1,4 @@
-"""Files of published data sets: found, read whole, and checked."""
+"""Finds, reads and checks files of published data sets."""
 
 from collections.abc import Iterator
 import contextlib
@@ -12,7 +12,7 @@ import zlib
 from data_prep import errors
 
 _OPENERS: dict[str, Any] = {'.gz': gzip.open, '.xz': lzma.open}
-# No file of these data sets comes near it, unpacked.
+# More than the decompressed size of any file of these data sets.
 _MAX_SIZE = 2**32
 _CHUNK = 2**20
 
@@ -23,20 +23,20 @@ def find_folder(
   """Returns the folder that holds a data set.
 
   Args:
-    data_dir: The folder itself, or one that has it by one of its names.
-    names: Names that the data set's archives give it.
-    first_file: A file that must be in it.
+    data_dir: The folder itself, or its parent.
+    names: Names of the folder in the data set's archives.
+    first_file: A file that must be in the folder.
 
   Raises:
-    SourceError: If there is none.
+    SourceError: If there is no such folder.
   """
   root = pathlib.Path(data_dir)
   for folder in (root, *(root / name for name in names)):
     if any((folder / f'{first_file}{e}').exists() for e in ('', '.xz')):
       return folder
   raise errors.SourceError(
-    f'{root} must hold {first_file}, or a folder {" or ".join(names)} that'
-    ' does. Found neither.'
+    f'{root} must hold {first_file}, or a folder {" or ".join(names)} with it.'
+    ' Found neither.'
   )
 
 
@@ -45,14 +45,14 @@ def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
   """Opens a file.
 
   Args:
-    path: Of the file.
-    unpack: Whether what is read of `.gz` and `.xz` is unpacked.
+    path: Path of the file.
+    unpack: Whether to decompress `.gz` and `.xz`.
 
   Yields:
-    The file.
+    The open file.
 
   Raises:
-    SourceError: If it is missing, or what is read of it is damaged.
+    SourceError: If the file is missing, or damaged where it is read.
   """
   try:
     opener: Any = _OPENERS.get(path.suffix, open) if unpack else open
@@ -61,18 +61,18 @@ def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
   except FileNotFoundError as e:
     raise errors.SourceError(f'{path} is missing.') from e
   except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
-    raise errors.SourceError(f'{path} is cut off or damaged: {e}.') from e
+    raise errors.SourceError(f'{path} is truncated or damaged: {e}.') from e
 
 
 def read_at_most(f: IO[bytes], size: int) -> bytes:
   """Reads a file to its end, or to one byte more than `size`.
 
-  A small file may unpack to more than there is memory, and a damaged header
-  may promise more than there is: no memory is taken for what is not there.
+  A small file may decompress to more than fits into memory, and a damaged
+  header may promise too much. So memory is only used for bytes that exist.
 
   Args:
     f: The file.
-    size: The most bytes that it should have.
+    size: Maximum number of bytes that the file should have.
   """
   chunks, left = [], size + 1
   while left and (chunk := f.read(min(left, _CHUNK))):
@@ -82,14 +82,15 @@ def read_at_most(f: IO[bytes], size: int) -> bytes:
 
 
 def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
-  """Reads a file, `.gz` and `.xz` unpacked.
+  """Reads a file, and decompresses `.gz` and `.xz`.
 
   Args:
-    path: Of the file.
-    expected_size: In bytes, unpacked; None takes any up to 4 GiB.
+    path: Path of the file.
+    expected_size: Size in bytes after decompression. None allows any size up
+      to 4 GiB.
 
   Raises:
-    SourceError: If it is missing, cut off, or of another size.
+    SourceError: If the file is missing, truncated, or has another size.
   """
   most = _MAX_SIZE if expected_size is None else expected_size
   with opened(path) as f:
@@ -106,7 +107,7 @@ def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
 
 
 def check_classes(path: pathlib.Path, targets, num_classes: int) -> None:
-  """Raises SourceError unless all targets are classes."""
+  """Raises SourceError if there are no targets, or one is not a class."""
   if not targets.size:
     raise errors.SourceError(f'{path} must have labels. Found none.')
   if int(targets.max()) >= num_classes:

@@ -1,12 +1,12 @@
-"""Images or a table of one's own, as arrays in an .npz file.
+"""Images or a table from arrays in an .npz file.
 
     np.savez_compressed('mine.npz', train_images=..., train_labels=...,
                         test_images=..., test_labels=...)
 
-Public images of another source may be there as `public_images` and
-`public_labels`; all training images are private then. `num_classes` may be
-there, and no other array. A table has `train_inputs` instead of `train_images`,
-and so on.
+Public images from another source may be added as `public_images` and
+`public_labels`; all training images are then private. `num_classes` is
+optional; other arrays are not allowed. A table has `train_inputs` instead of
+`train_images`, and so on.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ _OVERLAPS = {
 
 
 class _Kind(NamedTuple):
-  """What a file holds.
+  """A kind of file.
 
   Attributes:
-    dataset: The data set's name.
-    inputs: What the names of its arrays say that inputs are.
-    check: Returns inputs as they are used; of the path, a name and an array.
+    dataset: Name of the data set.
+    inputs: Word for inputs in the names of its arrays.
+    check: Function of (path, name, array) that checks and converts inputs.
   """
 
   dataset: str
@@ -53,8 +53,8 @@ def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
     )
   if images.ndim not in (3, 4) or not images.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as [images, height, width] or [images, height,'
-      f' width, channels], and some. Found the shape {images.shape}.'
+      f'{path} must hold {name} as a non-empty array [images, height, width]'
+      f' or [images, height, width, channels]. Found the shape {images.shape}.'
     )
   return np.ascontiguousarray(npz.with_channels(path, name, images))
 
@@ -62,8 +62,8 @@ def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
 def _rows(path: pathlib.Path, name: str, rows: np.ndarray) -> np.ndarray:
   if rows.dtype.kind not in 'fiu' or rows.ndim != 2 or not rows.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as numbers, [examples, features], and some.'
-      f' Found {rows.dtype} of the shape {rows.shape}.'
+      f'{path} must hold {name} as a non-empty array of numbers, [examples,'
+      f' features]. Found {rows.dtype} of the shape {rows.shape}.'
     )
   with np.errstate(all='ignore'):
     rows = np.ascontiguousarray(rows, np.float32)
@@ -83,7 +83,7 @@ _TABLE = _Kind('table', 'inputs', _rows)
 def _part(
   path: pathlib.Path, kind: _Kind, arrays: dict[str, np.ndarray], part: str
 ) -> Optional[base.Examples]:
-  """Returns the examples of a part; None where public ones are not there."""
+  """Returns the examples of a part; None if there are no public ones."""
   names = kind.names(part)
   missing = [name for name in names if name not in arrays]
   if part == 'public' and len(missing) == 2:
@@ -100,7 +100,7 @@ def _part(
 
 
 def load_images(path: os.PathLike | str) -> base.SampleLevelData:
-  """Reads images of one's own.
+  """Reads your own images from an .npz file.
 
   Example:
 
@@ -117,21 +117,22 @@ def load_images(path: os.PathLike | str) -> base.SampleLevelData:
 
   Args:
     path: The file, or a folder that holds it as `images.npz`. Its arrays are
-      `train_images`, `train_labels`, `test_images` and `test_labels`, images in
-      uint8; `public_images` and `public_labels` of another source if there are;
-      and `num_classes`, without which the labels are counted.
+      `train_images`, `train_labels`, `test_images` and `test_labels`, with
+      images in uint8. Optional are `public_images` and `public_labels`, from
+      another source, and `num_classes`. Without the latter, the labels are
+      counted.
 
   Returns:
     The data.
 
   Raises:
-    SourceError: If it is missing or damaged, or an array does not fit.
+    SourceError: If the file is missing or damaged, or an array is invalid.
   """
   return _load(pathlib.Path(path), _IMAGES)
 
 
 def load_table(path: os.PathLike | str) -> base.SampleLevelData:
-  """Reads a table of one's own: a row of numbers for each example.
+  """Reads your own table, with a row of numbers for each example.
 
   Example:
 
@@ -148,14 +149,14 @@ def load_table(path: os.PathLike | str) -> base.SampleLevelData:
 
   Args:
     path: The file, or a folder that holds it as `table.npz`. Its arrays are
-      those of `load_images`, called `train_inputs` instead of `train_images`
-      and so on: [examples, features], finite floats or integers.
+      those of `load_images`, but named `train_inputs` instead of `train_images`
+      and so on. Inputs are [examples, features], finite floats or integers.
 
   Returns:
     The data, in float32.
 
   Raises:
-    SourceError: If it is missing or damaged, or an array does not fit.
+    SourceError: If the file is missing or damaged, or an array is invalid.
   """
   return _load(pathlib.Path(path), _TABLE)
 
@@ -188,7 +189,7 @@ def _load(path: pathlib.Path, kind: _Kind) -> base.SampleLevelData:
 
 
 def _overlaps(parts: dict[str, base.Examples], inputs: str) -> list[str]:
-  """Says of public inputs that are there for something else, too."""
+  """Returns caveats on public inputs that are also private or test inputs."""
   if 'public' not in parts:
     return []
   public = _digests(parts['public'].inputs)

@@ -1,4 +1,4 @@
-"""Arrays of one's own: .npz files read without trust, labels, classes."""
+"""Reads untrusted .npz files, and checks labels and classes."""
 
 from collections.abc import Sequence, Sized
 import lzma
@@ -19,7 +19,7 @@ _COUNTED = (
 )
 _MOST_CLASSES = 2**16
 _SUFFIX = '.npy'
-_MOST_NAMES = 10  # Of arrays, in a message.
+_MOST_NAMES = 10  # Array names shown in a message.
 _HEADERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
@@ -27,14 +27,14 @@ _HEADERS = {
 
 
 def _read_header(f: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
-  """Returns shape, whether columns come first, and dtype of an array.
+  """Returns shape, whether it is Fortran order, and dtype of an array.
 
   Args:
-    f: At its beginning; afterwards at the numbers.
-    name: The array's.
+    f: File at the start of the array; afterwards at its numbers.
+    name: Name of the array.
 
   Raises:
-    ValueError: If it is damaged, or not of plain numbers.
+    ValueError: If the header is damaged, or the array holds objects.
   """
   try:
     version = np.lib.format.read_magic(f)
@@ -44,8 +44,8 @@ def _read_header(f: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
     raise ValueError(f'{name} has a damaged header ({e!r:.80})') from e
   if dtype.hasobject:
     raise ValueError(
-      f'{name} holds Python objects, which are not read: all its rows must have'
-      ' one shape'
+      f'{name} holds Python objects, which are not read: all rows must have'
+      ' the same shape'
     )
   if any(type(size) is not int or size < 0 for size in shape):
     raise ValueError(f'{name} has the shape {shape!r:.80}')
@@ -53,21 +53,23 @@ def _read_header(f: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any]:
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-  """Returns an array; no memory is taken for what a header only promises.
+  """Returns an array, without trusting the size in its header.
 
   Args:
     archive: The .npz file.
-    name: The array's.
+    name: Name of the array.
 
   Raises:
-    ValueError: If it is damaged, or not of plain numbers.
+    ValueError: If the array is damaged, or holds objects.
   """
   with archive.open(name + _SUFFIX) as f:
     shape, is_fortran, dtype = _read_header(f, name)
     expected = math.prod(shape) * dtype.itemsize
     content = files.read_at_most(f, expected)
   if len(content) != expected:
-    raise ValueError(f'{name} must have {expected:,} bytes, and has others')
+    raise ValueError(
+      f'{name} must have {expected:,} bytes, but has another number'
+    )
   flat = np.frombuffer(content, dtype)
   return flat.reshape(shape, order='F' if is_fortran else 'C')
 
@@ -75,21 +77,21 @@ def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 def _check_names(
   path: pathlib.Path, members: Sequence[str], known: tuple[str, ...]
 ) -> None:
-  """Raises SourceError if a whole file has other arrays than it may.
+  """Raises SourceError if a file has unknown or repeated arrays.
 
-  A name with a slip would leave public data out without a word.
+  Otherwise a misspelled name would silently leave out public data.
 
   Args:
     path: The file, for the message.
-    members: The names of its members.
-    known: The names that arrays may have.
+    members: Names of its members.
+    known: Allowed names of arrays.
   """
   names = [member.removesuffix(_SUFFIX) for member in members]
   if set(names) - set(known) or len(set(names)) < len(names):
     found = ', '.join(f'{name:.40}' for name in names[:_MOST_NAMES])
     more = ', ...' if len(names) > _MOST_NAMES else ''
     raise errors.SourceError(
-      f'{path} must hold no arrays but {", ".join(known)}, each once. Found'
+      f'{path} must hold only the arrays {", ".join(known)}, each once. Found'
       f' {found}{more}.'
     )
 
@@ -101,17 +103,17 @@ def read_arrays(
 
   Args:
     path: The file.
-    known: The names that arrays may have; not all need be there.
+    known: Allowed names of arrays. Not all need to be present.
 
   Raises:
-    SourceError: If it is missing, damaged, or has another array.
+    SourceError: If the file is missing, damaged, or has another array.
   """
   try:
     with zipfile.ZipFile(path) as archive:
       there = archive.namelist()
       others = [m for m in there if not m.endswith(_SUFFIX)]
       if others:
-        raise ValueError(f'{others[0]!r:.80} in it is no array')
+        raise ValueError(f'{others[0]!r:.80} in it is not an array')
       _check_names(path, there, known)
       return {
         name: _read(archive, name) for name in known if name + _SUFFIX in there
@@ -121,14 +123,14 @@ def read_arrays(
   except (
     EOFError,
     OSError,
-    RuntimeError,  # A password, or a compression that is not known.
+    RuntimeError,  # A password, or an unknown compression.
     ValueError,
     lzma.LZMAError,
     zipfile.BadZipFile,
     zlib.error,
   ) as e:
     raise errors.SourceError(
-      f'{path} is cut off, damaged or no .npz file of arrays: {e}.'
+      f'{path} is truncated, damaged or not an .npz file of arrays: {e}.'
     ) from e
 
 
@@ -140,14 +142,14 @@ def with_channels(
   Args:
     path: The file of the array, for error messages.
     name: The name of the array, for error messages.
-    images: The array; gray images may lack the last dimension.
+    images: The array. Grey images may lack the last dimension.
 
   Raises:
     SourceError: If channels come first.
   """
   if images.ndim == 3:
     images = images[..., None]
-  # As PyTorch has them: no image of so many channels is so low.
+  # PyTorch's order: no image is this low and has so many channels.
   if images.shape[1] in (1, 3, 4) and images.shape[3] > 4:
     raise errors.SourceError(
       f'{path} must hold {name} with channels last. Found the shape'
@@ -159,7 +161,7 @@ def with_channels(
 def check_labels(
   path: pathlib.Path, name: str, labels: np.ndarray
 ) -> np.ndarray:
-  """Returns labels in int32.
+  """Returns labels as int32.
 
   Args:
     path: The file of the array, for error messages.
@@ -167,24 +169,24 @@ def check_labels(
     labels: The array.
 
   Raises:
-    SourceError: If they are no classes.
+    SourceError: If the labels are not classes.
   """
   if labels.dtype.kind not in 'iu' or labels.ndim != 1 or not labels.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as a row of integers. Found {labels.dtype} of'
-      f' the shape {labels.shape}.'
+      f'{path} must hold {name} as a vector of integers. Found {labels.dtype}'
+      f' of the shape {labels.shape}.'
     )
   least, most = int(labels.min()), int(labels.max())
   if least < 0 or most >= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold {name} of 0, 1, 2, ..., below {_MOST_CLASSES:,}. Found'
-      f' {least} to {most}.'
+      f'{path} must hold {name} in [0, {_MOST_CLASSES:,}). Found {least} to'
+      f' {most}.'
     )
   return labels.astype(np.int32)
 
 
 def check_lengths(path: pathlib.Path, **arrays: Sized) -> None:
-  """Raises SourceError unless all arrays are as long as the first."""
+  """Raises SourceError if arrays differ in length."""
   (first, of), *others = arrays.items()
   for name, array in others:
     if len(array) != len(of):
@@ -197,15 +199,15 @@ def check_lengths(path: pathlib.Path, **arrays: Sized) -> None:
 def count_classes(
   path: pathlib.Path, largest: int, given: Optional[np.ndarray]
 ) -> tuple[int, tuple[str, ...]]:
-  """Returns the number of classes, and what must be said of it.
+  """Returns the number of classes, and caveats on it.
 
   Args:
     path: The file, for error messages.
     largest: The largest label.
-    given: The array `CLASSES`, if there is one.
+    given: The array `CLASSES`, if present.
 
   Raises:
-    SourceError: If it is no such number, or there is one class alone.
+    SourceError: If the array is invalid, or there is only one class.
   """
   if given is not None:
     return _check_classes(path, given, max(largest + 1, 2)), ()
@@ -218,7 +220,7 @@ def _check_classes(path: pathlib.Path, given: np.ndarray, least: int) -> int:
   is_integer = given.dtype.kind in 'iu' and given.size == 1
   if not is_integer or not least <= given.item() <= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold as {CLASSES} one integer from {least}, the largest'
-      f' label and one, to {_MOST_CLASSES:,}. Found {given.tolist()!r:.80}.'
+      f'{path} must hold {CLASSES} as one integer from {least}, the largest'
+      f' label plus one, to {_MOST_CLASSES:,}. Found {given.tolist()!r:.80}.'
     )
   return int(given.item())

@@ -1,7 +1,7 @@
-"""Pickles of dictionaries with arrays of bytes, read as data.
+"""Reads pickles of dictionaries with byte arrays, without running them.
 
-A pickle is a program. Of the functions that it may call, and be it numpy's,
-none is called here: they are replaced by classes that keep what they are given.
+A pickle is a program that may call functions. None is called here, not even
+numpy's: they are replaced by classes that store their arguments.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-# What a mere program of a pickle may raise, beside UnpicklingError.
+# Errors that unpickling may raise.
 _ERRORS = (
   pickle.UnpicklingError,
   AttributeError,
@@ -28,7 +28,7 @@ _PUTS = ('PUT', 'BINPUT', 'LONG_BINPUT')
 
 
 class _Kept:
-  """Keeps arguments and state."""
+  """Stores arguments and state."""
 
   def __init__(self, *arguments):
     self.arguments = arguments
@@ -39,18 +39,18 @@ class _Kept:
 
 
 class _Dtype(_Kept):
-  """In place of numpy.dtype."""
+  """Replaces numpy.dtype."""
 
 
 class _Array(_Kept):
-  """In place of numpy's function that makes an array, and of its class."""
+  """Replaces numpy's function that makes an array, and its class."""
 
   def to_numpy(self) -> np.ndarray:
     """Returns the array of bytes that numpy would have made."""
     _, shape, dtype, is_fortran, content = self.state
     if dtype.arguments[0] not in ('u1', b'u1', '|u1'):
       raise ValueError(f'an array of {dtype.arguments[0]!r}, not of bytes')
-    # numpy would take a size of -1 for one to find out.
+    # numpy would infer a size of -1.
     if min(shape) < 0 or math.prod(shape) != len(content):
       raise ValueError(f'{len(content)} bytes for an array of {shape}')
     array = np.frombuffer(content, np.uint8)
@@ -58,7 +58,7 @@ class _Array(_Kept):
 
 
 class _Bytes:
-  """In place of _codecs.encode, by which Python 3 writes bytes for Python 2."""
+  """Replaces _codecs.encode, which Python 3 uses for Python 2 bytes."""
 
   def __new__(cls, text: str, encoding: str) -> Any:
     del encoding  # Always latin1.
@@ -75,7 +75,7 @@ _STAND_INS = {
 
 
 class _Unpickler(pickle.Unpickler):
-  """Knows arrays, and nothing that could run code."""
+  """Unpickles arrays, but nothing that could run code."""
 
   def find_class(self, module, name):
     if (module, name) not in _STAND_INS:
@@ -84,27 +84,27 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_memo(content: bytes) -> None:
-  """Raises if a place of the memo is out of all reason.
+  """Raises if an index of the memo is too large.
 
-  Python makes the memo as long as the largest place: a flipped bit would ask
-  for gigabytes.
+  Python allocates the memo up to the largest index: a flipped bit could ask for
+  gigabytes.
   """
   for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
     if opcode.name in _PUTS and not 0 <= argument <= count:
-      raise ValueError(f'place {argument} of the memo after {count} steps')
+      raise ValueError(f'index {argument} of the memo after {count} steps')
 
 
 def load_arrays(content: bytes) -> dict[Any, Any]:
   """Returns the dictionary of a pickle.
 
   Args:
-    content: The pickle, of Python 2 or 3. Texts of Python 2 are bytes.
+    content: The pickle, from Python 2 or 3. Strings of Python 2 are bytes.
 
   Returns:
-    Values by key; arrays, which must be of bytes, as numpy arrays.
+    The dictionary. Byte arrays are numpy arrays.
 
   Raises:
-    ValueError: If it is cut off or damaged, or holds something else.
+    ValueError: If the pickle is truncated, damaged, or holds anything else.
   """
   try:
     _check_memo(content)
@@ -116,4 +116,4 @@ def load_arrays(content: bytes) -> dict[Any, Any]:
       for key, value in loaded.items()
     }
   except _ERRORS as e:
-    raise ValueError(f'no pickle of arrays: {e!r}') from e
+    raise ValueError(f'not a pickle of arrays: {e!r}') from e

@@ -1,4 +1,4 @@
-"""Which training examples are private, public, or for validation."""
+"""Splits training examples into private, public and validation ones."""
 
 import dataclasses
 import hashlib
@@ -18,13 +18,12 @@ class SplitConfig:
   Example: see `split_examples`.
 
   Attributes:
-    public_share: The share of training examples that is public, drawn by seed;
-      the paper's is 4 %. None takes public data of another source. It has no
-      default: nobody's examples are public unless somebody says so.
-    validation_examples: How many private examples are held out, on which
-      settings are chosen. They are not trained on, so that the plan's
-      population is without them.
-    seed: Of the draw. Whoever knows it knows which examples are private.
+    public_share: Fraction of training examples that are public, drawn with the
+      seed; 4 % in the paper. None for public data from another source. There is
+      no default: examples are only public if you say so.
+    validation_examples: Number of private examples held out to choose
+      settings. They are not trained on, and not part of the plan's population.
+    seed: Seed of the draw. It reveals which examples are private.
   """
 
   public_share: Optional[float]
@@ -41,15 +40,15 @@ class SplitConfig:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
-  """Examples by what they are for.
+  """Examples by purpose.
 
   Example: see `split_examples`.
 
   Attributes:
-    private: Trained on with noise.
-    public: Trained on freely.
-    validation: For choices; None if there are none.
-    test: For the end.
+    private: Private training examples.
+    public: Public training examples.
+    validation: Examples to choose settings; None if there are none.
+    test: Examples for the final test.
   """
 
   private: base.Examples
@@ -76,11 +75,11 @@ def split_examples(
   Args:
     data: The data set.
     config: The settings.
-    public: Public examples of another source, by default the data set's own if
-      it has some; exactly where `public_share` is None.
+    public: Public examples from another source. Default: the data set's own, if
+      any. Required if and only if `public_share` is None.
 
   Returns:
-    The split. Its validation part is the data set's own, if it has one.
+    The split. Its validation part is the data set's own, if any.
 
   Raises:
     ValueError: If a part would be empty.
@@ -88,32 +87,32 @@ def split_examples(
   public = data.public if public is None else public
   if (config.public_share is None) != (public is not None):
     raise ValueError(
-      'public_share must be None exactly with public data of another source.'
-      f' Found public_share={config.public_share!r}.'
+      'public_share must be None if and only if there are public data from'
+      f' another source. Found public_share={config.public_share!r}.'
     )
   if config.validation_examples and data.validation is not None:
     raise ValueError(
-      f'validation_examples must be 0: {data.name} has validation data of its'
-      f' own. Found {config.validation_examples}.'
+      f'validation_examples must be 0: {data.name} has its own validation'
+      f' data. Found {config.validation_examples}.'
     )
   total = len(data.train)
-  # 96 % rounded down: the paper's numbers of private examples.
+  # Rounded down, as the paper's numbers of private examples.
   num_private = total
   if config.public_share is not None:
     num_private = math.floor((1 - config.public_share) * total + 1e-6)
     if not 0 < num_private < total:
       raise ValueError(
-        f'public_share must leave examples on both sides of {total}. Found'
-        f' {config.public_share}.'
+        f'public_share must leave both private and public ones of {total}'
+        f' examples. Found {config.public_share}.'
       )
   if config.validation_examples >= num_private:
     raise ValueError(
-      f'validation_examples must be below the {num_private} private examples.'
-      f' Found {config.validation_examples}.'
+      f'validation_examples must be below {num_private}, the number of private'
+      f' examples. Found {config.validation_examples}.'
     )
   draws = seeds.generator('public', config.seed, 0).random(total)
   order = np.argsort(draws, kind='stable')
-  # In the order of the file: a split is a choice, no shuffle.
+  # Keeps the order of the file: a split does not shuffle.
   public_rows = np.sort(order[num_private:])
   held_out = np.sort(order[: config.validation_examples])
   private_rows = np.sort(order[config.validation_examples : num_private])
@@ -129,7 +128,7 @@ def split_examples(
 
 
 def data_hash(data: base.SampleLevelData, split: Split) -> str:
-  """Returns what config.json says of the data: their numbers' sha256.
+  """Returns the sha256 of the data for config.json.
 
   Example:
 
@@ -141,7 +140,7 @@ def data_hash(data: base.SampleLevelData, split: Split) -> str:
 
   Args:
     data: The data set.
-    split: Its split; public data of another source count too.
+    split: Its split. Public data from another source are hashed too.
   """
   digest = hashlib.sha256(data.sha256.encode())
   for array in (split.public.inputs, split.public.targets):

@@ -1,10 +1,10 @@
-"""WikiText: word-level text, cut into sequences.
+"""Reads WikiText: word-level text, cut into sequences.
 
 "Pointer Sentinel Mixture Models" (Merity et al., ICLR 2017). The experiments of
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
 ICML 2022, arXiv:2112.00193), section 5.4, keep the 8,000 most frequent words,
-make the rest unknown, and have 48,764 sequences of length 35: windows of 36
-words with a stride of 35 inside of each line give just these.
+replace the others with the unknown word, and have 48,764 sequences of length
+35. Windows of 36 words with a stride of 35 within each line give this number.
 """
 
 import collections
@@ -37,22 +37,22 @@ def _read_lines(path: pathlib.Path) -> list[list[str]]:
     text = files.read_file(path).decode('utf-8')
   except UnicodeDecodeError as e:
     raise errors.SourceError(f'{path} must be UTF-8 text: {e}.') from e
-  # Not splitlines: words may be characters that it takes for line breaks.
+  # Not splitlines, which also splits at some characters that are words.
   return [line.split() for line in text.split('\n')]
 
 
 def most_frequent_words(
   lines: Iterable[Sequence[str]], size: int
 ) -> tuple[str, ...]:
-  """Returns the vocabulary: the most frequent words, the unknown one included.
+  """Returns the most frequent words, including the unknown word.
 
   Args:
-    lines: Words of the training text. Words that its authors made unknown are
-      `<unk>` there.
-    size: How many words.
+    lines: Lines of words of the training text. Words that its authors replaced
+      are `<unk>`.
+    size: Number of words.
 
   Returns:
-    Words by their frequency; equally frequent ones in alphabetical order.
+    Words in order of frequency, ties in alphabetical order.
 
   Raises:
     ValueError: If the text has fewer words.
@@ -78,13 +78,13 @@ def cut_sequences(
 ) -> np.ndarray:
   """Cuts lines into windows of `length` + 1 words, with a stride of `length`.
 
-  Each word but the first of a line is a target once; what is left at the end of
+  Each word except the first of a line is a target once. The rest at the end of
   a line is dropped.
 
   Args:
-    lines: Words.
-    ids: Of the vocabulary, `<unk>` included.
-    length: Targets in a sequence.
+    lines: Lines of words.
+    ids: Ids of the words in the vocabulary, including `<unk>`.
+    length: Number of targets in a sequence.
 
   Returns:
     Token ids, uint16 [sequences, length + 1].
@@ -107,7 +107,7 @@ def load_wikitext(
   vocabulary_size: int = VOCABULARY_SIZE,
   sequence_length: int = SEQUENCE_LENGTH,
 ) -> base.SampleLevelData:
-  """Reads WikiText-2, or other text of its layout.
+  """Reads WikiText-2, or other text with the same layout.
 
   Example:
 
@@ -117,17 +117,17 @@ def load_wikitext(
   ```
 
   Args:
-    data_dir: Holds `wiki.train.tokens`, `wiki.valid.tokens` and
-      `wiki.test.tokens`, each with or without an `.xz`, or a folder
-      `wikitext-2` that does.
-    vocabulary_size: Words, the unknown one included.
-    sequence_length: Targets in a sequence.
+    data_dir: Folder with `wiki.train.tokens`, `wiki.valid.tokens` and
+      `wiki.test.tokens`, optionally with the suffix `.xz`; or its parent, if it
+      is named `wikitext-2`.
+    vocabulary_size: Number of words, including the unknown word.
+    sequence_length: Number of targets in a sequence.
 
   Returns:
     The data; inputs and targets are token ids [sequences, length].
 
   Raises:
-    SourceError: If a file is missing, or has no sequence.
+    SourceError: If a file is missing or has no sequence.
     ValueError: If the text has fewer words than the vocabulary.
   """
   validate.integers(1, sequence_length=sequence_length)
@@ -165,10 +165,10 @@ def load_public_text(
   num_sequences: int,
   seed: int,
 ) -> base.Examples:
-  """Reads public text of another source, in the words of the private one.
+  """Reads public text from another source, with the private vocabulary.
 
-  The appendix of the paper takes WikiText-103 as public data for WikiText-2:
-  its words are mapped to WikiText-2's vocabulary, sequences that overlap with
+  The paper's appendix uses WikiText-103 as public data for WikiText-2: its
+  words are mapped to WikiText-2's vocabulary, sequences that overlap with
   WikiText-2 are removed, and as many as WikiText-2 has are drawn.
 
   Example:
@@ -181,20 +181,20 @@ def load_public_text(
   Args:
     path: A file of tokens, or a folder with `wiki.train.tokens`.
     data: The private text.
-    num_sequences: How many to draw.
-    seed: Of the draw.
+    num_sequences: Number of sequences to draw.
+    seed: Seed of the draw.
 
   Returns:
     The sequences, in the order of the text.
 
   Raises:
-    SourceError: If the file is missing, or has too few sequences.
+    SourceError: If the file is missing or has too few sequences.
     ValueError: If `data` is not text.
   """
   if data.vocabulary is None:
     raise ValueError(
-      'A public text needs private text. Found the data set'
-      f' {data.name!r}, which has no words.'
+      f'data must be text for public text. Found the data set {data.name!r},'
+      ' which has no words.'
     )
   path = pathlib.Path(path)
   if path.is_dir():
@@ -215,9 +215,9 @@ def load_public_text(
 
 
 def _overlaps(tokens: np.ndarray, data: base.SampleLevelData) -> np.ndarray:
-  """Whether each sequence is one of the private source's, any of its parts.
+  """Returns whether each sequence is in any part of the private data.
 
-  Inputs alone are compared: a line that is one word longer elsewhere is cut at
+  Only inputs are compared: a line that is one word longer elsewhere is cut at
   the same places.
   """
   parts = (data.train, data.validation, data.test)

@@ -1,4 +1,4 @@
-"""Sources of users' data, each behind the interface of `base`."""
+"""Sources of users' data, with the interfaces of `base`."""
 
 import os
 from typing import Optional, Union
@@ -45,7 +45,7 @@ _WITH_PATH = {
   'npz': open_npz,
   'csv': open_csv,
 }
-ARRAYS = ('npz', 'csv')  # Kinds of sources that are not text.
+ARRAYS = ('npz', 'csv')  # Sources that are not text.
 _KINDS = (
   'synthetic, tff, sqlite:PATH, stackexchange:DIR, jsonl:PATH, npz:FILE or'
   ' csv:FILE'
@@ -58,7 +58,7 @@ def open_source(
   synthetic: SyntheticConfig = SyntheticConfig(),  # noqa: B008 - frozen.
   tff_cache_dir: Optional[os.PathLike | str] = None,
 ) -> Union[Source, RecordSource, ArraySource]:
-  """Opens the source that a text names.
+  """Opens a source by name.
 
   Example:
 
@@ -68,16 +68,16 @@ def open_source(
   Args:
     spec: 'synthetic', 'tff', 'sqlite:PATH', 'stackexchange:DIR', 'jsonl:PATH',
       'npz:FILE' or 'csv:FILE'.
-    synthetic: What 'synthetic' writes.
-    tff_cache_dir: Where 'tff' keeps its download; by default where TFF does.
+    synthetic: Settings of 'synthetic'.
+    tff_cache_dir: Folder of the download of 'tff'. Default: TFF's own.
 
   Returns:
     The source.
 
   Raises:
-    ValueError: If it is none of these.
+    ValueError: If `spec` is none of these.
     OSError: If a file is missing.
-    SourceError: If a file is not what it should be.
+    SourceError: If a file is invalid.
   """
   kind, _, path = spec.partition(':')
   if spec == 'synthetic':

@@ -1,10 +1,11 @@
-"""Examples of one's own users, in arrays or in a table.
+"""Examples by user, from arrays or a table.
 
     np.savez_compressed('mine.npz', x=..., y=..., user=...)
 
-`x` are images or rows of features, `y` classes, `user` whose each example is;
-`num_classes` may be there, and no other array. A table in a .csv file has a row
-of names, a column of users, a column of labels and otherwise numbers.
+`x` are images or rows of features, `y` the classes, and `user` the user of each
+example. `num_classes` is optional; other arrays are not allowed. A table in a
+.csv file has a header, a column of users, a column of labels, and numbers in
+all other columns.
 """
 
 import array
@@ -25,15 +26,15 @@ _ARRAYS = ('x', 'y', 'user')
 
 
 class ArraySource(base.UserSource):
-  """Users, each with examples, all in memory.
+  """Users and their examples, in memory.
 
   Example: see `open_npz`.
 
   Attributes:
     x: Inputs, [examples, features] or [examples, height, width, channels].
-    y: Their classes, int32 [examples].
-    num_classes: How many classes there are.
-    caveats: What people should know of how that was found.
+    y: Classes, int32 [examples].
+    num_classes: Number of classes.
+    caveats: Sentences on how the number of classes was found.
   """
 
   def __init__(
@@ -48,15 +49,15 @@ class ArraySource(base.UserSource):
     """Checks the examples.
 
     Args:
-      path: The file that they are from.
-      x: Their inputs.
-      y: Their classes.
-      names: The users' names, each once.
-      owners: Whose each example is: the user's place in `names`.
-      num_classes: How many classes there are; by default the labels tell.
+      path: File of the examples.
+      x: Inputs.
+      y: Classes.
+      names: The users' names, without repetition.
+      owners: For each example, the index of its user in `names`.
+      num_classes: Number of classes. Default: found from the labels.
 
     Raises:
-      SourceError: If an array does not fit.
+      SourceError: If an array is invalid.
     """
     self._name = path.name
     self.x = _check_inputs(path, x)
@@ -65,7 +66,7 @@ class ArraySource(base.UserSource):
     self.num_classes, self.caveats = npz.count_classes(
       path, int(self.y.max()), num_classes
     )
-    order = np.argsort(owners, kind='stable')  # In the order of the file.
+    order = np.argsort(owners, kind='stable')  # Keeps the order of the file.
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))
     rows = zip(names, np.split(order, ends[:-1]), strict=True)
     self._rows = dict(sorted(rows, key=lambda user: user[0]))
@@ -79,19 +80,19 @@ class ArraySource(base.UserSource):
     return (base.TRAIN,)
 
   def users(self, split: str) -> base.UserCounts:
-    del split  # There is but one.
+    del split  # There is only one.
     counts = [len(rows) for rows in self._rows.values()]
     return base.UserCounts(
       ids=tuple(self._rows), num_sentences=np.array(counts, np.int64)
     )
 
   def rows(self, user: str, start: int, stop: int) -> np.ndarray:
-    """Returns where examples of a user are in `x` and `y`.
+    """Returns the indices of examples of a user in `x` and `y`.
 
     Args:
       user: The user's id.
-      start: The first example, counted within the user's.
-      stop: One past the last.
+      start: First example, counted within the user's examples.
+      stop: One past the last example.
     """
     return self._rows[user][start:stop]
 
@@ -99,9 +100,9 @@ class ArraySource(base.UserSource):
 def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
   if x.dtype.kind not in 'biuf' or x.ndim not in (2, 3, 4) or not x.size:
     raise errors.SourceError(
-      f'{path} must hold x as numbers, [examples, features] or [examples,'
-      f' height, width, channels], and some. Found {x.dtype} of the shape'
-      f' {x.shape}.'
+      f'{path} must hold x as a non-empty array of numbers, [examples,'
+      f' features] or [examples, height, width, channels]. Found {x.dtype} of'
+      f' the shape {x.shape}.'
     )
   if x.ndim > 2:
     x = npz.with_channels(path, 'x', x)
@@ -114,8 +115,8 @@ def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
     if not is_finite.all():
       row = int(np.argmin(is_finite))
       raise errors.SourceError(
-        f'{path} must hold x that is finite in {x.dtype}. Found nan, inf or a'
-        f' larger number in row {row}.'
+        f'{path} must hold finite x. Found nan, inf or a number too large for'
+        f' {x.dtype} in row {row}.'
       )
   return x
 
@@ -135,13 +136,13 @@ def open_npz(path: os.PathLike | str) -> ArraySource:
     (('7', '8'), 2)
 
   Args:
-    path: A file with the arrays `x`, `y`, `user` and perhaps `num_classes`.
+    path: A file with the arrays `x`, `y`, `user` and optionally `num_classes`.
 
   Returns:
     The source.
 
   Raises:
-    SourceError: If it is missing or damaged, or an array does not fit.
+    SourceError: If the file is missing or damaged, or an array is invalid.
   """
   path = pathlib.Path(path)
   arrays = npz.read_arrays(path, (*_ARRAYS, npz.CLASSES))
@@ -154,7 +155,7 @@ def open_npz(path: os.PathLike | str) -> ArraySource:
   user = arrays['user']
   if user.dtype.kind not in 'iuUS' or user.ndim != 1:
     raise errors.SourceError(
-      f'{path} must hold user as a row of integers or texts. Found'
+      f'{path} must hold user as a vector of integers or strings. Found'
       f' {user.dtype} of the shape {user.shape}.'
     )
   values, owners = np.unique(user, return_inverse=True)
@@ -180,14 +181,14 @@ def open_csv(path: os.PathLike | str) -> ArraySource:
   ```
 
   Args:
-    path: A file in UTF-8, plain, .gz or .xz. Its first row names the columns:
-      `user`, `label`, and those of features.
+    path: A UTF-8 file, plain, .gz or .xz. Its first row names the columns:
+      `user`, `label`, and the features.
 
   Returns:
     The source.
 
   Raises:
-    SourceError: If it is missing or damaged, or a row does not fit.
+    SourceError: If the file is missing or damaged, or a row is invalid.
   """
   path = pathlib.Path(path)
   names: dict[str, int] = {}
@@ -199,12 +200,12 @@ def open_csv(path: os.PathLike | str) -> ArraySource:
       header = next(rows, [])
       if header.count('user') != 1 or header.count('label') != 1:
         raise errors.SourceError(
-          f'{path} must have one column user and one column label, by its first'
-          f' row. Found {", ".join(header) or "an empty file":.200}.'
+          f'{path} must have a header with one column user and one column'
+          f' label. Found {", ".join(header) or "an empty file":.200}.'
         )
       user, label = header.index('user'), header.index('label')
       features = [i for i in range(len(header)) if i not in (user, label)]
-      for row in filter(None, rows):  # A blank line is no row.
+      for row in filter(None, rows):  # Skips blank lines.
         try:
           if len(row) != len(header):
             raise ValueError(f'{len(row)} cells')
@@ -217,7 +218,7 @@ def open_csv(path: os.PathLike | str) -> ArraySource:
           ) from e
         owners.append(names.setdefault(row[user], len(names)))
   except (UnicodeDecodeError, csv.Error) as e:
-    raise errors.SourceError(f'{path} is no table in UTF-8: {e}.') from e
+    raise errors.SourceError(f'{path} must be a CSV file in UTF-8: {e}.') from e
   return ArraySource(
     path,
     np.array(cells, np.float32).reshape(len(labels), len(features)),

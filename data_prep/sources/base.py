@@ -1,9 +1,9 @@
-"""What a source of user-keyed text offers, and what it counts.
+"""Interfaces of sources of text by user, and counts of rows.
 
 There are two kinds. A `Source` knows its users and their numbers of sentences
-before any text is read, and reads any user's sentences: that is what a token
-store is made from. A `RecordSource` is a stream in which a user's texts lie
-anywhere; `data_prep.spool` regroups one into a `Source`.
+before any text is read, and reads any user's sentences; token stores are made
+from it. A `RecordSource` is a stream in which a user's texts may be anywhere;
+`data_prep.spool` regroups it into a `Source`.
 """
 
 import abc
@@ -20,8 +20,8 @@ HELDOUT = 'heldout'
 TEST = 'test'
 SPLITS = (TRAIN, HELDOUT, TEST)
 
-# Why a row of a source is not used. The first two are faults of the data; too
-# many of them are an error.
+# Reasons why a row is not used. The first two are faults of the data; too many
+# of them are an error.
 MALFORMED = 'malformed rows'
 NOT_UTF8 = 'rows that are not UTF-8'
 DUPLICATE = 'rows with an id seen before'
@@ -30,21 +30,21 @@ OTHER_KIND = 'rows that are neither question, answer nor comment'
 NO_SENTENCE = 'rows without a usable sentence'
 
 _MAX_FAULTY_SHARE = 0.01
-# Characters of an id: all ids are held in memory.
+# Maximum number of characters of an id, as all ids are held in memory.
 MAX_ID_LENGTH = 1024
 
 
 @dataclasses.dataclass
 class Tally:
-  """How many rows were read, and how many were not used and why.
+  """Counts of rows read, and of rows not used by reason.
 
   Example: see `SyntheticSource`.
 
   Attributes:
-    rows: All rows, used or not.
-    skipped: For each reason the number of rows.
-    first_fault: Where the first faulty row is and what is wrong with it, if the
-      source tells.
+    rows: Number of rows, used or not.
+    skipped: For each reason, the number of rows not used.
+    first_fault: Location and fault of the first faulty row, if the source
+      reports it.
   """
 
   rows: int = 0
@@ -59,17 +59,17 @@ class Tally:
     self.first_fault = self.first_fault or other.first_fault
 
   def add_fault(self, reason: str, fault: str) -> None:
-    """Counts a row that is skipped, and keeps the first such fault.
+    """Counts a skipped row, and keeps the first such fault.
 
     Args:
       reason: `MALFORMED` or `NOT_UTF8`.
-      fault: Where the row is, and what is wrong with it.
+      fault: Location and fault of the row.
     """
     self.skipped[reason] += 1
     self.first_fault = self.first_fault or fault
 
   def take(self) -> 'Tally':
-    """Returns what was counted since the last call, and starts anew."""
+    """Returns the counts since the last call, and resets them."""
     taken = Tally(self.rows, self.skipped, self.first_fault)
     self.rows, self.skipped = 0, collections.Counter()
     self.first_fault = ''
@@ -77,14 +77,14 @@ class Tally:
 
   @property
   def num_faulty(self) -> int:
-    """The rows that are malformed or not UTF-8."""
+    """Number of rows that are malformed or not UTF-8."""
     return self.skipped[MALFORMED] + self.skipped[NOT_UTF8]
 
   def check(self, name: str) -> None:
     """Raises if too many rows are faulty.
 
     Args:
-      name: Of the source, for the message.
+      name: Name of the source, for the message.
 
     Raises:
       SourceError: If more than 1 % of the rows are malformed or not UTF-8.
@@ -108,7 +108,7 @@ class UserCounts:
 
   Attributes:
     ids: The users' ids, ascending, each once.
-    num_sentences: The number of sentences of each.
+    num_sentences: Number of sentences of each user.
   """
 
   ids: tuple[str, ...]
@@ -116,7 +116,7 @@ class UserCounts:
 
 
 class UserSource(abc.ABC):
-  """Users, each with a known number of rows: what decides who is public.
+  """Users with known numbers of rows, by which they are assigned.
 
   Example: see `SyntheticSource`.
   """
@@ -124,12 +124,12 @@ class UserSource(abc.ABC):
   @property
   @abc.abstractmethod
   def name(self) -> str:
-    """For messages and the manifest; holds no folder of this machine."""
+    """Name in messages and the manifest, without folders of this machine."""
 
   @property
   @abc.abstractmethod
   def splits(self) -> tuple[str, ...]:
-    """Those of `SPLITS` that the source has; `TRAIN` always."""
+    """The splits of the source, out of `SPLITS`; always with `TRAIN`."""
 
   @abc.abstractmethod
   def users(self, split: str) -> UserCounts:
@@ -137,14 +137,14 @@ class UserSource(abc.ABC):
 
 
 class Source(UserSource):
-  """Users, each with a known number of sentences.
+  """Text of users with known numbers of sentences.
 
   Sources are sent to other processes, so they must be picklable.
 
   Example: see `SyntheticSource`.
 
   Attributes:
-    tally: What has been read and skipped so far.
+    tally: Counts of rows read and skipped so far.
   """
 
   def __init__(self):
@@ -159,19 +159,19 @@ class Source(UserSource):
     Args:
       user: The user's id.
       split: The split.
-      start: The first sentence, counted within the user's of the split.
+      start: First sentence, counted within the user's sentences of the split.
       stop: One past the last sentence.
 
     Returns:
-      For each sentence its tokens, separated by blanks; '' for one that cannot
-      be used, which `tally` counts.
+      For each sentence, its tokens separated by spaces; '' for an unusable
+      sentence, which `tally` counts.
     """
 
   def ranked_words(self, size: int) -> Optional[list[str]]:
-    """Returns the source's own most frequent words, or None if it has none.
+    """Returns the source's own most frequent words; None if it has none.
 
     Args:
-      size: How many are wanted; fewer are returned if there are not as many.
+      size: Maximum number of words.
     """
     del size
     return None
@@ -183,12 +183,12 @@ class Source(UserSource):
 
 
 class RecordSource(abc.ABC):
-  """A stream of texts, in which a user's texts lie anywhere.
+  """A stream of texts, in which a user's texts may be anywhere.
 
   Example: see `JsonlSource`.
 
   Attributes:
-    tally: What has been read and skipped so far.
+    tally: Counts of rows read and skipped so far.
   """
 
   def __init__(self):
@@ -197,21 +197,21 @@ class RecordSource(abc.ABC):
   @property
   @abc.abstractmethod
   def name(self) -> str:
-    """For messages and the manifest; holds no folder of this machine."""
+    """Name in messages and the manifest, without folders of this machine."""
 
   @property
   def notes(self) -> Mapping[str, list[str]]:
-    """What people should know of how it was read; for the manifest."""
+    """Notes on how the source was read, for the manifest."""
     return {}
 
   @property
   @abc.abstractmethod
   def num_bytes(self) -> int:
-    """The size of the files, by which progress is measured."""
+    """Size of the files, to measure progress."""
 
   @property
   def bytes_read(self) -> int:
-    """How much of `num_bytes` has been read."""
+    """Number of bytes read so far."""
     return 0
 
   @abc.abstractmethod
@@ -220,10 +220,10 @@ class RecordSource(abc.ABC):
 
   @abc.abstractmethod
   def split_sentences(self, content: Any) -> list[str]:
-    """Returns a content's sentences, the tokens separated by blanks.
+    """Returns the sentences of a content, with tokens separated by spaces.
 
-    This is most of the work, and may be called in another process.
+    This is most of the work, and may run in another process.
 
     Args:
-      content: As `records` yields it.
+      content: A content that `records` yielded.
     """

@@ -1,4 +1,4 @@
-"""Reading lines of large files, counting bytes."""
+"""Reads lines of large files and counts bytes."""
 
 from collections.abc import Iterator, Sequence
 import gzip
@@ -10,7 +10,7 @@ import zlib
 
 from data_prep import errors
 
-# A longer line is no row: it would be read into memory whole.
+# Longer lines are not rows; reading them whole would take too much memory.
 MAX_LINE = 2**24
 COMPRESSED = ('.gz', '.xz')
 
@@ -19,8 +19,8 @@ class LineReader:
   """Yields the lines of files one by one, plain or compressed.
 
   Attributes:
-    num_bytes: The size of all files, compressed if they are.
-    bytes_read: How much of it has been read.
+    num_bytes: Size of all files, as stored.
+    bytes_read: Number of bytes read so far.
   """
 
   def __init__(self, paths: Sequence[os.PathLike | str]):
@@ -29,13 +29,13 @@ class LineReader:
     self.bytes_read = 0
 
   def lines(self, path: os.PathLike | str) -> Iterator[bytes]:
-    """Yields the lines of one of the files, at most `MAX_LINE` bytes each.
+    """Yields the lines of a file, at most `MAX_LINE` bytes each.
 
     Args:
-      path: The file; .gz and .xz are decompressed.
+      path: One of the files. .gz and .xz are decompressed.
 
     Yields:
-      Lines with their line break; a longer line comes in pieces.
+      Lines with their line break. A longer line comes in pieces.
 
     Raises:
       SourceError: If a compressed file is damaged or ends early.
@@ -44,7 +44,7 @@ class LineReader:
     before = self.bytes_read
     if path.suffix in COMPRESSED and not path.stat().st_size:
       raise errors.SourceError(
-        f'{path.name} cannot be decompressed: it has no bytes. Is it complete?'
+        f'{path.name} cannot be decompressed: it is empty. Is it complete?'
       )
     with open(path, 'rb') as raw:
       f: Any = raw

@@ -1,4 +1,4 @@
-"""Lines of JSON, each with a `user` and a `text`."""
+"""JSON lines, each with a `user` and a `text`."""
 
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from data_prep import tokenizer
 from data_prep.sources import base
 from data_prep.sources import files
 
-_MOST_KEYS = 5  # Of a row, in a message.
+_MOST_KEYS = 5  # Shown in a message.
 
 
 class JsonlSource(base.RecordSource):
-  """JSON lines in one file or many, plain, .gz or .xz.
+  """JSON lines in one or many files, plain, .gz or .xz.
 
-  `user` is a string or an integer, `text` is plain text of any number of
-  sentences. A user's lines may lie anywhere; their order is that of the lines,
-  and of the files by name. Other fields are ignored.
+  `user` is a string or an integer, `text` is plain text with any number of
+  sentences. Other fields are ignored. A user's lines may be anywhere; their
+  order is that of the lines, with files sorted by name.
 
   Example:
 
@@ -37,7 +37,8 @@ class JsonlSource(base.RecordSource):
 
     Raises:
       FileNotFoundError: If no file matches.
-      SourceError: If one is another, compressed or under a second name.
+      SourceError: If two files are the same, one compressed or under another
+        name.
     """
     super().__init__()
     self._pattern = pattern
@@ -77,7 +78,7 @@ class JsonlSource(base.RecordSource):
 
   def _parse(self, line: bytes, where: str):
     if not line.strip():
-      return None  # A blank line at the end of a file is no row.
+      return None  # Skips blank lines at the end of a file.
     self.tally.rows += 1
     try:
       row = json.loads(line.decode())
@@ -105,9 +106,9 @@ class JsonlSource(base.RecordSource):
 
 
 def _find_fault(row: Any) -> str:
-  """Returns what is wrong with a row, '' if nothing is."""
+  """Returns the fault of a row; '' if there is none."""
   if not isinstance(row, dict):
-    return 'it is no object with the keys "user" and "text"'
+    return 'it is not an object with the keys "user" and "text"'
   for key in ('user', 'text'):
     if key not in row:
       keys = ', '.join(f'"{name:.40}"' for name in list(row)[:_MOST_KEYS])
@@ -118,7 +119,7 @@ def _find_fault(row: Any) -> str:
   if len(str(user)) > base.MAX_ID_LENGTH:
     return f'"user" has more than {base.MAX_ID_LENGTH} characters'
   if not isinstance(row['text'], str):
-    return '"text" is no string'
+    return '"text" is not a string'
   return ''
 
 
@@ -128,10 +129,10 @@ def _check_twins(paths: Sequence[str]) -> None:
   The second copy of a private sentence could be public, as overflow.
 
   Args:
-    paths: Of files that are there.
+    paths: Paths of existing files.
 
   Raises:
-    SourceError: If two are the same file, or one is the other compressed.
+    SourceError: If two paths are the same file, or one is the other compressed.
   """
   seen: dict[object, str] = {}
   for path in map(pathlib.Path, paths):
@@ -140,13 +141,13 @@ def _check_twins(paths: Sequence[str]) -> None:
     for key in ((status.st_dev, status.st_ino), plain):
       if key in seen:
         raise errors.SourceError(
-          f'jsonl: {seen[key]} and {path.name} are the same text: choose one.'
+          f'jsonl: {seen[key]} and {path.name} are the same text. Choose one.'
         )
       seen[key] = path.name
 
 
 def _is_encodable(user: str) -> bool:
-  """Whether it is no lone surrogate, which JSON can write and UTF-8 cannot."""
+  """Whether it has no lone surrogates, which JSON allows and UTF-8 does not."""
   try:
     user.encode()
   except UnicodeEncodeError:

@@ -1,10 +1,10 @@
-"""A database of the schema of TFF's StackOverflow data, read directly.
+"""Reads SQLite databases with the schema of TFF's StackOverflow data.
 
-Two tables: `examples` with `client_id`, `split_name` and
-`serialized_example_proto`, one row a sentence, and `client_metadata` with
+There are two tables: `examples` with `client_id`, `split_name` and
+`serialized_example_proto`, one row per sentence, and `client_metadata` with
 `client_id`, `split_name` and `num_examples`. Reading by user needs an index of
-`examples` that begins with `client_id`, as TFF's file has; a database without
-one is a stream (`SqliteScan`).
+`examples` that begins with `client_id`, as in TFF's file. A database without
+one is read as a stream (`SqliteScan`).
 """
 
 import collections
@@ -28,7 +28,7 @@ _COLUMNS = {
 
 
 class _Database:
-  """A read-only connection, opened when it is needed, in whatever process."""
+  """A read-only connection, opened on demand, in any process."""
 
   def __init__(self, path: os.PathLike | str):
     self.path = pathlib.Path(path).absolute()
@@ -42,14 +42,14 @@ class _Database:
 
   @contextlib.contextmanager
   def errors(self):
-    """Turns errors of SQLite into ours."""
+    """Turns errors of SQLite into `SourceError`."""
     try:
       yield
-    # Its messages quote a damaged schema, which need not be UTF-8.
+    # Messages may quote a damaged schema, which need not be UTF-8.
     except (sqlite3.Error, UnicodeDecodeError) as e:
       raise errors.SourceError(
-        f'{self.path.name} cannot be read as a SQLite database: {e}. A'
-        ' download or copy that stopped early looks like this.'
+        f'{self.path.name} cannot be read as a SQLite database: {e}. Is the'
+        ' download or copy complete?'
       ) from e
 
   def query(self, sql: str, *arguments) -> sqlite3.Cursor:
@@ -67,9 +67,9 @@ class _Database:
         missing = wanted - {self.text(row[1]) for row in rows}
         if missing:
           raise errors.SourceError(
-            f'{self.path.name} does not have the schema of TFF data: the table'
-            f' {table} must have the columns {", ".join(sorted(wanted))};'
-            f' missing: {", ".join(sorted(missing))}.'
+            f'{self.path.name} must have the schema of TFF data: the table'
+            f' {table} must have the columns {", ".join(sorted(wanted))}.'
+            f' Missing: {", ".join(sorted(missing))}.'
           )
         self._check_collation(table)
       indices = self._indices()
@@ -78,15 +78,16 @@ class _Database:
       self.split_names = self._split_names()
 
   def _check_collation(self, table: str) -> None:
-    """Raises if SQLite takes different ids, such as Bob and bob, for equal."""
+    """Raises if SQLite treats distinct ids, such as Bob and bob, as equal."""
     row = self.query(
       "SELECT sql FROM sqlite_master WHERE type = 'table'"
       ' AND name = ? COLLATE NOCASE',
       table,
     ).fetchone()
     if row is None:
-      return  # A view, which has no index.
-    # SQLite tells the collation of an index only: make one of an empty table.
+      return  # A view has no index.
+    # SQLite only reports the collation of an index, so create one on an empty
+    # table.
     with contextlib.closing(sqlite3.connect(':memory:')) as copy:
       copy.execute(self.text(row[0]))
       copy.execute(f'CREATE INDEX probe ON {table} (client_id, split_name)')
@@ -97,11 +98,12 @@ class _Database:
       if collation.upper() != 'BINARY':
         raise errors.SourceError(
           f'{self.path.name}: {column} of the table {table} must have the'
-          f' collation BINARY, or ids that differ are one. Found {collation}.'
+          ' collation BINARY: others treat distinct ids as equal. Found'
+          f' {collation}.'
         )
 
   def _indices(self) -> list[list[bytes]]:
-    """Returns the columns of each index that finds a user."""
+    """Returns the columns of each index that can look up a user."""
     indices = []
     for row in self.query('PRAGMA index_list(examples)').fetchall():
       columns = self.query(
@@ -114,7 +116,7 @@ class _Database:
     return indices
 
   def _split_names(self) -> dict[str, str]:
-    """Returns for each of our splits its name in the database."""
+    """Returns the name in the database of each split."""
     rows = self.query('SELECT DISTINCT split_name FROM client_metadata')
     names = {self.text(row[0]) for row in rows}
     if not names:
@@ -133,8 +135,8 @@ class _Database:
       return value.decode()
     except (UnicodeDecodeError, AttributeError) as e:
       raise errors.SourceError(
-        f'{self.path.name}: ids, splits, and names of tables must be UTF-8'
-        f' text. Found {value!r}.'
+        f'{self.path.name}: ids, splits and table names must be UTF-8 text.'
+        f' Found {value!r}.'
       ) from e
 
   def users(self, split: str) -> base.UserCounts:
@@ -173,7 +175,7 @@ class _Database:
     return base.UserCounts(ids=ids, num_sentences=np.array(counts, np.int64))
 
   def promised(self) -> dict[tuple[str, str], int]:
-    """Returns for (user, split in the database) what client_metadata says."""
+    """Returns the counts of client_metadata by (user, database split)."""
     return {
       (user, name): count
       for split, name in self.split_names.items()
@@ -185,13 +187,13 @@ class _Database:
     }
 
   def check_counts(self) -> None:
-    """Compares client_metadata with what the index of examples counts.
+    """Compares client_metadata with the counts of the index of examples.
 
     Raises:
-      SourceError: If a user has more or fewer sentences than promised.
+      SourceError: If the number of sentences of a user differs.
     """
     promised = self.promised()
-    # Of the index alone, which is a small part of the file.
+    # Only reads the index, which is a small part of the file.
     columns = 'client_id, split_name'
     if not self._index_has_splits:
       columns = "client_id, 'all splits'"
@@ -214,14 +216,14 @@ class _Database:
     promised: Mapping[tuple[str, str], int],
     found: Mapping[tuple[str, str], int],
   ) -> None:
-    """Raises unless every user has as many sentences as promised.
+    """Raises if the number of sentences of a user differs.
 
     Args:
-      promised: For (user, split) a positive number.
-      found: Likewise.
+      promised: Positive counts of client_metadata by (user, split).
+      found: Positive counts of examples by (user, split).
 
     Raises:
-      SourceError: If a number differs; it names the first user.
+      SourceError: If a count differs. The message names the first user.
     """
     if promised == found:
       return
@@ -240,11 +242,11 @@ class _Database:
 
 
 def _read_tokens(example: bytes, tally: base.Tally) -> str:
-  """Returns the tokens of an example, '' if it has none; counts it."""
+  """Counts an example and returns its tokens; '' if it has none."""
   tally.rows += 1
   try:
     tokens = example_proto.parse_tokens(example).decode()
-  except UnicodeDecodeError:  # Which is a ValueError too.
+  except UnicodeDecodeError:  # Before ValueError, its base class.
     tally.skipped[base.NOT_UTF8] += 1
     return ''
   except (ValueError, AttributeError, TypeError):
@@ -257,7 +259,7 @@ def _read_tokens(example: bytes, tally: base.Tally) -> str:
 
 
 class SqliteSource(base.Source):
-  """A database that reads by user.
+  """A database with an index by user.
 
   Example:
 
@@ -270,18 +272,18 @@ class SqliteSource(base.Source):
     """Opens the database.
 
     Args:
-      path: Its file.
+      path: File of the database.
 
     Raises:
       FileNotFoundError: If there is no such file.
-      SourceError: If it is no database, or of another schema, or its tables
-        contradict each other.
+      SourceError: If the file is not a database or has another schema, or its
+        tables contradict each other.
     """
     super().__init__()
     self._database = _Database(path)
     self._name = f'sqlite:{self._database.path.name}'
     if self._database.is_indexed:
-      # Users and sentences that only one table has would be lost in silence.
+      # Users and sentences that are in one table only would be lost silently.
       self._database.check_counts()
 
   @property
@@ -321,7 +323,7 @@ class SqliteSource(base.Source):
       parse = example_proto.parse_tokens
       texts = [parse(example).decode() for example in examples]
     except (ValueError, AttributeError, TypeError):
-      texts = ['']  # One is faulty: count which.
+      texts = ['']  # An example is faulty: parse one by one.
     if all(texts) and not any(map(str.isspace, texts)):
       self.tally.rows += len(texts)
       return texts
@@ -329,10 +331,10 @@ class SqliteSource(base.Source):
 
 
 class SqliteScan(base.RecordSource):
-  """A database without an index by user, read from its beginning to its end."""
+  """A database without an index by user, read from start to end."""
 
   def __init__(self, path: os.PathLike | str):
-    """Opens the database; arguments and errors are those of `SqliteSource`."""
+    """Opens the database; see `SqliteSource` for arguments and errors."""
     super().__init__()
     self._database = _Database(path)
     self._rows_read = 0
@@ -379,7 +381,7 @@ class SqliteScan(base.RecordSource):
 
 
 def open_sqlite(path: os.PathLike | str) -> base.Source | base.RecordSource:
-  """Opens a database in the way that its indices allow.
+  """Opens a database by user, or as a stream if it has no index.
 
   Example:
 
@@ -388,14 +390,14 @@ def open_sqlite(path: os.PathLike | str) -> base.Source | base.RecordSource:
   ```
 
   Args:
-    path: Its file.
+    path: File of the database.
 
   Returns:
     A `SqliteSource` if it has an index by user, otherwise a `SqliteScan`.
 
   Raises:
     FileNotFoundError: If there is no such file.
-    SourceError: If it is no database, or of another schema.
+    SourceError: If the file is not a database, or has another schema.
   """
   if _Database(path).is_indexed:
     return SqliteSource(path)

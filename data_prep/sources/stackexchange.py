@@ -1,12 +1,12 @@
-"""Public dumps of Stack Exchange: `Posts.xml` and `Comments.xml`, streamed.
+"""Public dumps of Stack Exchange: streams `Posts.xml` and `Comments.xml`.
 
-A dump is a folder a site, with a file a table, one `<row .../>` a line. The
-text of questions and answers is HTML; that of comments is plain. Titles, tags
-and older revisions are not used, as in TFF's StackOverflow data.
+A dump has a folder per site, with a file per table and one `<row .../>` per
+line. Questions and answers are HTML; comments are plain text. Titles, tags and
+older revisions are not used, as in TFF's StackOverflow data.
 
 A user is a site and an id. A site and its meta site share their accounts, so
-they are one site here: otherwise somebody active on both would be two users.
-So are the folders of archives that hold one table each.
+they count as one site: otherwise a person active on both would be two users.
+Folders of archives that hold one table each also count as one site.
 """
 
 import collections
@@ -27,28 +27,28 @@ _COMMENTS = 'Comments.xml'
 _QUESTION_OR_ANSWER = ('1', '2')
 _MAX_ROW_ID = 2**32
 _IDS_PER_PAGE = 2**16
-# The largest sites have an archive a table.
+# The largest sites have one archive per table.
 _TABLE_SUFFIX = re.compile(
   '-(?:Badges|Comments|PostHistory|PostLinks|Posts|Tags|Users|Votes)$'
 )
-# A whole component: x.metal is a site of its own.
+# Matches whole components only: x.metal is a different site.
 _META = re.compile(r'^meta\.|\.meta(?=\.|$)')
 
 
 def _archive(path: pathlib.Path) -> str:
-  """Returns what a file is a table of: a site, or its meta site."""
+  """Returns the name of a file's site or meta site."""
   return _TABLE_SUFFIX.sub('', path.parent.name)
 
 
 def _site(path: pathlib.Path) -> str:
-  """Returns the site of a file: 'beer' for beer, beer.meta and the like."""
+  """Returns the site of a file: 'beer' for beer and beer.meta."""
   return _META.sub('', _archive(path), count=1)
 
 
 class _SeenIds:
-  """A set of row ids, one bit each: a dump may have a hundred million.
+  """A set of row ids, one bit each: a dump may have 100 million.
 
-  In pages: an id that is damaged may be far from all others.
+  It uses pages, as a damaged id may be far from the others.
   """
 
   def __init__(self):
@@ -65,7 +65,7 @@ class _SeenIds:
 
 
 class StackExchangeSource(base.RecordSource):
-  """A site's folder, or a folder of such. A user is 'SITE/ID'.
+  """A site's folder, or a folder of such folders. A user is 'SITE/ID'.
 
   Example:
 
@@ -78,10 +78,11 @@ class StackExchangeSource(base.RecordSource):
     """Finds the files.
 
     Args:
-      folder: With `Posts.xml` or `Comments.xml`, or with folders that have.
+      folder: Folder with `Posts.xml` or `Comments.xml`, or with subfolders that
+        have them.
 
     Raises:
-      FileNotFoundError: If there are none.
+      FileNotFoundError: If there are no such files.
     """
     super().__init__()
     self._folder = pathlib.Path(folder).absolute()
@@ -96,8 +97,8 @@ class StackExchangeSource(base.RecordSource):
     ]
     if not self._files:
       raise FileNotFoundError(
-        f'stackexchange: {folder} has no {_POSTS} or {_COMMENTS}, and no folder'
-        ' in it has.'
+        f'stackexchange: {folder} and its subfolders must hold {_POSTS} or'
+        f' {_COMMENTS}. Found neither.'
       )
     self._reader = files.LineReader(self._files)
 
@@ -126,7 +127,7 @@ class StackExchangeSource(base.RecordSource):
     return self._reader.bytes_read
 
   def records(self) -> Iterator[tuple[str, str, tuple[bool, str]]]:
-    # By table and not by file: a site that was unpacked twice, under two names,
+    # By table, not by file: a site that was unpacked twice, under two names,
     # must not give its users every sentence twice.
     seen = collections.defaultdict(_SeenIds)
     for path in self._files:
@@ -146,7 +147,7 @@ class StackExchangeSource(base.RecordSource):
     has_rows = is_closed = False
     for line in self._reader.lines(path):
       line = line.strip()
-      if not has_rows:  # The first may follow the table's tag on its line.
+      if not has_rows:  # The first row may follow the table's tag.
         line = opening.sub(b'', line)
       if line.startswith(b'<row'):
         has_rows = True
@@ -157,25 +158,25 @@ class StackExchangeSource(base.RecordSource):
       elif line == closing:
         is_closed = True
       elif line:
-        # Between rows there is nothing else in a dump.
+        # A dump has nothing else between rows.
         self.tally.rows += 1
         self.tally.skipped[base.MALFORMED] += 1
     if not is_closed:
       raise errors.SourceError(
-        f'{path.parent.name}/{path.name} does not end with'
-        f' {closing.decode()}: it is no table of a dump, or not complete.'
+        f'{path.parent.name}/{path.name} must end with {closing.decode()}: it'
+        ' is incomplete, or not a table of a dump.'
       )
 
   def _parse(
     self, line: bytes, is_post: bool, seen: _SeenIds
   ) -> Optional[tuple[str, str]]:
-    """Returns (user id, text) of a row, None if it is skipped."""
+    """Returns (user id, text) of a row; None if it is skipped."""
     try:
       row = ElementTree.fromstring(line.decode()).attrib
       number = int(row['Id'])
       text = row['Body' if is_post else 'Text']
       user = row.get('OwnerUserId' if is_post else 'UserId', '')
-      # The site's own bot has the id -1; who is no longer a user has none.
+      # The site's own bot has the id -1. Former users have no id.
       is_somebody = user != '' and int(user) >= 0
     except UnicodeDecodeError:
       return self._skip(base.NOT_UTF8)
@@ -196,10 +197,10 @@ class StackExchangeSource(base.RecordSource):
     return None
 
   def plain_text(self, content: tuple[bool, str]) -> str:
-    """Returns a content as people read it, without HTML and code blocks.
+    """Returns the plain text of a content, without HTML and code blocks.
 
     Args:
-      content: As `records` yields it.
+      content: A content that `records` yielded.
     """
     is_html, text = content
     return tokenizer.strip_html(text) if is_html else html.unescape(text)

@@ -1,15 +1,15 @@
-"""User-keyed text written by a generator: the default source.
+"""Generated text by user: the default source.
 
-The text is made up, but it has what the experiments are about. Words follow
-Zipf's law. Sentences follow a grammar of word classes, and a word makes the
-next one likelier, so that a recurrent model can learn to predict. Each sentence
-has a topic, each user a mixture of topics, and all users share grammar, words
-and topics: what public users write helps with private ones. The number of
-sentences of a user is Pareto distributed, so that some overflow.
+The text is meaningless, but has the properties that the experiments need. Words
+follow Zipf's law. Sentences follow a grammar of word classes, and each word
+makes some next words likelier, so a recurrent model can learn to predict. Each
+sentence has a topic, and each user a mixture of topics. All users share
+grammar, words and topics, so public users' text helps with private users. The
+number of sentences of a user is Pareto distributed, so that some users
+overflow.
 
-A user's text depends on the seed and on the user alone, not on the number of
-users. Draws come from the raw bits of PCG64 and from divisions, which are the
-same everywhere.
+A user's text depends on the seed and the user, not on the number of users.
+Draws use raw bits of PCG64 and divisions, which are the same on every platform.
 """
 
 import dataclasses
@@ -20,8 +20,9 @@ from data_prep.sources import base
 import numpy as np
 from pda_fed.common import validate
 
-# Rows: the class of a word; columns: that of the next, in cumulated per mille.
-# Classes: 0 article, 1 adjective, 2 noun, 3 verb, 4 preposition, 5 conjunction.
+# Rows: the class of a word. Columns: the class of the next word, as cumulative
+# per mille. Classes: 0 article, 1 adjective, 2 noun, 3 verb, 4 preposition, 5
+# conjunction.
 _NEXT_CLASS = np.array(
   [
     [0, 300, 1000, 1000, 1000, 1000],
@@ -42,8 +43,8 @@ _NUM_COMMON = 20  # The most frequent words of a class belong to no topic.
 _MIN_WORDS = 3
 _MAX_WORDS = 28
 _P_END = 150  # Per mille, after a noun or a verb.
-_P_TOPIC = 550  # That a word is one of the topic's.
-_P_ECHO = 350  # That a word follows from the one before.
+_P_TOPIC = 550  # That a word is from the topic.
+_P_ECHO = 350  # That a word depends on the one before.
 
 _USERS_PER_BLOCK = 8
 _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
@@ -51,7 +52,7 @@ _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticConfig:
-  """What the generator writes.
+  """Settings of the generator.
 
   Example:
 
@@ -59,13 +60,13 @@ class SyntheticConfig:
     20
 
   Attributes:
-    num_users: How many users.
-    seed: Of all draws.
-    num_words: Different words, punctuation aside; at least 1,000.
-    num_topics: Topics that users share.
-    min_sentences: The fewest sentences of a user; half of the users have fewer
-      than twice as many.
-    max_sentences: The most sentences of a user.
+    num_users: Number of users.
+    seed: Seed of all draws.
+    num_words: Number of distinct words, without punctuation; at least 1,000.
+    num_topics: Number of topics that users share.
+    min_sentences: Minimum number of sentences of a user. Half of the users have
+      less than twice as many.
+    max_sentences: Maximum number of sentences of a user.
   """
 
   num_users: int = 2000
@@ -86,7 +87,7 @@ class SyntheticConfig:
 
 
 class _Uniform:
-  """Numbers in [0, 1) from raw bits, the stream that NumPy promises to keep."""
+  """Numbers in [0, 1) from raw bits, a stream that NumPy guarantees."""
 
   def __init__(self, *key: int):
     self._bits = np.random.PCG64(np.random.SeedSequence(key))
@@ -97,7 +98,7 @@ class _Uniform:
 
 
 def make_word(rank: int) -> str:
-  """Returns the word of a rank: frequent words are short, each is unique."""
+  """Returns the unique word of a rank. Frequent words are short."""
   syllables = []
   rank += 1
   while rank:
@@ -107,13 +108,13 @@ def make_word(rank: int) -> str:
 
 
 def _zipf(size: int) -> np.ndarray:
-  """Returns the cumulated probabilities of `size` ranks."""
+  """Returns the cumulative probabilities of `size` ranks."""
   cumulated = np.cumsum(1.0 / (np.arange(size) + 3))
   return cumulated / cumulated[-1]
 
 
 class _Text:
-  """The sentences of a block of users, as ranks of words."""
+  """The sentences of a block of users, as word ranks."""
 
   def __init__(self, config: SyntheticConfig, block: int, counts: np.ndarray):
     self.starts = np.concatenate([[0], np.cumsum(counts)])
@@ -135,15 +136,15 @@ class _Text:
 def _write(
   config: SyntheticConfig, uniform: _Uniform, topic: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns words as ranks [sentences, _MAX_WORDS], and numbers of words."""
+  """Returns word ranks [sentences, _MAX_WORDS], and numbers of words."""
   size = config.num_words // _NUM_CLASSES
   common = _zipf(size)
   of_topic = _zipf((size - _NUM_COMMON) // config.num_topics)
   ranks = np.zeros((topic.size, _MAX_WORDS), np.int64)
   lengths = np.full(topic.size, _MAX_WORDS)
-  going = np.arange(topic.size)  # The sentences that have not ended.
+  going = np.arange(topic.size)  # Sentences that have not ended.
   next_class = np.broadcast_to(_FIRST_CLASS, (topic.size, _NUM_CLASSES))
-  place = np.zeros(topic.size, np.int64)  # Of the word within its class.
+  place = np.zeros(topic.size, np.int64)  # Place of the word in its class.
   for step in range(_MAX_WORDS):
     draws = uniform(5, going.size)
     per_mille = (draws[:4] * 1000).astype(np.int64)
@@ -156,7 +157,7 @@ def _write(
       + topic[going],
       np.searchsorted(common, draws[4], side='right'),
     )
-    # Words of the same place go together, whatever their classes.
+    # Words with the same place in their classes go together.
     is_echo = (per_mille[2] < _P_ECHO) & (step > 0)
     place = np.where(is_echo, place, drawn)
     ranks[going, step] = place * _NUM_CLASSES + word_class
@@ -169,7 +170,7 @@ def _write(
 
 
 class SyntheticSource(base.Source):
-  """The generator as a source; it has no splits of its own.
+  """The generator as a source, without splits of its own.
 
   Example:
 
@@ -185,7 +186,7 @@ class SyntheticSource(base.Source):
     self._block: tuple[int, Optional[_Text]] = (-1, None)
 
   def __getstate__(self):
-    # What is computed from the configuration need not travel.
+    # Values computed from the settings are not pickled.
     return {'tally': self.tally, '_config': self._config, '_block': (-1, None)}
 
   @property
@@ -202,7 +203,7 @@ class SyntheticSource(base.Source):
 
   @functools.cached_property
   def _counts(self) -> np.ndarray:
-    # Whole blocks, so that the last one's text is that of any longer source.
+    # Whole blocks, so that the last block's text does not depend on num_users.
     config = self._config
     blocks = -(-config.num_users // _USERS_PER_BLOCK)
     uniform = _Uniform(config.seed, 0)(blocks * _USERS_PER_BLOCK)
@@ -250,7 +251,7 @@ class SyntheticSource(base.Source):
 
   def _text(self, block: int) -> _Text:
     if self._block[0] != block:
-      # Users are read in order, so that one block is all that is ever needed.
+      # Users are read in order, so it suffices to cache one block.
       first = block * _USERS_PER_BLOCK
       counts = self._counts[first : first + _USERS_PER_BLOCK]
       self._block = (block, _Text(self._config, block, counts))

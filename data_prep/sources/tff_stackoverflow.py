@@ -14,7 +14,7 @@ _DATABASE = 'stackoverflow.sqlite'
 class TffStackOverflowSource(sqlite.SqliteSource):
   """The database of `tff.simulation.datasets.stackoverflow.load_data`.
 
-  TFF downloads it, once; the sentences are then read from the file, many times
+  TFF downloads it once. The sentences are then read from the file, many times
   faster than through `tf.data`. The words are TFF's own counts.
 
   Example:
@@ -25,10 +25,10 @@ class TffStackOverflowSource(sqlite.SqliteSource):
   """
 
   def __init__(self, cache_dir: Optional[os.PathLike | str] = None):
-    """Downloads the database unless it is there.
+    """Downloads the database if it is missing.
 
     Args:
-      cache_dir: Where TFF keeps it; by default where TFF does.
+      cache_dir: Folder of the download. Default: TFF's own.
 
     Raises:
       SourceError: If TFF is not installed, or the download fails.
@@ -39,12 +39,12 @@ class TffStackOverflowSource(sqlite.SqliteSource):
     try:
       datasets.load_data(cache_dir=self._cache_dir)
     except Exception as e:
-      # TFF's own check comes after a download that may have stopped early, and
-      # it takes such a file for the database ever after.
+      # TFF does not notice a download that stopped early: from then on, it
+      # takes the partial file for the database.
       raise errors.SourceError(
         f'TFF could not load its StackOverflow data: {e}. If a download was'
-        f' interrupted, remove {folder / _DATABASE} and try again, or read a'
-        ' database that you have with sqlite:PATH.'
+        f' interrupted, remove {folder / _DATABASE} and try again, or read'
+        ' your own database with sqlite:PATH.'
       ) from e
     super().__init__(folder / _DATABASE)
     self._name = 'tff:stackoverflow'

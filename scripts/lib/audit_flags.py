@@ -1,4 +1,4 @@
-"""The flags of an audit, for training and for comparisons."""
+"""Flags of an audit, for training and comparisons."""
 
 from typing import Optional
 
@@ -7,7 +7,7 @@ from pda_fed import audit
 
 
 class _Parser(flags.ArgumentParser):
-  """Takes --audit, --audit=copy and --noaudit."""
+  """Parses --audit, --audit=copy and --noaudit."""
 
   syntactic_help = '--[no]audit, or --audit=copy'
 
@@ -15,7 +15,9 @@ class _Parser(flags.ArgumentParser):
     """Returns 'run', 'copy' or None."""
     values = {'true': 'run', 'run': 'run', 'copy': 'copy', 'false': None}
     if argument not in values:
-      raise ValueError(f'must be given alone, or be copy. Found {argument!r}')
+      raise ValueError(
+        f'must be given without a value, or be copy. Found {argument!r}'
+      )
     return values[argument]
 
 
@@ -25,22 +27,24 @@ _AUDIT = flags.DEFINE_flag(
     flags.ArgumentSerializer(),
     'audit',
     None,
-    'Let canaries take part and say what the run leaks, beside the proven'
-    ' epsilon. --audit=copy leaves the run alone and audits a second one.',
+    'Add canaries to the run, and measure what it leaks, to compare with the'
+    ' proven epsilon. --audit=copy leaves the run unchanged and audits a'
+    ' second copy of it.',
     boolean=True,
   )
 )
 _CANARIES = flags.DEFINE_integer(
   'audit_canaries',
   None,
-  'Number of canaries of --audit. Default: 1000, or as many as fit the model.',
+  'Number of canaries of the audit. Default: 1000, or as many as the model has'
+  ' room for.',
 )
 # Names of these flags.
 NAMES = ('audit', 'audit_canaries')
 
 
 def build() -> Optional[audit.AuditConfig]:
-  """Returns what the flags ask for; None for no audit.
+  """Returns the audit that the flags ask for; None for no audit.
 
   Raises:
     ValueError: If there are too few canaries, or --audit is missing.
@@ -54,7 +58,7 @@ def build() -> Optional[audit.AuditConfig]:
 
 
 def arguments() -> list[str]:
-  """Returns these flags for the runs of a comparison."""
+  """Returns these flags as arguments for the runs of a comparison."""
   config = build()
   if config is None:
     return []

@@ -1,4 +1,4 @@
-"""What all binaries share: silence, flags, errors of one line.
+"""Functions of all binaries: quiet start, flags, one-line errors.
 
 Import this before anything that imports TensorFlow:
 
@@ -28,28 +28,29 @@ from absl import flags
 from absl import logging as absl_logging
 from pda_fed import errors
 
-# Errors that say what the user can do; anything else is a bug of ours and keeps
-# its traceback.
+# Errors that the user can fix. Any other exception is a bug and keeps its
+# traceback.
 USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
 
-# Called with the command line, flag files expanded, before flags are parsed.
+# Called with the command line, with flag files expanded, before flags are
+# parsed.
 BEFORE_PARSING: list[Callable[[Sequence[str]], None]] = []
-# Called with the name of a flag that is not known; returns what to say of it.
+# Called with the name of an unknown flag; returns a hint for the error.
 OF_UNKNOWN_FLAG: list[Callable[[str], str]] = []
 
 # The folder that has `scripts`: the root of a clone, or in a wheel `_programs`.
 _ROOT = pathlib.Path(__file__).parents[2]
 
 DEBUG = flags.DEFINE_bool(
-  'debug', False, 'Show the traceback of an error instead of one line.'
+  'debug', False, 'Show the traceback of an error, not just one line.'
 )
 
 
 def quiet_tensorflow() -> None:
-  """Keeps TensorFlow and JAX from talking while they start.
+  """Silences the messages of TensorFlow and JAX at startup.
 
-  TensorFlow reads the variable when it is imported, so this runs at the import
-  of this module. A value that the user has set stays.
+  TensorFlow reads the variable when it is imported, so this runs when this
+  module is imported. A value that the user has set is kept.
   """
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   logging.getLogger('tensorflow').setLevel(logging.ERROR)
@@ -60,12 +61,12 @@ quiet_tensorflow()
 
 
 def say_error(message: str) -> None:
-  """Prints one line."""
+  """Prints an error as one line."""
   print(f'error: {" ".join(message.split())}', file=sys.stderr, flush=True)
 
 
 def exit_code_of(error: BaseException) -> int:
-  """Returns how a program ends by an error of the user.
+  """Returns the exit code for an error of the user.
 
   Args:
     error: One of `USER_ERRORS`.
@@ -76,7 +77,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def fail(message: str, exit_code: int = 2) -> NoReturn:
-  """Prints one line and exits."""
+  """Prints an error as one line and exits."""
   say_error(message)
   sys.exit(exit_code)
 
@@ -86,7 +87,7 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
   bars = sys.modules.get('tqdm')
   if bars is None:
     print(f'warning: {message}', file=sys.stderr)
-  else:  # Above a bar, if there is one.
+  else:  # Above a progress bar, if there is one.
     bars.tqdm.write(f'warning: {message}', file=sys.stderr)
 
 
@@ -133,31 +134,31 @@ def with_presets(arguments: Sequence[str]) -> list[str]:
 
 
 def presets() -> list[str]:
-  """Returns the names of the flag files that come with the scripts."""
+  """Returns the names of the flag files in scripts/presets."""
   folder = _ROOT / 'scripts/presets'
   return sorted(path.name for path in folder.glob('*.flags'))
 
 
 def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
-  """Returns what to say of a flag file that cannot be opened."""
-  return f'{error}. The presets in scripts/presets: {", ".join(presets())}'
+  """Returns the error message for a flag file that cannot be opened."""
+  return f'{error}. Presets in scripts/presets: {", ".join(presets())}'
 
 
 def _no_text(argv: Sequence[str], error: ValueError) -> str:
-  """Returns what to say of a flag file that is not text."""
+  """Returns the error message for a flag file that is not text."""
   given = [argument for argument in argv if 'flagfile' in argument]
   return f'{" ".join(given)}: a flag file must be UTF-8 text: {error}.'
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-  """Returns arguments with those of their flag files in place.
+  """Returns arguments with their flag files expanded.
 
   Args:
-    arguments: Of a program.
+    arguments: Command line of a program.
 
   Raises:
-    ValueError: If a flag file cannot be opened, and the message lists the
-      presets; or is no text.
+    ValueError: If a flag file cannot be opened or is not text. In the first
+      case the message lists the presets.
   """
   try:
     return flags.FLAGS.read_flags_from_files(
@@ -172,25 +173,25 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
 
 def read_command_lines(path: pathlib.Path) -> list[list[str]]:
-  """Reads command lines, one a line, as a shell would take them apart.
+  """Reads command lines, one per line, split as a shell would.
 
   Args:
-    path: A UTF-8 file; comments and empty lines are left out.
+    path: A UTF-8 file. Comments and empty lines are skipped.
 
   Raises:
-    ValueError: If it is no text, or a quotation is not closed.
+    ValueError: If the file is not text, or a quote is not closed.
   """
   try:
     lines = path.read_text(encoding='utf-8').splitlines()
     found = [shlex.split(line, comments=True) for line in lines]
   except ValueError as e:
-    raise ValueError(f'{path} must have a command a line: {e}.') from e
+    raise ValueError(f'{path} must have one command per line: {e}.') from e
   return [line for line in found if line]
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
-  # Bazel starts programs in a folder of its own, and says where the user is.
-  # Before the flags: a --flagfile is looked for there.
+  # Bazel starts programs in its own folder and passes the user's. Change to it
+  # before the flags are parsed: --flagfile is relative to it.
   os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
   try:
     for prepare in BEFORE_PARSING:
@@ -216,25 +217,26 @@ def run(
   """Parses the flags, runs `main`, and ends the program.
 
   Args:
-    main: The program. A ValueError, an OSError or an error of ours that it
-      lets through is printed as one line (the traceback with --debug). Exit
-      codes are 2 for a ValueError or a path that is wrong, 3 for another
-      OSError, our errors' own for them, and 130 for Ctrl-C.
-    takes_arguments: Whether `main` is given what is no flag: all after `--`.
+    main: The program. If it raises a ValueError, an OSError or a
+      `PdaFedError`, one line is printed (with --debug, the traceback). The exit
+      code is 2 for a ValueError or a wrong path, 3 for any other OSError, a
+      `PdaFedError`'s own code, and 130 for Ctrl-C.
+    takes_arguments: Whether `main` takes the arguments that are not flags:
+      everything after `--`.
   """
 
   def guarded(argv: Sequence[str]) -> None:
     if len(argv) > 1 and not takes_arguments:
       fail(f'unexpected argument {argv[1]!r} (--help lists the flags)')
-    # TFF chats, and dp_accounting names each order that it leaves out.
+    # TFF logs a lot, and dp_accounting a line for each order that it skips.
     absl_logging.set_verbosity(absl_logging.ERROR)
     warnings.showwarning = _show_warning
     try:
       main(*([argv[1:]] if takes_arguments else []))
       sys.stdout.flush()
     except BrokenPipeError:
-      # The reader, `head` for example, has seen enough. Python would complain
-      # once more when it flushes at exit.
+      # The reader, such as `head`, has closed the pipe. Python would report
+      # this again when it flushes at exit.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(141)
     except KeyboardInterrupt:
@@ -248,9 +250,9 @@ def run(
         raise
       fail(str(e), exit_code_of(e))
 
-  # Not app.run: after it, TensorFlow's import would run a hook of its own for
-  # absl before TensorFlow is set up, and its control flow stays that of
-  # version 1. Engines are imported when they are chosen.
+  # Not app.run: after it, importing TensorFlow would run TensorFlow's absl hook
+  # before TensorFlow is set up, and its control flow would stay that of version
+  # 1. Engines are imported when they are chosen.
   app.define_help_flags()
   absl_logging.use_absl_handler()
   guarded(_parse_flags(sys.argv))

@@ -1,4 +1,4 @@
-"""--combine: one table and figure of finished comparisons."""
+"""--combine, which merges finished comparisons into one table and figure."""
 
 from collections.abc import Sequence
 import pathlib
@@ -14,44 +14,44 @@ from scripts.lib import select_flags
 COMBINE = flags.DEFINE_list(
   'combine',
   None,
-  'Folders of finished comparisons: nothing is run, and they become one table,'
-  ' table.md and table.tex, and one figure, cells.png and cells.svg. --metrics'
-  ' chooses what they show.',
+  'Folders of finished comparisons, separated by commas. Runs nothing, but'
+  ' merges them into one table (table.md, table.tex) and one figure'
+  ' (cells.png, cells.svg). --metrics chooses the metrics to show.',
 )
 
 
 def _check(
   arguments: Sequence[str], of_runs: Sequence[str], folder: pathlib.Path
 ) -> None:
-  """Raises if --combine comes with what is for runs."""
+  """Raises if --combine is given with flags of runs."""
   given = [f'--{name}' for name in of_runs if flags.FLAGS[name].present]
   if given or arguments:
     raise ValueError(
-      '--combine runs nothing: it takes --output_dir, --metrics and'
-      ' --select_by alone, and commas between folders. Found'
+      '--combine must only be given with --output_dir, --metrics and'
+      ' --select_by, and its folders must be separated by commas. Found'
       f' {" ".join([*given, *arguments])}.'
     )
   if folder.exists() and not folder.is_dir():
     raise ValueError(f'output_dir must be a folder. Found the file {folder}.')
   if (folder / 'runs').exists():
     raise ValueError(
-      f'output_dir must be a folder of its own. Found {folder}, whose tables'
-      ' are those of its runs.'
+      f'output_dir must be a separate folder. Found {folder}, which holds a'
+      " comparison's own tables and runs."
     )
 
 
 def combine(
   arguments: Sequence[str], of_runs: Sequence[str], metrics: Sequence[str]
 ) -> None:
-  """Makes one table and figure of finished comparisons.
+  """Merges finished comparisons into one table and one figure.
 
   Args:
-    arguments: What stands after --, where nothing may stand.
-    of_runs: Flags that have a meaning for runs alone.
-    metrics: Those to show.
+    arguments: Arguments after --. There must be none.
+    of_runs: Names of flags that only make sense for runs.
+    metrics: Names of the metrics to show.
 
   Raises:
-    ValueError: If flags do not fit, or folders hold no comparisons.
+    ValueError: If flags do not fit --combine, or a folder holds no comparison.
   """
   folder = job_flags.output_dir()
   _check(arguments, of_runs, folder)

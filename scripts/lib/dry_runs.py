@@ -1,4 +1,4 @@
-"""Tries the flags of runs before the first of them starts."""
+"""Checks the flags of runs before the first run starts."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -14,18 +14,18 @@ _WARNING = 'warning: '
 
 
 def check(some_jobs: Sequence[jobs.Job]) -> None:
-  """Makes a dry run of jobs, side by side, and shows the first one's plan.
+  """Makes dry runs of jobs in parallel, and shows the plan of the first.
 
-  Nothing is written to the folders of jobs. Training binaries of others may not
-  know --dry_run: of theirs nothing is tried.
+  Nothing is written to the jobs' folders. Only binaries in scripts/ are
+  checked: others may not have --dry_run.
 
   Args:
-    some_jobs: One of each kind: of each method, for example.
+    some_jobs: One job of each kind, such as one per method.
 
   Raises:
-    ValueError: If one is refused, with what it says: a flag that is not known,
-      data that are not there, or a folder of other settings; or if one is to
-      be spread over hosts.
+    ValueError: If a job fails, with its error message: for example an unknown
+      flag, missing data or a folder with other settings. Also if a job has
+      --distributed.
   """
   for job in some_jobs:
     sharing.refuse_distributed(job.arguments)
@@ -35,7 +35,7 @@ def check(some_jobs: Sequence[jobs.Job]) -> None:
 
 
 def try_all(some_jobs: Sequence[jobs.Job]) -> None:
-  """See `check`; for any binary that knows --dry_run."""
+  """Does the same as `check`, for any binary that has --dry_run."""
   tried = [
     dataclasses.replace(job, arguments=(*job.arguments, '--dry_run'))
     for job in some_jobs
@@ -53,7 +53,7 @@ def try_all(some_jobs: Sequence[jobs.Job]) -> None:
 
 
 def _refusal(name: str, log: str, exit_code: int) -> str:
-  """What a program said before it ended."""
+  """Returns the error message of a program that failed."""
   lines = log.splitlines()
   said = [line for line in lines if line.startswith(_ERROR)]
   if said:
@@ -62,7 +62,7 @@ def _refusal(name: str, log: str, exit_code: int) -> str:
 
 
 def _show(logs: dict[str, str]) -> None:
-  """Shows the first plan, and what only others warn of."""
+  """Prints the first plan, and new warnings of the other jobs."""
   (name, first), *others = logs.items()
   job_flags.say(f'{name}:\n{first.rstrip()}')
   told = set(first.splitlines())

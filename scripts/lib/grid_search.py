@@ -1,4 +1,4 @@
-"""Grids of runs of a training binary, which may grow: for sweep and compare."""
+"""Grid search over flags of a training binary, for sweep and compare."""
 
 from collections.abc import Sequence
 import math
@@ -15,11 +15,11 @@ from scripts.lib import job_flags
 _EXTEND = flags.DEFINE_multi_string(
   'extend',
   [],
-  'A flag of the grid, of positive numbers: the values beside the best are'
-  ' tried too, at the ends the next of 1, 2 and 5 times powers of ten, until'
-  ' none of them is better. May be repeated.',
+  'A flag of the grid with positive values. The search also tries values next'
+  ' to the best one, and beyond the ends the next of 1, 2 and 5 times powers'
+  ' of ten, until none is better.',
 )
-# What a search sets in each run, by flag.
+# Flags that a search sets in each run, and what sets them.
 RESERVED = {
   'method': 'this program',
   'seed': 'this program',
@@ -28,18 +28,18 @@ RESERVED = {
   'final_test': 'this program',
   'nofinal_test': 'this program',
 }
-# Cells that a grid may grow by: one that never stops is mistaken.
+# Maximum number of cells added by --extend, in case it does not converge.
 _MOST_CELLS = 50
 
-# What a program ends with whose flags are refused; see `cli.run`.
+# Exit code of a program that refuses its flags; see `cli.run`.
 _REFUSED = 2
 
 
 class GridSearch:
-  """The cells of a grid, and more beside the best; none is tested.
+  """A grid of runs, extended around the best; none sees the test data.
 
   Attributes:
-    metric: Of validation.
+    metric: Validation metric that chooses the best cell.
   """
 
   def __init__(
@@ -55,15 +55,15 @@ class GridSearch:
     """Initializes the search.
 
     Args:
-      arguments: Of the training binary, for every cell.
-      folder: Where the cells are.
-      grid: Where it starts.
-      metric: Of validation, by which the best is picked.
-      warm_start_dir: Where pre-trained models are kept.
-      label: Before the names of its runs.
+      arguments: Flags of the training binary for every cell.
+      folder: Folder of the cells.
+      grid: The initial grid.
+      metric: Validation metric that chooses the best cell.
+      warm_start_dir: Folder of pre-trained models.
+      label: Prefix of the names of the runs.
 
     Raises:
-      OutputError: If the folder has cells of other arguments.
+      OutputError: If the folder has cells with other arguments.
     """
     self.metric = metric
     self._start = grid
@@ -71,14 +71,14 @@ class GridSearch:
     self._refused: list[sweeping.Cell] = []
     self._num_diverged = 0
     self._arguments = tuple(arguments)
-    # Whoever chooses must not see the test.
+    # The choice must not depend on the test data.
     given = map(job_flags.name_of, cli.expanded(arguments))
     if 'test_curve' in given:
       self._arguments += ('--notest_curve',)
     self._folder = folder
     self._warm_start_dir = warm_start_dir
     self._label = label
-    # Finished cells are not looked at again: their flags must be these.
+    # Finished cells are not run again, so check that their flags match.
     job_flags.refuse_others(
       folder / 'sweep.json',
       {'binary': job_flags.module(), 'flags': cli.expanded(arguments)},
@@ -87,7 +87,7 @@ class GridSearch:
     self._leave_out_diverged()
 
   def _leave_out_diverged(self) -> None:
-    """Leaves out cells whose runs diverged before, in another process."""
+    """Drops cells whose runs diverged in an earlier process."""
     for cell in list(self._cells):
       if experiments.RunFolder(self._path(cell)).has_diverged():
         self._leave_out(cell, has_diverged=True)
@@ -101,7 +101,7 @@ class GridSearch:
   def _check_not_empty(self) -> None:
     if not self._cells:
       raise ValueError(
-        f'All runs of {self._folder} diverged. Give smaller rates.'
+        f'All runs of {self._folder} diverged. Give smaller learning rates.'
       )
 
   def _path(self, cell: sweeping.Cell) -> pathlib.Path:
@@ -109,31 +109,31 @@ class GridSearch:
 
   @property
   def grid(self) -> sweeping.Grid:
-    """All values of each flag; not every cell of them has been tried."""
+    """All values of each flag. Not every combination has been tried."""
     return sweeping.grid_of(self._cells, self._start)
 
   def look(self) -> list[sweeping.Found]:
-    """Returns what is known of each cell."""
+    """Returns the results so far of each cell."""
     found = [sweeping.look(cell, self._path(cell)) for cell in self._cells]
-    # A folder is named in flags; what is in it may have changed.
+    # Flags name the data folder, but its content may have changed.
     if len({f.data_hash for f in found if f.is_finished}) > 1:
       raise errors.OutputError(
-        f'Runs of {self._folder} must be of the same data. Found several'
-        ' data_hash in their config.json: give another --output_dir.'
+        f'Runs of {self._folder} must use the same data. Found different'
+        ' values of data_hash in their config.json. Give another --output_dir.'
       )
     return found
 
   @property
   def num_tries(self) -> int:
-    """How many settings were tried, those that diverged among them."""
+    """Number of settings that were tried, including those that diverged."""
     return len(self._cells) + self._num_diverged
 
   def first(self) -> jobs.Job:
-    """Returns the first run, whether it is finished or not."""
+    """Returns the first run, finished or not."""
     return self._job(self._cells[0])
 
   def unfinished(self) -> list[jobs.Job]:
-    """Returns the cells that are not finished."""
+    """Returns the runs that are not finished."""
     return [self._job(f.cell) for f in self.look() if not f.is_finished]
 
   def _job(self, cell: sweeping.Cell) -> jobs.Job:
@@ -141,7 +141,8 @@ class GridSearch:
       name=self._label + cell.name,
       module=job_flags.module(),
       arguments=(
-        # First: one that is given holds for the runs that are compared, too.
+        # First, so that the user's --warm_start_dir overrides it, which also
+        # holds for the runs that are compared.
         f'--warm_start_dir={self._warm_start_dir}',
         *self._arguments,
         *cell.arguments,
@@ -156,12 +157,12 @@ class GridSearch:
     return len(self._cells) < most and not self.unfinished()
 
   def grow(self) -> None:
-    """Adds what --extend does, as long as all cells are finished."""
+    """Adds cells next to the best (--extend), once all are finished."""
     growing = [flag for flag in self._start if flag in _EXTEND.value]
     while growing and self._may_grow():
       best = sweeping.rank(self.look(), self.metric)[0]
       if not math.isfinite(best.metrics[self.metric]):
-        return  # Nothing has worked: no side is the better one.
+        return  # No cell has a finite metric.
       beside = sweeping.neighbours(best.cell, self.grid, growing)
       new = [c for c in beside if c not in (*self._cells, *self._refused)]
       if not new:
@@ -170,9 +171,9 @@ class GridSearch:
       self._leave_out_diverged()
 
   def drop(self, failures: Sequence[jobs.Failure]) -> None:
-    """Leaves out cells that diverged or, beyond the grid, were refused.
+    """Drops cells that diverged or, outside the initial grid, were refused.
 
-    What else fails may succeed when it is run again: the search waits for it.
+    Other failures may succeed when run again, so the search keeps these cells.
     """
     codes = {f.job.folder: f.exit_code for f in failures}
     start = sweeping.cells(self._start)
@@ -185,44 +186,45 @@ class GridSearch:
     self._check_not_empty()
 
   def check_metric(self) -> None:
-    """Raises a ValueError if finished cells have no such metric."""
+    """Raises ValueError if finished cells lack the metric."""
     sweeping.rank(self.look(), self.metric)
 
   def warnings(self) -> list[str]:
-    """Says where the best lies at an end of the grid."""
+    """Returns warnings if the best value is at an end of its axis."""
     at_ends = sweeping.ends(self.look(), self.grid, self.metric)
     return [
-      f'The best has {flag}={value}, an end of its axis, {self._why(flag)}.'
+      f'The best value, {flag}={value}, is at an end of its axis,'
+      f' {self._why(flag)}.'
       for flag, value in at_ends.items()
       if len(self.grid[flag]) > 1
     ]
 
   def _why(self, flag: str) -> str:
     if flag not in _EXTEND.value:
-      return f'and --extend={flag} tries what is beyond'
+      return f'and --extend={flag} would try values beyond it'
     best = sweeping.rank(self.look(), self.metric)[0].cell
     beside = sweeping.neighbours(best, self.grid, [flag])
     if any(cell in self._refused for cell in beside):
-      return 'and the program takes no value beyond'
+      return 'and the program refuses values beyond it'
     if self.unfinished():
       return 'and not all runs are finished'
-    return f'even with {_MOST_CELLS} cells more'
+    return f'even with {_MOST_CELLS} more cells'
 
 
 def check_extend(grids: Sequence[sweeping.Grid]) -> None:
-  """Raises if --extend names no axis, or one that cannot grow."""
+  """Raises ValueError if --extend names a flag that cannot be extended."""
   for flag in _EXTEND.value:
     with_it = [grid for grid in grids if flag in grid]
     if not with_it:
       known = dict.fromkeys(name for grid in grids for name in grid)
       raise ValueError(
-        f'extend must be a flag of the grid, of {", ".join(known)}. Found'
+        f'extend must be a flag of the grid: {", ".join(known)}. Found'
         f' {flag!r}.'
       )
     for grid in with_it:
       if not sweeping.positive_numbers(grid, flag):
         raise ValueError(
-          'extend must be a flag whose values are numbers above 0. Found'
+          'extend must be a flag whose values are positive numbers. Found'
           f' {flag!r}, with {", ".join(grid[flag])}.'
         )
 
@@ -230,12 +232,12 @@ def check_extend(grids: Sequence[sweeping.Grid]) -> None:
 def run(
   searches: Sequence[GridSearch], log_dir: pathlib.Path, on_change=None
 ) -> bool:
-  """Makes the runs of grids until none grows.
+  """Makes the runs of grids until no grid grows.
 
   Args:
     searches: The grids.
-    log_dir: Of the runs' output.
-    on_change: As for `job_flags.run`.
+    log_dir: Folder of the runs' logs.
+    on_change: See `job_flags.run`.
 
   Returns:
     Whether all runs are finished.
@@ -244,7 +246,7 @@ def run(
 
   def changed(running, ended) -> None:
     nonlocal seen
-    if len(ended) > seen:  # At the first run, not after hours of them.
+    if len(ended) > seen:  # Fail after the first run, not the last.
       for search in searches:
         search.check_metric()
     seen = len(ended)
@@ -262,5 +264,5 @@ def run(
     failures = job_flags.run(unfinished, log_dir, changed)
     for search in active:
       search.drop(failures)
-    # What failed would fail again.
+    # Runs that failed would fail again.
     active = [search for search in active if not search.unfinished()]

@@ -1,4 +1,4 @@
-"""Flags of a run on several hosts, and how it ends on each of them."""
+"""Flags of a run on several hosts, and the exit of its processes."""
 
 from collections.abc import Callable
 import contextlib
@@ -16,34 +16,35 @@ from scripts.lib import cli
 _DISTRIBUTED = flags.DEFINE_bool(
   'distributed',
   False,
-  'Compute one run on several hosts: start the same command on each. SLURM and'
-  ' other clusters that JAX knows set the three flags below.',
+  'Compute one run on several hosts. Start the same command on each, with'
+  ' --coordinator, --num_hosts and --host_index. On SLURM and other clusters'
+  ' that JAX supports, these three are set automatically.',
 )
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, 'HOST:PORT of host 0, which listens there.'
+  'coordinator', None, 'HOST:PORT on which host 0 listens.'
 )
 _NUM_HOSTS = flags.DEFINE_integer(
-  'num_hosts', None, 'The number of hosts.', lower_bound=1
+  'num_hosts', None, 'Number of hosts.', lower_bound=1
 )
 _HOST_INDEX = flags.DEFINE_integer(
-  'host_index', None, 'The place of this host, from 0.', lower_bound=0
+  'host_index', None, 'Index of this host, starting at 0.', lower_bound=0
 )
 
 _CONNECT_TIMEOUT_S = flags.DEFINE_integer(
   'connect_timeout_s',
   45,
-  'Seconds in which all hosts must have come.',
+  'Seconds to wait for all hosts to connect.',
   lower_bound=1,
 )
 
 _LOST = (
-  'error: Host 0 is gone, or does not answer: the run ends here. The same'
-  ' command on all hosts goes on with it.'
+  'error: Host 0 has ended or does not answer, so the run ends here. Give the'
+  ' same command on all hosts to resume it.'
 )
 
 
 def settings() -> Optional[hosts_lib.HostSettings]:
-  """Returns this host's place; None without --distributed.
+  """Returns this host's settings; None without --distributed.
 
   Raises:
     ValueError: If a flag is out of range, or is given without --distributed.
@@ -70,14 +71,15 @@ def run(
   """Computes a run on several hosts.
 
   Args:
-    place: This host's.
+    place: This host's settings.
     config: The run's settings.
     open_engine: Opens the engine of one host.
-    lead: Trains with what opens the engine of all hosts; called on host 0.
+    lead: Trains, given a function that opens the engine of all hosts. Called on
+      host 0.
 
   Raises:
-    ValueError: If the run cannot be spread over hosts. Other errors end the
-      process.
+    ValueError: If the run cannot be distributed over hosts. Other errors end
+      the process.
   """
   distributed.check(config, place.num_hosts or 1)
   with contextlib.ExitStack() as stack:
@@ -103,7 +105,7 @@ def run(
     except BaseException as e:
       _tell(hosts, e)
       _say(e)
-      # Host 0 may be the first to go.
+      # Host 0 may end first.
       last_words.set('', _exit_code(e))
       hosts.leave()
       _end(e)
@@ -112,9 +114,9 @@ def run(
 
 
 def _tell(hosts: hosts_lib.Hosts, error: BaseException) -> None:
-  """Lets the other hosts end, too."""
+  """Tells the other hosts to end."""
   if isinstance(error, (hosts_lib.DisagreementError, hosts_lib.LeaderError)):
-    return  # They know.
+    return  # They know already.
   if hosts.is_leader:
     hosts.end(_words(error), _exit_code(error))
   else:
@@ -141,8 +143,8 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _say(error: BaseException) -> None:
-  """Prints an error: one line, but for bugs of ours."""
-  if _exit_code(error) > 128:  # A signal; the run is saved if it could be.
+  """Prints an error: one line if the user can fix it, else a traceback."""
+  if _exit_code(error) > 128:  # A signal.
     print(_words(error), file=sys.stderr)
   elif _is_explained(error) and not cli.DEBUG.value:
     cli.say_error(str(error))
@@ -153,5 +155,5 @@ def _say(error: BaseException) -> None:
 
 
 def _end(error: BaseException) -> NoReturn:
-  """Ends the process: threads that wait for lost hosts would keep it."""
+  """Exits without waiting for threads that wait for lost hosts."""
   os._exit(_exit_code(error))

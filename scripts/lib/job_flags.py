@@ -1,4 +1,4 @@
-"""Flags of the binaries that start training binaries, and their progress."""
+"""Flags and progress of the binaries that start training binaries."""
 
 from collections.abc import Sequence
 import importlib.util
@@ -23,42 +23,42 @@ from scripts.lib import sharing
 
 try:
   import tqdm
-except ImportError:  # A machine for JAX alone: lines will do.
+except ImportError:  # Optional: print lines instead of a bar.
   tqdm = None
 
 BINARY = flags.DEFINE_string(
   'binary',
   'train_stackoverflow',
-  'The training binary that makes the runs: one of scripts/, or a module.',
+  'Training binary of the runs: a name in scripts/, or a module.',
 )
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Where runs and results go; runs that are there are resumed. The same'
-  ' command on another host that has this folder too shares the runs.',
+  'Folder of the runs and results. Runs in it are resumed. Several hosts that'
+  ' share this folder can share the runs: start the same command on each.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes',
   0,
-  'Runs at a time, on this host; 0 takes one for each GPU if the runs use'
-  ' JAX on GPUs, else one for each core. With more runs than GPUs or cores,'
-  ' runs share them.',
+  'Number of runs at a time on this host. 0 means one per GPU if the runs use'
+  ' JAX on GPUs, and one per core otherwise. Larger numbers make runs share'
+  ' GPUs or cores.',
   lower_bound=0,
 )
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the runs that are to be made, one run a line, and end. A'
+  'Print the flags of the unfinished runs, one run per line, and exit. A'
   ' training binary with --runs_file makes them in one process; this program'
-  ' then finds them done.',
+  ' then uses them.',
 )
 
 
 def module() -> str:
-  """Returns the training binary as `python -m` takes it.
+  """Returns the training binary's module, for `python -m`.
 
   Raises:
-    ValueError: If there is none of that name.
+    ValueError: If there is no such module.
   """
   name = BINARY.value if '.' in BINARY.value else f'scripts.{BINARY.value}'
   try:
@@ -67,28 +67,28 @@ def module() -> str:
     is_there = False
   if not is_there:
     raise ValueError(
-      'binary must be a training binary of scripts/, train_stackoverflow for'
-      f' example, or a module. Found {BINARY.value!r}.'
+      'binary must be a training binary in scripts/, such as'
+      f' train_stackoverflow, or a module. Found {BINARY.value!r}.'
     )
   return name
 
 
 def check_metrics(names: Sequence[str], source: str = 'metrics') -> None:
-  """Raises if a binary of ours gives no such metric: before hours of runs.
+  """Raises early if a binary in scripts/ does not report a metric.
 
   Args:
-    names: Of metrics. A module of somebody else may have others.
-    source: The flag that gives them.
+    names: Names of metrics. Binaries outside scripts/ are not checked.
+    source: Name of the flag that names the metrics.
 
   Raises:
-    ValueError: If one is not known.
+    ValueError: If a metric is unknown.
   """
   if names and module().startswith('scripts.'):
     metrics.check(engine_lib.METRICS, names, source)
 
 
 def _hint(flag: str) -> str:
-  """Says of a flag of training binaries where it belongs."""
+  """Returns a hint if an unknown flag belongs to the training binary."""
   folder = pathlib.Path(__file__).parents[1]
   paths = [*folder.glob('train_*.py'), *folder.glob('lib/*_flags.py')]
   names = {flag, flag.removeprefix('no')}
@@ -109,13 +109,13 @@ def output_dir() -> pathlib.Path:
 
 
 def command_line() -> str:
-  """Returns the command that started this program, to be given again."""
+  """Returns the command that started this program."""
   name = pathlib.Path(sys.argv[0]).stem
   return shlex.join([*cli.program(name), *sys.argv[1:]])
 
 
 def say(text: str) -> None:
-  """Prints to stderr, around a bar if there is one."""
+  """Prints to stderr, above a progress bar if there is one."""
   if tqdm is None:
     print(text, file=sys.stderr, flush=True)
   else:
@@ -123,14 +123,14 @@ def say(text: str) -> None:
 
 
 _SECONDS_OF_SILENCE = 60
-# The width of a terminal that does not tell.
+# Width of the terminal if it is unknown.
 _COLUMNS = 80
-# Given, or tqdm shows no bar on a terminal that says 0.
+# Without a height, tqdm shows no bar on a terminal that reports 0.
 _ROWS = 20
 
 
 def _columns() -> int:
-  """The width of the terminal, which may be unknown or 0."""
+  """Returns the width of the terminal, with a default if unknown."""
   try:
     found = os.get_terminal_size(sys.stderr.fileno()).columns
   except (OSError, ValueError):
@@ -139,9 +139,9 @@ def _columns() -> int:
 
 
 class _Progress:
-  """A bar on a terminal, else a line for each run that has ended.
+  """A bar on a terminal; otherwise a line for each run that has ended.
 
-  And one a minute in between, for whoever reads a log.
+  Without a bar, it also prints a line every minute.
   """
 
   def __init__(self, total: int):
@@ -182,7 +182,7 @@ class _Progress:
 
 
 def _newest(folder: pathlib.Path) -> str:
-  """How far a run is."""
+  """Returns a run's newest round and metric."""
   rows = outputs.RunFolder(folder).read_metrics()
   if not rows:
     return 'starts'
@@ -196,7 +196,7 @@ def _newest(folder: pathlib.Path) -> str:
 
 
 def is_finished(job: jobs.Job) -> bool:
-  """Returns whether a run has ended, and been tested if it is to be."""
+  """Returns whether a run has ended and was tested, if it should be."""
   result = outputs.RunFolder(job.folder).read_result()
   if result is None:
     return False
@@ -208,12 +208,12 @@ def is_finished(job: jobs.Job) -> bool:
 
 
 def is_printing() -> bool:
-  """Returns whether the program is to print runs alone."""
+  """Returns whether --print_runs is given."""
   return _PRINT_RUNS.value
 
 
 def end_if_printing() -> None:
-  """Ends the program if it was to print runs alone."""
+  """Exits if --print_runs is given."""
   if _PRINT_RUNS.value:
     sys.exit(0)
 
@@ -221,15 +221,15 @@ def end_if_printing() -> None:
 def run(
   all_jobs: list[jobs.Job], log_dir: pathlib.Path, on_change=None
 ) -> list[jobs.Failure]:
-  """Runs jobs with progress; those that failed are shown.
+  """Runs jobs, shows progress, and prints those that failed.
 
   Args:
     all_jobs: The jobs.
-    log_dir: Of their output.
-    on_change: As for `jobs.run_jobs`, beside the progress.
+    log_dir: Folder of the jobs' logs.
+    on_change: Called in addition to the progress; see `jobs.run_jobs`.
 
   Returns:
-    Those that failed, here or on a host that shares them.
+    The jobs that failed, on this host or on a host that shares them.
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
@@ -267,22 +267,23 @@ def run(
 def refuse_others(
   path: pathlib.Path, content: dict[str, Any], results: str
 ) -> None:
-  """Notes what a folder is for; raises if it is noted to be for another thing.
+  """Records a folder's settings; raises if it has results of other ones.
 
   Args:
-    path: Of the note, in the folder.
-    content: JSON values.
-    results: A pattern of what the note is about; without any the note is new.
+    path: File of the settings, in the folder.
+    content: The settings, as JSON values.
+    results: Glob pattern of results. If no file matches, the settings are
+      overwritten.
 
   Raises:
-    OutputError: With the difference.
+    OutputError: If the settings differ. The message lists how.
   """
   if path.exists() and any(path.parent.glob(results)):
     lines = config_lib.differences(files.read_json(path), content)
     if lines:
       raise errors.OutputError(
-        f'{path.parent} holds results for other flags: {"; ".join(lines)}. Give'
-        ' these again, or another --output_dir.'
+        f'{path.parent} holds results of other flags: {"; ".join(lines)}. Give'
+        ' the same flags, or another --output_dir.'
       )
     return
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,8 +294,8 @@ def split(name: str, text: str) -> list[str]:
   """Splits flags as a shell does.
 
   Args:
-    name: Of the flag that has them.
-    text: The flags.
+    name: Name of the flag that holds the text.
+    text: Flags, separated by spaces.
 
   Raises:
     ValueError: If a quote is not closed.
@@ -313,12 +314,12 @@ def name_of(argument: str) -> str:
 def refuse(
   arguments: Sequence[str], reserved: dict[str, str], where: str = 'after --'
 ) -> None:
-  """Raises if flags for the training binary are ones that we set ourselves.
+  """Raises ValueError if arguments set flags that the program sets.
 
   Args:
-    arguments: Of the training binary.
-    reserved: What sets a flag instead, by flag.
-    where: They were given.
+    arguments: Command line of the training binary.
+    reserved: For each reserved flag, what sets it.
+    where: Where the arguments were given.
   """
   for argument in arguments:
     name = name_of(argument)

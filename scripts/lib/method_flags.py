@@ -1,4 +1,4 @@
-"""--method and the settings of methods, as flags that the registry gives."""
+"""--method, and flags for the settings of all registered methods."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -23,16 +23,18 @@ _DEFINE = {
   str: flags.DEFINE_string,
 }
 _SCHEDULES = {
-  'K': 'alpha_t = cos(pi t / 2K): K, where {} reaches 0.',
-  'i': 'alpha_t = cos(pi t / (i T)), T rounds, or epochs at sample level: i.',
-  'constant': 'A constant {}; 1 is the private mean alone.',
+  'K': 'K of alpha_t = cos(pi t / 2K), the round, or epoch at sample level,'
+  ' where {} reaches 0.',
+  'i': 'i of alpha_t = cos(pi t / (i T)). T is the number of rounds, or of'
+  ' epochs at sample level.',
+  'constant': 'Constant value of {}. 1 uses the private mean alone.',
 }
-# Flags of all methods that were defined.
+# Flags of all methods, as far as defined.
 _DEFINED: set[str] = set()
 
 
 def settings_of(method: type[methods.Method]) -> dict[str, str]:
-  """Returns the fields of a method's settings by flag.
+  """Returns the flags of a method, mapped to the fields that they set.
 
   Args:
     method: The method.
@@ -49,13 +51,13 @@ def settings_of(method: type[methods.Method]) -> dict[str, str]:
 
 
 def define(method: type[methods.Method]) -> None:
-  """Defines the flags of a method; those that are there stay.
+  """Defines the flags of a method that do not exist yet.
 
   Args:
     method: The method.
 
   Raises:
-    ValueError: If a setting is of a type that has no flag.
+    ValueError: If there is no kind of flag for the type of a setting.
   """
   types = get_type_hints(method)
   fields = {field.name: field for field in dataclasses.fields(method)}
@@ -84,7 +86,7 @@ for _name in methods.names():
 
 
 def name_of(argument: str) -> str:
-  """Returns the name of the flag that an argument sets, or ''."""
+  """Returns the name of the flag that an argument sets, '' if none."""
   if not argument.startswith('-'):
     return ''
   name = argument.lstrip('-').partition('=')[0]
@@ -93,10 +95,10 @@ def name_of(argument: str) -> str:
 
 
 def define_named(arguments: Sequence[str]) -> None:
-  """Defines the flags of the method that arguments name; it may be a module.
+  """Defines the flags of the method that --method names in arguments.
 
   Args:
-    arguments: The command line of a program, before flags are parsed.
+    arguments: Command line of a program, before flags are parsed.
   """
   words = [*arguments, '']
   for word, following in zip(words, words[1:], strict=False):
@@ -106,7 +108,7 @@ def define_named(arguments: Sequence[str]) -> None:
 
 
 def _hint(flag: str) -> str:
-  """Lists the settings of the method that a flag begins with."""
+  """Returns a hint: the settings of the method that a flag starts with."""
   for name in methods.names():
     if flag.removeprefix('no').startswith(f'{name}_'):
       return f'. {_has(name)}.'
@@ -126,8 +128,8 @@ def arguments_for(method: str, arguments: Sequence[str]) -> list[str]:
   """Returns arguments without the settings of other methods.
 
   Args:
-    method: The method's name or module.
-    arguments: The command line of a training binary.
+    method: Name or module of a method.
+    arguments: Command line of a training binary.
   """
   own = settings_of(methods.get(method))
   kept, words = [], list(arguments)
@@ -168,18 +170,19 @@ def build(
   T: float,
   given: Optional[Sequence[str]] = None,
 ) -> methods.Method:
-  """Returns the method of the flags, with its settings.
+  """Returns the method that the flags ask for, with its settings.
 
-  A flag file may have settings of several methods; on the command line, those
-  of another method are refused.
+  A flag file may hold settings of several methods. On the command line,
+  settings of another method are an error.
 
   Args:
-    default_alpha: The schedule where no flag says otherwise.
-    T: The number of rounds, or of epochs, for cos(pi t / (i T)).
-    given: The command line; by default this program's.
+    default_alpha: Schedule if no flag sets one.
+    T: Number of rounds, or of epochs, for cos(pi t / (i T)).
+    given: Command line. Default: this program's.
 
   Raises:
-    ValueError: If there is no such method, or a setting is not its own.
+    ValueError: If the method is unknown, or a setting belongs to another
+      method.
   """
   method = methods.get(METHOD.value)
   own = settings_of(method)

@@ -1,4 +1,4 @@
-"""--model and the sizes of models of federated runs."""
+"""--model, and flags of model sizes, for federated runs."""
 
 import dataclasses
 import importlib
@@ -11,17 +11,19 @@ _MODEL = flags.DEFINE_string(
   'model',
   None,
   'The model: lstm for text; linear or cnn for arrays; or a module with a'
-  ' function create_spec(store), my_package.my_model for example. Default:'
-  ' lstm, cnn for images, linear for tables.',
+  ' function create_spec(store), such as my_package.my_model. Default: lstm'
+  ' for text, cnn for images, linear for tables.',
 )
 _EMBEDDING_SIZE = flags.DEFINE_integer(
   'embedding_size', 96, 'Embedding size of the LSTM model.'
 )
-_LSTM_SIZE = flags.DEFINE_integer('lstm_size', 670, 'Units of the LSTM.')
+_LSTM_SIZE = flags.DEFINE_integer(
+  'lstm_size', 670, 'Number of units of the LSTM.'
+)
 _VOCABULARY_SIZE = flags.DEFINE_integer(
   'vocabulary_size',
   None,
-  "Words that the model expects; by default the data's.",
+  "Number of words of the LSTM model. Default: the data's.",
 )
 
 
@@ -47,13 +49,13 @@ _OF_ARRAYS = {'linear': _linear, 'cnn': _cnn}
 
 
 def spec_for(store: data_prep.UserStore) -> models.ModelSpec:
-  """Returns the model of the flags for the users of a store.
+  """Returns the model that the flags ask for.
 
   Args:
-    store: The store.
+    store: The data to train on.
 
   Raises:
-    ValueError: If there is no such model, or not for these data.
+    ValueError: If the model is unknown or does not fit the data.
   """
   is_text = isinstance(store, data_prep.TokenStore)
   name = _MODEL.value

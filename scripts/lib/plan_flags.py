@@ -1,4 +1,4 @@
-"""Flags of a federated privacy plan: for training and for scripts.privacy."""
+"""Flags of a federated privacy plan, for training and scripts.privacy."""
 
 from collections.abc import Iterator
 import contextlib
@@ -8,7 +8,7 @@ from absl import flags
 from pda_fed import privacy
 
 DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'The store, as prepare_users writes it.'
+  'data_dir', None, 'Folder of the store that prepare_users wrote.'
 )
 ROUNDS = flags.DEFINE_integer(
   'rounds',
@@ -24,35 +24,35 @@ CLIENTS_PER_ROUND = flags.DEFINE_float(
 CLIP_NORM = flags.DEFINE_float(
   'clip_norm',
   None,
-  "Bound on the norm of a user's model update; with --adaptive_clipping, the"
-  ' first one. Default in training: 0.3. It does not change epsilon.',
+  "Bound on the norm of a user's model update. With --adaptive_clipping, its"
+  ' initial value. Default in training: 0.3. It does not affect epsilon.',
 )
 SAMPLING = flags.DEFINE_enum(
   'sampling',
   None,
   ['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs'],
-  "How cohorts are drawn. 'poisson' (default): each user independently."
+  "How cohorts are sampled. 'poisson' (default): each user independently."
   " 'fixed_size': the same number of users in every round."
-  " 'fixed_size_as_poisson': the same cohorts, accounted approximately."
-  " 'epochs': every user once an epoch, with the noise of tree aggregation"
-  ' (DP-FTRL); training needs --engine=tff for it.',
+  " 'fixed_size_as_poisson': cohorts of fixed size, with the approximate"
+  " epsilon of Poisson sampling. 'epochs': every user once per epoch, with"
+  ' tree aggregation noise (DP-FTRL); training needs --engine=tff.',
 )
 _ADAPTIVE_CLIPPING = flags.DEFINE_bool(
   'adaptive_clipping',
   False,
-  "Let the clip follow a quantile of the updates' norms. Update and quantile"
-  ' together cost what --noise_multiplier says.',
+  "Let the clip follow a quantile of the updates' norms. --noise_multiplier"
+  ' then covers both the updates and the quantile.',
 )
 _CLIP_QUANTILE = flags.DEFINE_float(
   'clip_quantile',
   None,
-  'With --adaptive_clipping: the share of updates that the clip leaves as they'
-  f' are. Default: {privacy.AdaptiveClipping.target_quantile:g}.',
+  'With --adaptive_clipping: target fraction of updates that are not clipped.'
+  f' Default: {privacy.AdaptiveClipping.target_quantile:g}.',
 )
 _CLIP_LEARNING_RATE = flags.DEFINE_float(
   'clip_learning_rate',
   None,
-  'With --adaptive_clipping: how fast the clip moves. Default:'
+  'With --adaptive_clipping: learning rate of the clip. Default:'
   f' {privacy.AdaptiveClipping.learning_rate:g}.',
 )
 _CLIP_COUNT_STDDEV = flags.DEFINE_float(
@@ -84,7 +84,7 @@ def _adaptive_clipping() -> Optional[privacy.AdaptiveClipping]:
 
 @contextlib.contextmanager
 def named_as_flags() -> Iterator[None]:
-  """A block in which errors of a plan name flags instead of its fields."""
+  """Makes ValueErrors in the block name flags instead of plan fields."""
   try:
     yield
   except ValueError as e:
@@ -96,14 +96,14 @@ def settings() -> dict[str, Any]:
   """Returns the fields of a `PrivacyPlan` that the flags give.
 
   Raises:
-    ValueError: If flags do not fit each other.
+    ValueError: If flags contradict each other.
   """
   adaptive = _adaptive_clipping()
   is_tree = SAMPLING.value == 'epochs'
   if adaptive is not None and is_tree:
     raise ValueError(
-      '--adaptive_clipping must not be given with --sampling=epochs: the noise'
-      ' of a tree is for one clip.'
+      '--adaptive_clipping must not be given with --sampling=epochs: tree'
+      ' noise needs a constant clip.'
     )
   fields = {
     'rounds': ROUNDS.value,

@@ -1,9 +1,9 @@
-"""The search with an epsilon that each method of a comparison may have.
+"""Private search for settings: its epsilon covers the whole search.
 
-For each method the number of runs K is drawn from the system's entropy. Each
-run has settings drawn uniformly from the method's grid, and secret seeds of its
-own. Validation chooses the best run; the others are deleted. The epsilon of
-`privacy.search_epsilon` covers all of that.
+For each method, the number of runs K is drawn from the system's entropy. Each
+run has settings drawn uniformly from the method's grid, and its own secret
+seeds. Validation chooses the best run; the others are deleted.
+`privacy.search_epsilon` covers the search.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ from scripts.lib import tuning
 if TYPE_CHECKING:
   from pda_fed.privacy import search as search_lib
 
-# Flags that make no sense with a private search, and why.
+# Flags that do not fit a private search, and why.
 _REFUSED = {
-  'chosen': 'it searches for settings itself',
-  'audit': 'what an audit shows of a run is not part of its epsilon',
-  'extend': 'the grid must not depend on what runs have found',
+  'chosen': 'the search chooses the settings',
+  'audit': 'epsilon does not cover what an audit shows',
+  'extend': 'the grid must not depend on results of runs',
   'print_runs': 'the runs are secret',
-  'tune_flags': 'the runs of the search are those that are compared',
+  'tune_flags': 'the runs of the search are the ones that are compared',
 }
-# What a private search sets in each run, by flag.
+# Flags that a private search sets in each run, and what sets them.
 _SET_HERE = {
   name: setter
   for name, setter in grid_search.RESERVED.items()
   if name not in ('seed', 'warm_start_dir')
 }
-# Flags that change epsilon: all runs must have the same.
+# Flags that affect epsilon, which must be the same for all runs.
 _ACCOUNTED = (
   'clients_per_round',
   'data_dir',
@@ -51,7 +51,7 @@ _ACCOUNTED = (
   'sampling',
   'target_epsilon',
 )
-# More of those, by training binary.
+# More such flags, by training binary.
 _ACCOUNTED_BY = {
   'scripts.train_sample_level': (
     'batch_size',
@@ -92,16 +92,16 @@ def check(
   without = [method for method in of_methods if method not in grids]
   if without:
     raise ValueError(
-      '--private_search must come with --tune for every method. Found none for'
-      f' {", ".join(without)}.'
+      '--private_search must be given with --tune for every method. Found none'
+      f' for {", ".join(without)}.'
     )
-  select_flags.metric()  # It must be known.
+  select_flags.metric()  # Raises if unknown.
   for method, grid in grids.items():
     _check_method(cli.expanded([*arguments, *of_methods[method]]), grid)
 
 
 def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
-  """Raises ValueError if flags of a method's runs, or its grid, do not fit."""
+  """Raises ValueError if a method's flags or grid do not fit."""
   in_grid = [f'--{flag}' for flag in grid]
   sharing.refuse_distributed(given)
   job_flags.refuse(given, _SET_HERE, 'with --private_search')
@@ -132,19 +132,19 @@ def release(
   """Searches for each method, or resumes, and releases the best runs.
 
   Args:
-    search: How many runs a search makes.
+    search: Distribution of the number of runs.
     arguments: The flags of every run.
     of_methods: For each method, the flags of its runs alone.
     grids: The grid of each method.
 
   Returns:
-    The folders of the runs that were released, and lines about them for the
-    page and the terminal; the same again where the search has ended before.
+    The folders of the released runs, and notes for the page and the terminal.
+    Unchanged if the search has already ended.
 
   Raises:
-    BusyError: If another process, on this host or another, searches there.
-    OutputError: If the folder holds other runs, or another search.
-    ValueError: If the runs' plan has no epsilon, or they differ in it.
+    BusyError: If another process, on any host, searches in the folder.
+    OutputError: If the folder holds other runs or another search.
+    ValueError: If the runs' plan has no epsilon, or their plans differ.
   """
   given = {
     method: [*method_flags.arguments_for(method, arguments), *own]
@@ -159,9 +159,9 @@ def release(
   )
   runs = secret_runs.SecretRuns(search, settings, job_flags.output_dir())
   if not runs.is_released():
-    # Not shared: whoever saw which host makes which run could count the runs.
+    # Not shared between hosts: an observer could count the runs.
     with sharing.alone(job_flags.output_dir(), job_flags.say):
-      if not runs.is_released():  # By who was at work when this one came.
+      if not runs.is_released():  # By a process that has just ended.
         with runs.locked():
           runs.draw()
           runs.run()

@@ -1,4 +1,4 @@
-"""Flags that all training binaries share, and what they have in common."""
+"""Flags and functions that all training binaries share."""
 
 import dataclasses
 import math
@@ -20,124 +20,132 @@ from scripts.lib import method_flags
 
 _MAX_ROWS = 12
 _DEFAULT_DELTA = 1e-6
-# Flags that have no value leave these, or what a task has in their place.
+# Used where neither a flag nor the task sets a value.
 _PRETRAINING = experiments.Pretraining()
 
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'The folder of the run: new, or that of a run to go on with.',
+  'Folder of the run: a new one, or that of a run to resume.',
 )
 _WARM_START_DIR = flags.DEFINE_string(
   'warm_start_dir',
   None,
-  'Where pre-trained models are kept; by default warm_start beside'
-  ' --output_dir.',
+  'Folder of pre-trained models. Default: warm_start beside --output_dir.',
 )
 SEED = flags.DEFINE_integer(
   'seed',
   None,
-  'Makes the run repeatable, its noise included, for whoever knows the seed. A'
-  ' run that is meant to be private takes none.',
+  'Random seed. It makes the run repeatable, including its noise, for anyone'
+  ' who knows the seed. Leave it out if the run should be private.',
   lower_bound=0,
   upper_bound=2**63 - 1,
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier',
   None,
-  'sigma, the standard deviation of the noise over the clip.',
+  'sigma, the standard deviation of the noise divided by the clip.',
 )
 _TARGET_EPSILON = flags.DEFINE_float(
   'target_epsilon',
   None,
-  'Instead of --noise_multiplier: take the smallest noise that keeps it.',
+  'Use the smallest noise that keeps epsilon at or below this value, instead'
+  ' of --noise_multiplier.',
 )
 _DELTA = flags.DEFINE_float(
   'delta',
   None,
-  f'Delta of (epsilon, delta). Default: {_DEFAULT_DELTA:g}; in'
-  ' train_sample_level that of the data set.',
+  f'The delta of the (epsilon, delta) guarantee. Default: {_DEFAULT_DELTA:g};'
+  ' in train_sample_level, that of the data set.',
 )
 _PUBLIC_CLIP_NORM = flags.DEFINE_string(
   'public_clip_norm',
   'private',
-  "Bound on the norm of the public update: a number; 'private', the clip of"
-  " private updates (default); or 'none', as in the paper.",
+  "Bound on the norm of the public update: a number; 'private', the same as"
+  " for private updates (default); or 'none', as in the paper.",
 )
 _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
   'rounds_per_evaluation',
   None,
   'Rounds between evaluations. Default:'
-  f' {experiments.RunConfig.rounds_per_evaluation}; in train_sample_level about'
-  ' 20 evaluations.',
+  f' {experiments.RunConfig.rounds_per_evaluation}; in train_sample_level,'
+  ' chosen to give about 20 evaluations.',
   lower_bound=1,
 )
 _ROUNDS_PER_CHECKPOINT = flags.DEFINE_integer(
   'rounds_per_checkpoint',
   None,
-  'Rounds between checkpoints; by default at each evaluation.',
+  'Rounds between checkpoints. Default: a checkpoint at each evaluation.',
   lower_bound=1,
 )
 _CHECKPOINTS_KEPT = flags.DEFINE_integer(
-  'checkpoints_kept', 3, 'Older checkpoints are removed.', lower_bound=1
+  'checkpoints_kept',
+  3,
+  'Number of checkpoints to keep. Older ones are removed.',
+  lower_bound=1,
 )
 _MAX_VALIDATION_USERS = flags.DEFINE_integer(
-  'max_validation_users', None, 'The most of an evaluation; default: all.'
+  'max_validation_users',
+  None,
+  'Maximum number of users in an evaluation. Default: all.',
 )
 _MAX_TEST_USERS = flags.DEFINE_integer(
-  'max_test_users', None, 'The most of the final test; default: all.'
+  'max_test_users',
+  None,
+  'Maximum number of users in the final test. Default: all.',
 )
 _FINAL_TEST = flags.DEFINE_bool(
   'final_test',
   True,
-  'Whether the test is done at the end. It can be asked for later if there is a'
-  ' --seed: without one, a run that has ended keeps nothing secret.',
+  'Whether to evaluate on the test data at the end. A finished run with a'
+  ' --seed can still be tested later. Without a seed it cannot: its secret'
+  ' seeds are removed when it ends.',
 )
 DRY_RUN = flags.DEFINE_bool(
   'dry_run',
   False,
-  'Check flags, data and --output_dir, show what the run would do and what'
-  ' epsilon it would have, and end without writing anything.',
+  'Check the flags, the data and --output_dir, print the plan of the run and'
+  ' its epsilon, and exit without writing anything.',
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
   'rounds_per_dispatch',
   None,
-  'The most rounds that an engine runs at a time. Default: 1; in'
-  ' train_sample_level an epoch.',
+  'Maximum number of rounds that the engine runs per call. Default: 1; in'
+  ' train_sample_level, one epoch.',
 )
 
 
 def _default(name: str) -> str:
   value = getattr(_PRETRAINING, name)
-  return f' Default: {value:g}; in train_sample_level that of the data set.'
+  return f' Default: {value:g}; in train_sample_level, that of the data set.'
 
 
 _PRETRAINING_LEARNING_RATE = flags.DEFINE_float(
   'pretraining_learning_rate',
   None,
-  'Of the warm start.' + _default('learning_rate'),
+  'Learning rate of the warm start.' + _default('learning_rate'),
 )
 _PRETRAINING_BATCH_SIZE = flags.DEFINE_integer(
   'pretraining_batch_size',
   None,
-  'Examples in a step of the warm start.' + _default('batch_size'),
+  'Batch size of the warm start, in examples.' + _default('batch_size'),
 )
 _PRETRAINING_PATIENCE = flags.DEFINE_integer(
   'pretraining_patience',
   None,
-  'Epochs without a better loss on held-out public data after which it stops.'
-  + _default('patience'),
+  'Stop the warm start after this many epochs without a better loss on'
+  ' held-out public data.' + _default('patience'),
 )
 _PRETRAINING_MAX_EPOCHS = flags.DEFINE_integer(
   'pretraining_max_epochs',
   None,
-  'After which the warm start stops anyway.' + _default('max_epochs'),
+  'Maximum number of epochs of the warm start.' + _default('max_epochs'),
 )
 _PRETRAINING_SEED = flags.DEFINE_integer(
   'pretraining_seed',
   None,
-  "Of the warm start; by default the run's seed. One for all seeds shares one"
-  ' warm start between them.',
+  "Seed of the warm start. Default: the run's seed. Runs with different seeds"
+  ' that set the same value here share one warm start.',
 )
 
 
@@ -178,8 +186,8 @@ def loop_settings(
   """Returns the fields of a `RunConfig` that these flags fill.
 
   Args:
-    default_pretraining: A task's, where a flag is not given.
-    **defaults: Likewise of other fields.
+    default_pretraining: Values of the pre-training settings that no flag sets.
+    **defaults: Values of other fields that no flag sets.
   """
   pretraining = dataclasses.replace(
     default_pretraining,
@@ -211,12 +219,12 @@ def plan_with_noise(
   default_delta: float = _DEFAULT_DELTA,
   **plan,
 ) -> privacy.PrivacyPlan:
-  """Returns a plan with the noise that the flags give, or keep to.
+  """Returns a plan with the noise of the flags, given or solved for.
 
   Args:
-    default_noise_multiplier: Without a flag.
-    default_delta: Likewise.
-    **plan: The other fields.
+    default_noise_multiplier: Noise multiplier if no flag sets it.
+    default_delta: delta if no flag sets it.
+    **plan: The other fields of the plan.
   """
   plan['delta'] = default_delta if _DELTA.value is None else _DELTA.value
   noise, target = _NOISE_MULTIPLIER.value, _TARGET_EPSILON.value
@@ -225,32 +233,33 @@ def plan_with_noise(
     return privacy.PrivacyPlan(**plan, noise_multiplier=noise)
   if noise is not None:
     raise ValueError(
-      '--noise_multiplier must not be given with --target_epsilon, which solves'
-      f' for it. Found {noise!r}.'
+      '--noise_multiplier must not be given with --target_epsilon, which'
+      f' solves for it. Found {noise!r}.'
     )
   try:
-    with warnings.catch_warnings():  # One about delta is for the result.
+    with warnings.catch_warnings():  # The final plan warns of delta.
       warnings.simplefilter('ignore')
-      # Adaptive clipping costs the same, but does not allow any noise.
+      # Adaptive clipping has the same epsilon, but rejects large noise.
       fixed = {**plan, 'adaptive_clipping': None}
       start = privacy.PrivacyPlan(**fixed, noise_multiplier=1.0)
       accountant = privacy.tightest_accountant(start)
       found = privacy.calibrate(start, target, accountant)
   except ModuleNotFoundError as e:
     raise ValueError(
-      f'--target_epsilon needs {e.name}, which is not installed: solve with'
-      ' scripts.privacy elsewhere, and give --noise_multiplier.'
+      f'--target_epsilon needs {e.name}, which is not installed. Solve for the'
+      ' noise with scripts.privacy on another machine, and give'
+      ' --noise_multiplier.'
     ) from e
   return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
 
 
 def _cautions(plan: privacy.PrivacyPlan) -> list[str]:
-  """Returns a warning if nobody chose the noise."""
+  """Returns a warning if no flag sets the noise."""
   if _NOISE_MULTIPLIER.value is not None or _TARGET_EPSILON.value is not None:
     return []
   return [
-    f'noise_multiplier was not given: the default, {plan.noise_multiplier:g},'
-    ' is used. Give --noise_multiplier or --target_epsilon.'
+    'noise_multiplier was not given: using the default,'
+    f' {plan.noise_multiplier:g}. Give --noise_multiplier or --target_epsilon.'
   ]
 
 
@@ -263,7 +272,7 @@ def _num_weights(config: experiments.RunConfig) -> Optional[int]:
 def _show_plan(
   config: experiments.RunConfig, about: dict[str, Any], change_engine=False
 ) -> None:
-  """Checks the output folder and prints what a run would do."""
+  """Checks the output folder and prints the plan of a run."""
   folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config, change_engine=change_engine)
   spent = epsilons.spent(config.plan, [config.plan.rounds])
@@ -282,12 +291,12 @@ def _show_plan(
 def run(
   config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
 ) -> None:
-  """Trains and prints the result; with --dry_run, shows the plan alone.
+  """Trains and prints the result; with --dry_run, only prints the plan.
 
   Args:
     config: The run's settings.
-    open_engine: Opens the engine of (config, seeds).
-    about: What else config.json should say.
+    open_engine: Function of (config, seeds) that opens the engine.
+    about: More entries for config.json.
     **options: See `experiments.train`.
   """
   place = host_flags.settings()
@@ -307,7 +316,7 @@ def run(
 def train(
   config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
 ) -> experiments.RunFolder:
-  """Runs the loop with progress, in the folder that the flags name."""
+  """Trains in the folder of the flags and shows progress."""
   folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config, **options)  # Before anything is printed.
   progress = experiments.create_progress()
@@ -324,24 +333,24 @@ def train(
 
 
 def _thinned(rows: list) -> list:
-  """At most about a dozen rows, the first and the last among them."""
+  """Returns about a dozen rows, including the first and the last."""
   step = -(-len(rows) // _MAX_ROWS)
   return [*rows[:-1:step], rows[-1]] if len(rows) > 1 else rows
 
 
 def print_result(folder: experiments.RunFolder) -> None:
-  """Prints rows of metrics.csv, the test and the guarantee."""
+  """Prints rows of metrics.csv, the test metrics and the guarantee."""
   config, rows, result = folder.read_finished()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}
   if any(row.get('diverged_clients') for row in rows):
     shown['diverged_clients'] = '{:.1f}'
-    rows[0]['diverged_clients'] = 0.0  # Before the first round nobody trains.
-  # A run without validation data has the test alone.
+    rows[0]['diverged_clients'] = 0.0  # No client has trained yet.
+  # A run without validation data only has test metrics.
   known = {**rows[-1], **(result['test'] or {})}
   shown = {n: form for n, form in shown.items() if known.get(n) is not None}
 
   def cells(values: dict[str, float]) -> list[str]:
-    # Absent: not evaluated. None: JSON's null, for what is no number.
+    # Absent: not evaluated. None: null in JSON, a value that is not finite.
     found = {n: values.get(n, '') for n in shown}
     return [
       form.format(math.nan if found[n] is None else found[n])
@@ -361,7 +370,9 @@ def print_result(folder: experiments.RunFolder) -> None:
   plan = folder.read_plan()
   print()
   if result['epsilon'] is None and plan.noise_multiplier:
-    print('Epsilon needs dp_accounting: scripts.privacy --fill adds it.')
+    print(
+      'dp_accounting is not installed: add epsilon with scripts.privacy --fill.'
+    )
   else:
     print(plan.describe(rows[-1]['epsilon']))
   for line in (config['noise'], *config.get('caveats', [])):

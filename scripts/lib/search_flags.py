@@ -1,4 +1,4 @@
-"""Flags of a private search: for compare and for scripts.privacy."""
+"""Flags of a private search, for compare and scripts.privacy."""
 
 from typing import Optional, TYPE_CHECKING
 
@@ -12,41 +12,40 @@ PRIVATE_SEARCH = flags.DEFINE_enum(
   'private_search',
   None,
   ['negative_binomial', 'poisson'],
-  'The distribution of the secret number of runs of a private search, which'
-  ' releases its best run alone. Epsilon then covers the search. With'
-  " 'poisson' the number may be 0: then nothing is released.",
+  'Distribution of the number of runs of a private search. The number is'
+  ' secret, and only the best run is released. Epsilon then covers the search.'
+  " With 'poisson' the number may be 0, and nothing is released.",
 )
 _SEARCH_RUNS = flags.DEFINE_float(
-  'search_runs', None, 'With --private_search: the expected number of runs.'
+  'search_runs', None, 'With --private_search: expected number of runs.'
 )
 _SEARCH_ETA = flags.DEFINE_float(
   'search_eta',
   None,
-  'With --private_search=negative_binomial: its shape, above -1; 1 is the'
-  ' geometric distribution. A smaller one costs less privacy and spreads the'
-  ' number of runs more.'
-  ' Default: 0.',
+  'With --private_search=negative_binomial: shape of the distribution, above'
+  ' -1; 1 is the geometric distribution. A smaller value costs less privacy,'
+  ' but varies the number of runs more. Default: 0.',
 )
 # Flags of this module, by name.
 NAMES = ('private_search', 'search_runs', 'search_eta')
 
 
 def build() -> Optional['search_lib.PrivateSearch']:
-  """Returns the search of the flags; None without --private_search.
+  """Returns the search that the flags ask for; None without one.
 
   Raises:
-    ValueError: If a flag is missing, comes alone or is out of range, or
-      dp_accounting is not installed.
+    ValueError: If a flag is missing, out of range or given without
+      --private_search, or dp_accounting is not installed.
   """
   if PRIVATE_SEARCH.value is None:
     for flag in (_SEARCH_RUNS, _SEARCH_ETA):
       if flag.value is not None:
-        raise ValueError(f'--{flag.name} must come with --private_search.')
+        raise ValueError(f'--{flag.name} must be given with --private_search.')
     return None
   if _SEARCH_RUNS.value is None:
     raise ValueError(
-      '--private_search must come with --search_runs, the expected number of'
-      ' runs.'
+      '--private_search must be given with --search_runs, the expected number'
+      ' of runs.'
     )
   try:
     return privacy.PrivateSearch(
@@ -61,7 +60,7 @@ def build() -> Optional['search_lib.PrivateSearch']:
 
 
 def describe(search: 'search_lib.PrivateSearch') -> str:
-  """Returns the search in words, without what is secret.
+  """Returns a description of the search, without its secrets.
 
   Args:
     search: The search.

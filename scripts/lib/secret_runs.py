@@ -1,10 +1,10 @@
-"""The runs of private searches, of which nobody may see more than the best.
+"""The runs of private searches, of which only the best is released.
 
-Draws and runs lie in OUTPUT_DIR/private_search, which only its owner can read,
-until the best runs are moved to OUTPUT_DIR/runs. Then the folder is removed. A
-search that was interrupted goes on with the same draws and seeds: new ones
-would be a second look at the data. OUTPUT_DIR/private_search.json says what was
-released; it does not tell K, the number of runs, nor other runs' results.
+Draws and runs are kept in OUTPUT_DIR/private_search, which only its owner can
+read. The best runs are then moved to OUTPUT_DIR/runs, and the folder is
+removed. An interrupted search resumes with the same draws and seeds: new ones
+would be a second look at the data. OUTPUT_DIR/private_search.json records what
+was released, but not K, the number of runs, or the other runs' results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
   from pda_fed.privacy import search as search_lib
 
 _SECONDS_OF_SILENCE = 60
-# What a program ends with whose flags are refused; see `cli.run`.
+# Exit code of a program that refuses its flags; see `cli.run`.
 _BAD_FLAGS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What decides the runs of searches, as JSON values.
+  """The settings that determine the runs of searches, as JSON values.
 
   Attributes:
-    binary: The training binary, as `python -m` takes it.
+    binary: Module of the training binary, for `python -m`.
     flags: For each method, the flags of its runs, flag files expanded.
     grids: For each method, the values of each flag.
     metric: The validation metric that chooses the best run.
@@ -75,9 +75,9 @@ class SecretRuns:
     """Initializes the searches.
 
     Args:
-      search: How many runs a search makes.
-      settings: What its runs are.
-      folder: The folder of the comparison.
+      search: Distribution of the number of runs.
+      settings: Settings of the runs.
+      folder: Folder of the comparison.
     """
     self._search = search
     self._settings = settings
@@ -85,9 +85,9 @@ class SecretRuns:
     self._record = folder / 'private_search.json'
     self._secret = folder / 'private_search'
     self._state = self._secret / 'draws.json'
-    # Runs of each method: the name of the folder, and the cell's flags.
+    # The runs of each method: name of the folder, and flags of the cell.
     self._draws: dict[str, list[tuple[str, list[str]]]] = {}
-    # What `_choose` returned, once it has.
+    # Result of `_choose`, once it was called.
     self._chosen: Optional[dict[str, Any]] = None
     self._plan: Optional[privacy.PrivacyPlan] = None
     self._checked: set[pathlib.Path] = set()
@@ -95,11 +95,11 @@ class SecretRuns:
 
   @contextlib.contextmanager
   def locked(self) -> Iterator[None]:
-    """Keeps other processes out.
+    """Locks the folder against other processes.
 
     Raises:
       BusyError: If another process searches in the folder.
-      OutputError: If the folder holds runs that were made before.
+      OutputError: If the folder holds earlier runs.
     """
     self._refuse_runs_made_before()
     self._secret.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,20 +116,20 @@ class SecretRuns:
     found = (self._output.glob(f'{p}/**/{outputs.CONFIG}') for p in places)
     if any(map(any, found)):
       raise errors.OutputError(
-        f'{self._output} has runs that were made before. A search over runs'
-        ' that are known has no guarantee: give another --output_dir.'
+        f'{self._output} has earlier runs. A search over known runs has no'
+        ' guarantee. Give another --output_dir.'
       )
 
   def _refuse_others(self, before: dict[str, Any]) -> None:
     lines = config_lib.differences(before, dataclasses.asdict(self._settings))
     if lines:
       raise errors.OutputError(
-        f'{self._output} holds a private search for other flags:'
-        f' {"; ".join(lines)}. Give these again, or another --output_dir.'
+        f'{self._output} holds a private search with other flags:'
+        f' {"; ".join(lines)}. Give the same flags, or another --output_dir.'
       )
 
   def draw(self) -> None:
-    """Draws the runs of each method; a search that goes on reads them."""
+    """Draws the runs of each method, or reads them to resume."""
     if self._state.exists():
       try:
         found = seal.unseal(files.read_json(self._state), required=True)
@@ -142,7 +142,7 @@ class SecretRuns:
     for method, grid in self._settings.grids.items():
       cells = sweeping.cells(grid)
       places = rng.integers(len(cells), size=self._search.draw(rng))
-      # Not numbers: the name of a run that is released would tell of K.
+      # Random names: numbers of released runs would reveal K.
       self._draws[method] = [
         (secrets.token_hex(8), cells[i].arguments) for i in places
       ]
@@ -177,16 +177,16 @@ class SecretRuns:
     ]
 
   def run(self) -> None:
-    """Makes the runs that are not finished; ends the program if one fails.
+    """Makes the unfinished runs; exits if one fails.
 
     Raises:
-      ValueError: If the runs' plan has no epsilon, or they differ in it, or
-        have no such metric. All is as if the search had not begun.
+      ValueError: If the runs' plan has no epsilon, their plans differ, or they
+        lack the metric. The search is then reset, as if it had not begun.
     """
     if self._chosen is not None:
       return
     job_flags.say(
-      'The private search runs. How many runs it makes stays secret.'
+      'The private search is running. Its number of runs stays secret.'
     )
     all_jobs = self._jobs()
     waiting = [
@@ -204,25 +204,25 @@ class SecretRuns:
       )
       self._check_runs(all_jobs)
     except ValueError:
-      # For what the flags say, not for what private data do.
+      # The error depends on flags, not on private data.
       shutil.rmtree(self._secret)
       raise
-    # A run that diverged is the worst of its search.
+    # A run that diverged ranks last in its search.
     diverged = errors.DivergenceError.exit_code
     failed = [f for f in failures if f.exit_code != diverged]
     if failed:
       self._end(failed[0])
 
   def _end(self, failure: jobs.Failure) -> NoReturn:
-    """Tells of a run that failed, and ends the program."""
-    advice = 'The same command goes on with the search.'
+    """Reports a run that failed, and exits."""
+    advice = 'Give the same command again to resume the search.'
     if failure.exit_code == _BAD_FLAGS:
-      advice = 'Correct the flags, and give another --output_dir.'
+      advice = 'Correct the flags and give another --output_dir.'
       folders = [outputs.RunFolder(job.folder) for job in self._jobs()]
       if all(folder.is_new() for folder in folders):
         shutil.rmtree(self._secret)
         advice = 'Nothing was run.'
-    # Other lines may have the losses of a run that is not released.
+    # Other lines may show losses of a run that is not released.
     said = [
       line
       for line in failure.last_lines.splitlines()
@@ -236,14 +236,14 @@ class SecretRuns:
     sys.exit(1)
 
   def _look(self, running: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
-    """Refuses runs early; tells that there is progress, but not how much."""
+    """Checks runs early; says that there is progress, but not how much."""
     self._check_runs([*running, *ended])
     if time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
       self._spoke = time.monotonic()
-      job_flags.say('The private search goes on.')
+      job_flags.say('The private search is still running.')
 
   def _check_runs(self, some_jobs: Sequence[jobs.Job]) -> None:
-    """Raises ValueError if runs do not have one plan and the metric."""
+    """Raises ValueError if plans of runs differ, or the metric is missing."""
     for job in some_jobs:
       folder = outputs.RunFolder(job.folder)
       if (
@@ -258,14 +258,14 @@ class SecretRuns:
         self._checked.add(job.folder)
 
   def _check_plan(self, folder: outputs.RunFolder) -> None:
-    with warnings.catch_warnings():  # Runs warn of their delta themselves.
+    with warnings.catch_warnings():  # The runs warn of their delta.
       warnings.simplefilter('ignore')
-      # The clip does not change epsilon.
+      # The clip does not affect epsilon.
       plan = dataclasses.replace(
         folder.read_plan(), clip_norm=1.0, adaptive_clipping=None
       )
     if self._plan is None:
-      privacy.search_epsilon(plan, self._search)  # It may refuse.
+      privacy.search_epsilon(plan, self._search)  # May raise ValueError.
       self._plan = plan
     lines = config_lib.differences(
       dataclasses.asdict(self._plan), dataclasses.asdict(plan)
@@ -277,7 +277,7 @@ class SecretRuns:
       )
 
   def _best(self, method: str) -> Optional[str]:
-    """The name of a method's best run; None if no run has a finite metric."""
+    """Returns the name of a method's best run; None if none is finite."""
     found = [
       sweeping.look(sweeping.Cell((('', name),)), self._folder(name))
       for name, _ in self._draws[method]
@@ -286,8 +286,8 @@ class SecretRuns:
     hashes = {f.data_hash for f in ranked}
     if len(hashes) > 1:
       raise errors.OutputError(
-        f'Runs of {self._secret} must be of the same data. Found several'
-        ' data_hash in their config.json: give another --output_dir.'
+        f'Runs of {self._secret} must use the same data. Found different'
+        ' values of data_hash in their config.json. Give another --output_dir.'
       )
     if not ranked or not math.isfinite(
       ranked[0].metrics[self._settings.metric]
@@ -296,7 +296,7 @@ class SecretRuns:
     return ranked[0].cell.values[0][1]
 
   def _choose(self) -> dict[str, Any]:
-    """What is released: the best runs by method, and lines about them."""
+    """Returns the best runs by method, and notes about them."""
     best = {method: self._best(method) for method in self._draws}
     notes = []
     statement = None
@@ -311,9 +311,9 @@ class SecretRuns:
     if self._plan is not None and len(best) > 1:
       total = privacy.search_epsilon(self._plan, self._search, len(best))
       notes.append(
-        f'The private searches of all {len(best)} methods together: (epsilon,'
-        f' delta) = ({privacy.round_up(total)}, {self._plan.delta:g}). Another'
-        ' search on the same data adds to it.'
+        f'The private searches of all {len(best)} methods together have'
+        f' (epsilon, delta) = ({privacy.round_up(total)},'
+        f' {self._plan.delta:g}). Further searches on the same data add to it.'
       )
     return {'best': best, 'statement': statement, 'notes': notes}
 
@@ -321,19 +321,19 @@ class SecretRuns:
     epsilon = privacy.search_epsilon(self._plan, self._search)
     metric = metrics_lib.name_of(self._settings.metric)
     return (
-      'Private search: each run that is shown is the best of a secret number of'
-      f' runs ({search_flags.describe(self._search)}) by validation {metric}.'
-      ' For the search of one method, (epsilon, delta) ='
-      f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}); where an epsilon'
-      ' is shown beside a run, it is that of one run alone. Validation data'
-      ' chose the runs, and are not covered.'
+      'Private search: each run shown is the best of a secret number of runs'
+      f' ({search_flags.describe(self._search)}) by validation {metric}. The'
+      ' search of one method has (epsilon, delta) ='
+      f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). An epsilon shown'
+      ' beside a run is that of this run alone. Validation data chose the runs'
+      ' and are not covered.'
     )
 
   def publish(self) -> None:
-    """Moves the best runs to where they are seen, and removes the others."""
+    """Moves the best runs to OUTPUT_DIR/runs, and removes the others."""
     if self._chosen is None:
       self._chosen = self._choose()
-      # From here on the choice is made, whatever is moved or removed.
+      # Save the choice before anything is moved or removed.
       self._save()
     released = {}
     for method, name in self._chosen['best'].items():
@@ -354,27 +354,27 @@ class SecretRuns:
     shutil.rmtree(self._secret)
 
   def _add_caveat(self, folder: pathlib.Path) -> None:
-    """Lets a run's folder say what its choice has cost."""
+    """Adds the search's statement to the caveats of a run."""
     content = files.read_json(folder / outputs.CONFIG)
     caveats = [*content.get('caveats', []), self._chosen['statement']]
     content['caveats'] = list(dict.fromkeys(caveats))
     files.write_json(folder / outputs.CONFIG, content)
 
   def is_released(self) -> bool:
-    """Whether the search has ended.
+    """Returns whether the search has ended.
 
     Raises:
-      OutputError: If it was a search for other flags.
+      OutputError: If the search had other flags.
     """
     if not self._record.exists():
       return False
     self._refuse_others(files.read_json(self._record)['settings'])
-    if self._secret.exists():  # Killed while it was removed.
+    if self._secret.exists():  # Killed while removing it.
       shutil.rmtree(self._secret)
     return True
 
   def released(self) -> tuple[list[pathlib.Path], list[str]]:
-    """Returns the folders of the released runs, and lines about them."""
+    """Returns the folders of the released runs, and notes about them."""
     found = files.read_json(self._record)
     names = [name for name in found['released'].values() if name is not None]
     return [self._output / 'runs' / name for name in names], found['notes']

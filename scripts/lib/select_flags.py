@@ -1,4 +1,4 @@
-"""--select_by, the metric by which sweep, --tune and compare choose."""
+"""--select_by, the metric by which sweep and compare choose."""
 
 from absl import flags
 from scripts.lib import job_flags
@@ -6,8 +6,8 @@ from scripts.lib import job_flags
 SELECT_BY = flags.DEFINE_string(
   'select_by',
   'loss',
-  'The metric that chooses: settings by validation data, the winner of a'
-  ' comparison by the test. loss, perplexity, accuracy (for text, over known'
+  'Metric that chooses settings, on validation data, and the winner of a'
+  ' comparison, on test data: loss, perplexity, accuracy (for text, over known'
   ' words) or accuracy_with_oov (over all tokens).',
 )
 
@@ -16,7 +16,7 @@ def metric() -> str:
   """Returns --select_by.
 
   Raises:
-    ValueError: If the training binary is one of ours and has no such metric.
+    ValueError: If a training binary in scripts/ does not report it.
   """
   job_flags.check_metrics([SELECT_BY.value], SELECT_BY.name)
   return SELECT_BY.value

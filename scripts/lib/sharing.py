@@ -1,4 +1,4 @@
-"""Hosts that have the same command and the same folder share its runs."""
+"""Shares runs between hosts that run the same command in one folder."""
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
@@ -18,18 +18,18 @@ from scripts.lib import cli
 _FOLDER = '.claims'
 _WRITING = 'writing'
 _SEARCH = 'private_search'
-# Flags in which hosts may differ.
+# Flags that may differ between hosts.
 _OWN = ('debug', 'nodebug', 'num_processes', 'output_dir')
-# Seconds in which a host that is at work has shown it.
+# Seconds of waiting after which the user is told.
 _LONG = 10
-# Seconds after which two that came at once have seen each other.
+# Seconds after which two processes that start at once see each other.
 _SETTLING_S = 0.5
-# The engine of binaries that have another one than JAX by default.
+# The default engine of binaries whose default is not JAX.
 _ENGINES = {'scripts.train_stackoverflow': 'tff'}
 
 
 class _Membership:
-  """What a program has joined, if it is in `shared`."""
+  """The claims that a program has joined within `shared`."""
 
   stack: Optional[contextlib.ExitStack] = None
   claims: Optional[claims_lib.Claims] = None
@@ -37,7 +37,7 @@ class _Membership:
 
 @contextlib.contextmanager
 def shared() -> Iterator[None]:
-  """Lets runs of the block be shared; it leaves what `join` has joined."""
+  """Lets `join` share the runs of the block; leaves at its end."""
   with contextlib.ExitStack() as stack:
     _Membership.stack = stack
     try:
@@ -47,7 +47,7 @@ def shared() -> Iterator[None]:
 
 
 def _purpose() -> str:
-  """The command, without what may differ between hosts."""
+  """Returns the command, without flags that may differ between hosts."""
   kept, words = [], list(sys.argv[1:])
   while words:
     word = words.pop(0)
@@ -72,7 +72,10 @@ def _joined(
     nonlocal calls
     calls += 1
     if calls == _LONG and hosts:
-      say(f'Waits to see whether {", ".join(hosts)} works in {folder}.')
+      say(
+        f'Waiting to see whether {", ".join(hosts)} is still working in'
+        f' {folder}.'
+      )
 
   return claims_lib.joined(folder / _FOLDER, _purpose(), tell)
 
@@ -80,14 +83,14 @@ def _joined(
 def join(
   folder: pathlib.Path, say: Callable[[str], None]
 ) -> Optional[claims_lib.Claims]:
-  """Joins the hosts that have this command; returns None outside of `shared`.
+  """Joins the hosts with this command; returns None outside `shared`.
 
   Args:
-    folder: Where the runs go.
+    folder: Folder of the runs.
     say: Prints a line.
 
   Raises:
-    OutputError: If a host there has another command.
+    OutputError: If a host works in the folder with another command.
   """
   if _Membership.stack is not None and _Membership.claims is None:
     _Membership.claims = _Membership.stack.enter_context(_joined(folder, say))
@@ -106,15 +109,15 @@ def alone(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
   """Keeps other hosts out of a folder.
 
   Args:
-    folder: Where the runs go.
+    folder: Folder of the runs.
     say: Prints a line.
 
   Yields:
     Nothing.
 
   Raises:
-    BusyError: If another process is at work there.
-    OutputError: If it has another command.
+    BusyError: If another process works in the folder.
+    OutputError: If that process has another command.
   """
   with _joined(folder, say) as claims:
     is_ours = claims.take(_SEARCH)
@@ -123,13 +126,13 @@ def alone(folder: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
       host = claims.host_of(_SEARCH) or 'another process'
       raise errors.BusyError(
         f'{folder} is in use by {host}. Only one process at a time can make a'
-        ' private search: how many runs it makes is secret.'
+        ' private search: its number of runs is secret.'
       )
     yield
 
 
 def _last(arguments: Sequence[str], name: str) -> Optional[str]:
-  """The value that arguments give a flag, None if they do not."""
+  """Returns the last value of a flag in arguments; None without it."""
   found = None
   for i, word in enumerate(arguments):
     flag, equals, value = word.partition('=')
@@ -139,7 +142,7 @@ def _last(arguments: Sequence[str], name: str) -> Optional[str]:
 
 
 def gpus_for(some_jobs: Sequence[jobs.Job]) -> tuple[str, ...]:
-  """Returns the GPUs for jobs: none if no job computes with JAX on one."""
+  """Returns the GPUs for jobs: none if no job uses JAX on a GPU."""
 
   def may_use(job: jobs.Job) -> bool:
     given = cli.expanded(job.arguments)
@@ -150,11 +153,11 @@ def gpus_for(some_jobs: Sequence[jobs.Job]) -> tuple[str, ...]:
 
 
 def refuse_distributed(arguments: Sequence[str]) -> None:
-  """Raises if runs were to be spread over hosts themselves."""
+  """Raises ValueError if arguments have --distributed."""
   for word in cli.expanded(arguments):
     if word.lstrip('-').partition('=')[0] == 'distributed':
       raise ValueError(
-        f'{word} must not be given to runs side by side, each of which is on'
-        ' one host. To share them, start this command on several hosts; to'
-        ' spread one run over hosts, start the training binary itself.'
+        f'{word} must not be given here: each run is computed on one host. To'
+        ' share runs between hosts, start this command on several hosts. To'
+        ' distribute one run over hosts, start the training binary itself.'
       )

@@ -1,4 +1,4 @@
-"""Settings of each method of a comparison: searched, or read from a file."""
+"""Settings of each method of a comparison: searched or read from a file."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -28,22 +28,21 @@ _TUNE = flags.DEFINE_multi_string(
   'tune',
   [],
   'FLAG=VALUE,VALUE,..., or METHOD:FLAG=VALUE,... for one method: an axis of'
-  ' the grid of which validation of seed 0 chooses, for each method by itself.'
-  ' May be repeated.',
+  ' the search grid. Validation with seed 0 chooses the settings, separately'
+  ' for each method.',
 )
 _TUNE_FLAGS = flags.DEFINE_string(
   'tune_flags',
   '',
-  'Flags for the runs of --tune alone, --validation_examples=5000 for example.',
+  'Flags that only the runs of --tune get, such as --validation_examples=5000.',
 )
 _CHOSEN = flags.DEFINE_string(
   'chosen',
   None,
-  'A chosen.json that --tune has written: each method has the settings that it'
-  ' names.',
+  'A chosen.json that --tune wrote. Each method gets the settings in it.',
 )
 _WITH_TUNE = ('extend', 'tune_flags')
-# Flags of this module and of the search, by name.
+# Names of the flags of this module and of `grid_search`.
 NAMES = ('chosen', 'tune', *_WITH_TUNE)
 
 Flags = dict[str, list[str]]
@@ -54,10 +53,10 @@ class Settings:
   """The settings of each method, and where they come from.
 
   Attributes:
-    flags: Of one method alone, by method.
-    choices: How they were chosen; None if they were given by flags.
-    remarks: On the choice, for the page.
-    not_covered: What epsilon leaves out for it.
+    flags: Flags of each method, by method.
+    choices: How the settings were chosen; None if flags set them.
+    remarks: Sentences on the choice, for the page.
+    not_covered: Sentences on what epsilon does not cover.
   """
 
   flags: Flags
@@ -69,22 +68,24 @@ class Settings:
 def read(
   arguments: Sequence[str], of_methods: Flags, reserved: dict[str, str]
 ) -> Settings:
-  """Returns the settings that --chosen names, or those that are given.
+  """Returns the settings of --chosen, or those of the flags.
 
   Args:
-    arguments: Of the training binary.
-    of_methods: Of one method alone, by method.
-    reserved: Flags that no file may set, and what sets them.
+    arguments: Flags of every run.
+    of_methods: For each method, the flags of its runs alone.
+    reserved: Flags that the file must not set, and what sets them.
 
   Raises:
     OutputError: If the file cannot be read.
-    ValueError: If it is not one of --tune, lacks a method, or sets a flag that
-      is given.
+    ValueError: If --tune did not write the file, or it lacks a method, or it
+      sets a flag that is also given.
   """
   if _CHOSEN.value is None:
     return Settings(of_methods)
   if _TUNE.value:
-    raise ValueError('--chosen must not be given with --tune, which searches.')
+    raise ValueError(
+      '--chosen must not be given with --tune, which searches for settings.'
+    )
   found = choices_lib.load(cli.shipped(_CHOSEN.value), list(of_methods))
   merged = {}
   for method, own in of_methods.items():
@@ -99,30 +100,29 @@ def read(
 
 
 def grids(methods: Sequence[str]) -> dict[str, sweeping.Grid]:
-  """Returns what --tune asks for, by method; none for what is not tuned.
+  """Returns the grids of --tune, for each method that has one.
 
   Args:
-    methods: Those that are compared.
+    methods: Names of the compared methods.
 
   Raises:
-    ValueError: If an axis or a method is not known, or a flag comes without
-      --tune.
+    ValueError: If an axis or a method is unknown, or a flag needs --tune.
   """
   if not _TUNE.value:
     for name in _WITH_TUNE:
       if flags.FLAGS[name].present:
-        raise ValueError(f'--{name} must come with --tune.')
+        raise ValueError(f'--{name} must be given with --tune.')
   texts = {method: [] for method in methods}
   for text in _TUNE.value:
     method, colon, axis = text.partition(':')
-    if not colon or '=' in method:  # A value may have a colon, too.
+    if not colon or '=' in method:  # The colon may be part of a value.
       for axes in texts.values():
         axes.append(text)
     elif method in texts:
       texts[method].append(axis)
     else:
       raise ValueError(
-        f'tune must be FLAG=VALUE,... or begin with one of {", ".join(texts)}'
+        f'tune must be FLAG=VALUE,..., or begin with one of {", ".join(texts)}'
         f' and a colon. Found {text!r}.'
       )
   found = {
@@ -140,20 +140,20 @@ def tune(
   of_grids: dict[str, sweeping.Grid],
   others: Sequence[jobs.Job] = (),
 ) -> Settings:
-  """Searches for each method by itself.
+  """Searches for the best settings of each method separately.
 
   Args:
-    arguments: Of the training binary.
-    of_methods: Of one method alone, by method.
-    of_grids: As `grids` returns them.
-    others: First runs of the methods that have no grid.
+    arguments: Flags of every run.
+    of_methods: For each method, the flags of its runs alone.
+    of_grids: The result of `grids`.
+    others: First runs of the methods without a grid, for a dry run.
 
   Returns:
-    The settings that validation chose; chosen.json has them, too.
+    The settings that validation chose. They are also written to chosen.json.
 
   Raises:
-    OutputError: If there are final runs of another choice.
-    ValueError: If the search sets a flag that is given, or the training binary
+    OutputError: If there are final runs with other settings.
+    ValueError: If a flag is both given and searched, or the training binary
       refuses a run.
   """
   folder = job_flags.output_dir() / 'tuning'
@@ -169,7 +169,9 @@ def tune(
   firsts = [s.first() for s in searches.values() if s.unfinished()]
   dry_runs.check([*firsts, *others])
   if not grid_search.run(list(searches.values()), folder / 'logs'):
-    job_flags.say('Methods are compared once all runs of --tune are finished.')
+    job_flags.say(
+      'Methods will be compared once all runs of --tune are finished.'
+    )
     sys.exit(1)
   chosen = {
     method: choices_lib.Choice(tuple(own), 0, None)
@@ -192,8 +194,8 @@ def tune(
   covered = sweeping.NOT_COVERED
   if _TUNE_FLAGS.value:
     covered += (
-      ' What the search alone held out for validation'
-      f' ({_TUNE_FLAGS.value}) the runs that are compared may train on.'
+      ' Runs that are compared may train on the examples that only the search'
+      f' held out for validation ({_TUNE_FLAGS.value}).'
     )
   flags_of = {method: list(choice.flags) for method, choice in chosen.items()}
   return Settings(flags_of, found, tuple(remarks), (covered,))
@@ -225,15 +227,13 @@ def _create(
 def _choose(
   method: str, search: grid_search.GridSearch, folder: pathlib.Path
 ) -> choices_lib.Choice:
-  """Returns the best cell, and tells of it."""
+  """Returns the settings of the best cell, and prints them."""
   found = search.look()
   best = sweeping.rank(found, search.metric)[0]
   files.write_atomically(folder / 'sweep.csv', sweeping.as_csv(found).encode())
   value = best.metrics[search.metric]
   if not math.isfinite(value):
-    job_flags.say(
-      f'{method}: no run of --tune has a {search.metric} that is a number.'
-    )
+    job_flags.say(f'{method}: no run of --tune has a finite {search.metric}.')
     sys.exit(1)
   arguments = best.cell.arguments
   _refuse_runs_of_others(method, arguments, folder / 'chosen.json')
@@ -249,15 +249,15 @@ def _choose(
 def _refuse_runs_of_others(
   method: str, arguments: list[str], note: pathlib.Path
 ) -> None:
-  """Raises if a method's final runs are those of another choice."""
+  """Raises if a method has final runs with other settings."""
   runs = job_flags.output_dir() / 'runs'
-  # Not runs/warm_start.
+  # Excludes runs/warm_start.
   if note.exists() and any(runs.glob(f'{methods.get(method).name}_[0-9]*')):
     before = files.read_json(note)
     if before != arguments:
       raise errors.OutputError(
-        f'--tune now chooses {shlex.join(arguments)} for {method}, and'
-        f' {runs / method}_* are of {shlex.join(before)}. Remove them, or give'
+        f'--tune now chooses {shlex.join(arguments)} for {method}, but'
+        f' {runs / method}_* have {shlex.join(before)}. Remove them, or give'
         ' another --output_dir.'
       )
   files.write_json(note, arguments)

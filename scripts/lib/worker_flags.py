@@ -1,4 +1,4 @@
-"""Flags that a coordinator and its workers share."""
+"""Flags of connections between a coordinator and its workers."""
 
 from typing import Optional
 
@@ -6,22 +6,24 @@ from absl import flags
 from pda_fed.common import workers
 
 _TLS_CERT = flags.DEFINE_string(
-  'tls_cert', None, "This side's certificate, PEM."
+  'tls_cert', None, "PEM file with this side's certificate."
 )
-_TLS_KEY = flags.DEFINE_string('tls_key', None, 'Its private key, PEM.')
+_TLS_KEY = flags.DEFINE_string(
+  'tls_key', None, 'PEM file with the private key of --tls_cert.'
+)
 _TLS_CA = flags.DEFINE_string(
-  'tls_ca', None, "Certificates that must have signed the other side's, PEM."
+  'tls_ca', None, "PEM file with the certificates that sign the other side's."
 )
 INSECURE = flags.DEFINE_bool(
   'insecure',
   False,
-  'Use a port without encryption and authentication: whoever reaches it can run'
-  " programs on the worker's machine.",
+  'Allow a port without encryption or authentication. Anyone who can reach it'
+  " can run programs on the worker's machine.",
 )
 
 
 def tls_files() -> Optional[workers.TlsFiles]:
-  """Returns the TLS files that the flags name, None if they name none."""
+  """Returns the TLS files of the flags; None without them."""
   return workers.TlsFiles.from_flags(
     _TLS_CERT.value, _TLS_KEY.value, _TLS_CA.value
   )

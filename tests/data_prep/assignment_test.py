@@ -130,8 +130,8 @@ def test_people_who_opted_in():
 @pytest.mark.parametrize(
   ('ids', 'words'),
   [
-    (['a', 'nobody', 'x'], "Found 2 who are not, 'nobody'"),
-    (['v'], "Found 1 who are not, 'v'"),  # A validation user.
+    (['a', 'nobody', 'x'], "Found 2 that are not, such as 'nobody'"),
+    (['v'], "Found 1 that are not, such as 'v'"),  # A validation user.
     (['a', 'a'], "Found 'a' more than once"),
   ],
 )
@@ -148,12 +148,12 @@ def test_too_many_public_users():
 
 @pytest.mark.parametrize('user', ['', 'a#overflow'])
 def test_ids_that_would_be_ambiguous(user):
-  with pytest.raises(ValueError, match=f"ids of users .*Found '{user}'"):
+  with pytest.raises(ValueError, match=f"user ids .*Found '{user}'"):
     _assign({'train': {user: 3, 'a': 3}}, holdout=_NOBODY)
 
 
 def test_nobody_is_private():
-  with pytest.raises(ValueError, match='counts: no user .* private'):
+  with pytest.raises(ValueError, match='counts: there must be a private user'):
     _assign({'train': {'a': 0}}, holdout=_NOBODY)
 
 
@@ -205,7 +205,7 @@ def test_properties(train, heldout, test, keep, draw):
       seed=draw,
     )
   except ValueError as e:
-    assert 'no user with a sentence is private' in str(e)
+    assert 'there must be a private user' in str(e)
     return
   groups = plan.groups
   people = {name: set(group.ids) for name, group in groups.items()}

@@ -302,7 +302,7 @@ def test_public_users_who_have_nothing_to_say(
   text['b'][3:] = ['', '', '']
   split = {'heldout': {}, 'test': {}, 'train': text}
   config = make_config(size=3, num_public_users=3, max_sentences=3)
-  with pytest.warns(UserWarning, match='Of 3 public users 2 are left'):
+  with pytest.warns(UserWarning, match='Only 2 of 3 public users are left'):
     data = build.prepare(list_source(split), tmp_path / 'out', config)
   stored = list(data.users('public'))
   assert stored == ['a#overflow', 'c#overflow']
@@ -322,7 +322,7 @@ def test_a_disk_too_small(tmp_path, monkeypatch):
   monkeypatch.setattr(
     shutil, 'disk_usage', lambda path: usage._replace(free=1000)
   )
-  words = f'needs .* MB and the disk of {tmp_path} has 0.0 MB left'
+  words = f'needs .* MB, but the disk of {tmp_path} only has 0.0 MB left'
   with pytest.raises(errors.StoreError, match=words):
     _prepare_synthetic(tmp_path / 'out')
   assert not list(tmp_path.iterdir())

@@ -42,7 +42,10 @@ def test_many_unknown_words(private, validation, start):
 
 @pytest.mark.parametrize(
   ('by', 'advice'),
-  [('hash', 'A larger --validation_fraction'), ('split', 'own split has none')],
+  [
+    ('hash', 'Use a larger --validation_fraction'),
+    ('split', 'own split has none'),
+  ],
 )
 def test_no_validation_users(by, advice):
   manifest = {

@@ -140,7 +140,7 @@ def test_without_public_users_nothing_is_scaled(write):
   data = write(num_public_users=0)
   inputs = data.manifest['inputs']
   assert (inputs['mean'], inputs['scale']) == ([0] * 3, [1] * 3)
-  assert 'are not standardised' in summary.format_summary(data.manifest)
+  assert 'not standardised' in summary.format_summary(data.manifest)
 
 
 def test_seeds(write):
@@ -172,7 +172,7 @@ def test_classes_that_were_counted_are_told(write):
   assert data.num_classes == 3
   text = summary.format_summary(data.manifest)
   assert 'Classes: 3.\nThe number of classes was read off all labels' in text
-  assert 'Inputs: 3 of float32, standardised by the public users' in text
+  assert 'Inputs: 3 of float32, standardised with the public users' in text
 
 
 def test_cohorts(write):
@@ -197,9 +197,13 @@ def test_cohorts(write):
 def test_the_kinds_of_stores_are_told_apart(write, small_store):
   data = write()
   assert isinstance(store.open_store(small_store.path), data_prep.TokenStore)
-  with pytest.raises(data_prep.StoreError, match='not of a token store'):
+  with pytest.raises(
+    data_prep.StoreError, match='not the manifest of a token store'
+  ):
     store.TokenStore(data.path)
-  with pytest.raises(data_prep.StoreError, match='not of an example store'):
+  with pytest.raises(
+    data_prep.StoreError, match='not the manifest of an example store'
+  ):
     data_prep.ExampleStore(small_store.path)
   with pytest.raises(TypeError, match='must be a TokenStore'):
     data_prep.as_client_data(data)
@@ -276,24 +280,24 @@ def _with(value):
     ({'user': None}, 'must hold the array user. Found x, y, num_classes'),
     ({'x': None}, 'must hold the array x'),
     ({'y': None}, 'must hold the array y'),
-    ({'z': _Y}, 'no arrays but x, y, user, num_classes.* Found x, .*, z'),
-    ({'x': None, 'features': _TABLE}, 'no arrays but x, .* features'),
+    ({'z': _Y}, 'only the arrays x, y, user, num_classes.* Found x, .*, z'),
+    ({'x': None, 'features': _TABLE}, 'only the arrays x, .* features'),
     ({'y': _Y[:-1]}, '200 y, .* Found 199'),
     ({'user': _USER[:-1]}, '200 user, .* Found 199'),
-    ({'user': _USER + 0.5}, 'row of integers or texts. Found float64'),
+    ({'user': _USER + 0.5}, 'integers or strings. Found float64'),
     ({'user': _USER[:, None]}, r'shape \(200, 1\)'),
     ({'user': np.array([b'\xff'] * 200)}, 'UTF-8'),
     ({'user': np.array(['\ud800'] * 200)}, 'UTF-8'),
-    ({'x': np.array([[1], [1, 2]] * 100, object)}, 'x holds .* one shape'),
-    ({'x': _TABLE.astype(str)}, 'x as numbers.* Found <U'),
+    ({'x': np.array([[1], [1, 2]] * 100, object)}, 'x holds .* same shape'),
+    ({'x': _TABLE.astype(str)}, 'x as .* numbers.* Found <U'),
     ({'x': _TABLE[:, 0]}, r'shape \(200,\)'),
     ({'x': _TABLE[:0], 'y': _Y[:0], 'user': _USER[:0]}, r'shape \(0, 3\)'),
     ({'x': np.zeros((200, 3, 8, 8))}, 'channels last'),
-    ({'x': _with(np.nan)}, 'x that is finite .* row 7'),
-    ({'x': _with(-np.inf)}, 'x that is finite .* row 7'),
-    ({'x': _with(1e300)}, 'x that is finite in float32.* row 7'),
+    ({'x': _with(np.nan)}, 'finite x.* row 7'),
+    ({'x': _with(-np.inf)}, 'finite x.* row 7'),
+    ({'x': _with(1e300)}, 'finite x.* large for float32 in row 7'),
     ({'y': _Y - 1}, 'Found -1 to 1'),
-    ({'y': _Y + 0.0}, 'y as a row of integers. Found float64'),
+    ({'y': _Y + 0.0}, 'y as a vector of integers. Found float64'),
     ({'y': _Y + 1}, 'integer from 4, .* Found 3'),
     ({'y': 0 * _Y, 'num_classes': None}, 'at least two classes. Found 1'),
     ({'num_classes': 1, 'y': 0 * _Y}, 'integer from 2'),
@@ -311,12 +315,12 @@ def test_bad_arrays(write, tmp_path, changes, words):
     ({'num_public_users': 40}, r'num_public_users must be at most \d+.* 40'),
     (
       {'fraction': 1e-9},
-      'validation_fraction must be larger.* 40 users .*1e-09',
+      'validation_fraction must be larger.* 40 users.*1e-09',
     ),
     ({'public_user_ids': ('x',)}, "public_user_ids .* 'x'"),
     (
       {'public_user_ids': tuple(map(str, range(40))), 'num_public_users': 0},
-      'no user .* is private',
+      'there must be a private user',
     ),
   ],
 )
@@ -351,7 +355,7 @@ def test_tables(tmp_path):
   ('text', 'words'),
   [
     ('', 'one column user .* Found an empty file'),
-    ('a,user,label\n', 'and some. Found .* \\(0, 1\\)'),
+    ('a,user,label\n', 'non-empty array .* Found .* \\(0, 1\\)'),
     ('user,label\nann,1\n', r'Found .* \(1, 0\)'),
     ('a,label\n1,1\n', 'one column user .* Found a, label'),
     ('a,user\n1,1\n', 'one column label'),
@@ -365,8 +369,8 @@ def test_tables(tmp_path):
     (_CSV + '1,ann,-1,1\n', 'Found -1 to 2'),
     (_CSV + '1,ann,1,nan\n', 'finite .* row 3'),
     (_CSV + '1,ann,1,1e99\n', 'finite .* row 3'),
-    (_CSV + '"', 'no table in UTF-8'),
-    (b'\xff\xfe', 'no table in UTF-8'),
+    (_CSV + '"', 'must be a CSV file in UTF-8'),
+    (b'\xff\xfe', 'must be a CSV file in UTF-8'),
   ],
 )
 def test_bad_tables(tmp_path, text, words):
@@ -381,7 +385,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(data_prep.SourceError, match='is missing'):
       sources.open_source(f'{kind}:{tmp_path / "none"}')
   (tmp_path / 'x.npz').write_bytes(b'')
-  with pytest.raises(data_prep.SourceError, match='cut off, damaged'):
+  with pytest.raises(data_prep.SourceError, match='truncated, damaged'):
     sources.open_npz(tmp_path / 'x.npz')
 
 

@@ -253,10 +253,10 @@ def test_bad_counts(counts, error, message):
   [
     (['a'], ValueError, r'user_ids .* \(2,\)\. Found the shape \(1,\)'),
     (['a', 'a'], ValueError, "user_ids .* Found 'a' more than once"),
-    ([1.0, 2.0], TypeError, 'user_ids .* integers or of strings.*float'),
-    (['a', None], TypeError, 'user_ids .* of strings.*NoneType, str'),
-    (['a', 1], TypeError, 'user_ids .* of strings.* int, str'),
-    ([True, False], TypeError, 'user_ids .* of strings.*bool'),
+    ([1.0, 2.0], TypeError, 'user_ids .* integers or strings.*float'),
+    (['a', None], TypeError, 'user_ids .* or strings.*NoneType, str'),
+    (['a', 1], TypeError, 'user_ids .* or strings.* int, str'),
+    ([True, False], TypeError, 'user_ids .* or strings.*bool'),
   ],
 )
 def test_bad_ids(ids, error, message):
@@ -324,7 +324,7 @@ def test_people_who_opted_in_are_public_as_a_whole():
     ([3], ValueError, r'opted_in must be in \[0, 2\].* Found 3'),
     ([-1], ValueError, r'opted_in must be in \[0, 2\].* Found -1'),
     ([1, 1], ValueError, 'opted_in .* Found 1 more than once'),
-    ([2], ValueError, 'opted_in .* Found 2, who has none'),
+    ([2], ValueError, 'opted_in .* Found 2, which has none'),
   ],
 )
 def test_bad_opted_in(opted_in, error, message):

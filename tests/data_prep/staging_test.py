@@ -104,9 +104,9 @@ def test_a_name_is_no_pattern(tmp_path):
 
 def test_never_replaces_what_is_not_ours(tmp_path):
   (tmp_path / 'thesis.tex').write_text('')
-  with pytest.raises(FileExistsError, match='choose another'):
+  with pytest.raises(FileExistsError, match='Choose another'):
     _write(tmp_path, 'a', overwrite=True)
-  with pytest.raises(FileExistsError, match='choose another'):
+  with pytest.raises(FileExistsError, match='Choose another'):
     _write(tmp_path / 'thesis.tex', 'a', overwrite=True)
 
 

@@ -79,7 +79,7 @@ def test_unknown_group(small_store):
 
 def test_no_store(tmp_path):
   for path in (tmp_path, tmp_path / 'nothing'):
-    with pytest.raises(errors.StoreError, match='no token store'):
+    with pytest.raises(errors.StoreError, match='neither a token store'):
       store.open_store(path)
 
 
@@ -87,8 +87,8 @@ def test_no_store(tmp_path):
   ('content', 'words'),
   [
     ('{', 'damaged'),
-    ('[]', 'not of a token store'),
-    ('{"format": "zip"}', 'not of a token store'),
+    ('[]', 'not the manifest of a store'),
+    ('{"format": "zip"}', 'not the manifest of a token store'),
     (json.dumps({'format': store.FORMAT, 'version': 9}), 'version 9'),
   ],
 )
@@ -193,11 +193,11 @@ def _replace(path, content):
   [
     (store.TOKENS, 0, b'xxxx', 'cannot be read'),
     (store.TOKENS, 12, b'xxxx', 'cannot be read'),
-    (store.USER_OFFSETS, 128, b'\x01', 'must go from 0'),
-    (store.USER_OFFSETS, -8, b'\xff' * 8, 'must go from 0'),
-    (store.USER_OFFSETS, 136, b'\xff' * 8, 'must not fall'),
-    (store.USER_OFFSETS, 136, b'\xff' * 4, 'must not fall'),
-    (store.USER_ID_OFFSETS, 136, b'\xff' * 4, 'must not fall'),
+    (store.USER_OFFSETS, 128, b'\x01', 'must run from 0'),
+    (store.USER_OFFSETS, -8, b'\xff' * 8, 'must run from 0'),
+    (store.USER_OFFSETS, 136, b'\xff' * 8, 'must not decrease'),
+    (store.USER_OFFSETS, 136, b'\xff' * 4, 'must not decrease'),
+    (store.USER_ID_OFFSETS, 136, b'\xff' * 4, 'must not decrease'),
   ],
 )
 def test_damaged_arrays(copy, name, place, new, words):
@@ -226,7 +226,7 @@ def test_arrays_of_another_shape(copy, name, change):
   array = change(np.load(copy / name))
   np.save(copy / name, array)
   _replace(copy / name, (copy / name).read_bytes())
-  with pytest.raises(errors.StoreError, match='must (be|go)'):
+  with pytest.raises(errors.StoreError, match='must (be|run)'):
     store.open_store(copy)
 
 

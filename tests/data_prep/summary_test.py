@@ -21,7 +21,7 @@ def test_summary(small_store):
   assert 'sentences beyond the cut' in text
   assert 'Vocabulary: 1,000 words, origin generator. Covered:' in text
   assert small_store.manifest['public_users_sha256'] in text
-  assert 'count as two' not in text
+  assert 'may be two users' not in text
 
 
 def test_people_who_count_twice_are_named(small_store):
@@ -31,8 +31,8 @@ def test_people_who_count_twice_are_named(small_store):
     'private_overflow_users': 12,
   }
   text = summary.format_summary(manifest)
-  assert '12 private users are the overflow of another' in text
-  assert 'group of two' in text
+  assert '12 private users are overflow users' in text
+  assert 'groups of two' in text
 
 
 def test_notes_of_the_source(small_store):

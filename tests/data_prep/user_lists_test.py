@@ -27,7 +27,7 @@ def test_white_space_is_part_of_an_id(tmp_path):
   ('content', 'words'),
   [
     (b'a\nb\na\n', "line 3: 'a' is already on line 1"),
-    (b'\n\n', 'holds no id'),
+    (b'\n\n', 'must hold user ids'),
     (b'caf\xe9', 'not UTF-8'),
   ],
 )

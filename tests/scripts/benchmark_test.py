@@ -228,8 +228,8 @@ class TestBenchmark:
       ),
       (
         ['--methods=semi_dp', '--tune=noise_multiplier=1', '--tune=rate=1,2'],
-        'tune must be among rate, semi_dp_weight: what else a task fixes is the'
-        " same for all methods. Found 'noise_multiplier'.",
+        'tune must be among rate, semi_dp_weight: a task fixes all other flags'
+        " for all methods. Found 'noise_multiplier'.",
       ),
       (
         ['--tasks=blogs,emnist_eps0.48', '--print_runs'],

@@ -87,7 +87,7 @@ class TestCompare:
       (['--combine=X', '--', '--rounds=4'], 'Found --rounds=4'),
       (['--combine=X', '--seeds=2'], 'Found --seeds'),
       (['--combine=X', '--metrics=speed'], 'X: metrics must be among'),
-      (['--combine=X', '--output_dir=X'], 'must be a folder of its own'),
+      (['--combine=X', '--output_dir=X'], 'must be a separate folder'),
       (['--combine=X', '--output_dir=README.md'], 'Found the file'),
     ],
   )
@@ -199,7 +199,7 @@ def test_runs_without_curves_have_no_empty_figures(tmp_path):
     '--epochs=0.1',
   )
   assert done.returncode == 0, done.stderr
-  assert 'drawn with --test_curve' in done.stderr
+  assert '--test_curve draws' in done.stderr
   assert not list(tmp_path.glob('curves_*'))
   assert '<figure' not in (tmp_path / 'index.html').read_text()
 
@@ -246,7 +246,7 @@ def test_unknown_metric_and_failed_runs(tmp_path):
   assert done.returncode == 1
   assert 'cold_0 failed with exit code 2' in done.stderr
   assert 'fail must be false' in done.stderr
-  left_out = 'Left out, since these runs failed: cold_0.'
+  left_out = 'Left out because they failed: cold_0.'
   page = (tmp_path / 'index.html').read_text()
   assert left_out in done.stdout and left_out in page
 

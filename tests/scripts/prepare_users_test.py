@@ -181,9 +181,9 @@ _NAN = np.where(_X == 7, np.nan, _X)
   [
     ('x.npz', {'user': None}, [], 'must hold the array user. Found x, y'),
     ('x.npz', {'y': np.zeros(7, int)}, [], '60 y, as many .* Found 7'),
-    ('x.npz', {'x': _ARRAYS['x'].astype(object)}, [], 'one shape'),
+    ('x.npz', {'x': _ARRAYS['x'].astype(object)}, [], 'same shape'),
     ('x.npz', {'num_classes': 2}, [], 'num_classes .* Found 2'),
-    ('x.npz', {'y': np.zeros(60)}, [], 'row of integers. Found float64'),
+    ('x.npz', {'y': np.zeros(60)}, [], 'vector of integers. Found float64'),
     ('x.npz', {'x': _NAN}, [], 'finite .* row 1'),
     ('x.npz', {}, ['--num_public_users=30'], 'at most .* Found 30'),
     ('x.npz', {}, ['--test_fraction=1e-9'], 'test_fraction must be larger'),

@@ -180,7 +180,7 @@ def test_plot(capsys, tmp_path, suffix):
     ),
     (
       dict(target_epsilon=1e-3, solve_rounds=True, preset='emnist'),
-      '--target_epsilon must allow a round',
+      '--target_epsilon must allow at least one round',
     ),
     (
       dict(preset='emnist', sampling='fixed_size', accountant='pld'),
@@ -213,15 +213,15 @@ def test_plot(capsys, tmp_path, suffix):
     ),
     (
       dict(preset='emnist', private_search='poisson'),
-      '--private_search must come with --search_runs',
+      '--private_search must be given with --search_runs',
     ),
     (
       dict(preset='emnist', search_runs=3.0),
-      '--search_runs must come with --private_search',
+      '--search_runs must be given with --private_search',
     ),
     (
       dict(preset='emnist', num_searches=3),
-      '--num_searches must come with --private_search',
+      '--num_searches must be given with --private_search',
     ),
     (
       dict(preset='emnist', private_search='poisson', search_runs=0.5),

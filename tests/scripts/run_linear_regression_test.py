@@ -159,7 +159,7 @@ def test_workers_end_with_the_program(number, code, tmp_path):
   [
     ('--dimensions=100', 'dimensions must be at least 200. Found 100'),
     ('--epsilon=-1', 'epsilon must be positive and finite. Found -1.0'),
-    ('--learning_rates=1,x', '--learning_rates must be numbers with commas'),
+    ('--learning_rates=1,x', '--learning_rates must be numbers separated by'),
   ],
 )
 def test_bad_flags(argument, message, tmp_path):

@@ -32,7 +32,9 @@ class TestSweep:
     assert 'does not cover the search' in result.stdout
     assert lines[-2].startswith('The best by validation loss: ')
     assert '--rate=1 ' in lines[-2]
-    assert 'rate=1, an end of its axis, and --extend=rate' in result.stdout
+    assert (
+      'rate=1, is at an end of its axis, and --extend=rate' in result.stdout
+    )
     with open(folder / 'sweep.csv') as f:
       rows = list(csv.DictReader(f))
     assert [(r['rate'], r['alpha_K']) for r in rows] == [
@@ -59,7 +61,7 @@ class TestSweep:
     path.write_text('--rounds=7')
     again = programs.run('sweep', *arguments, f'--flagfile={path}')
     assert again.returncode == 2
-    assert 'holds results for other flags' in again.stderr
+    assert 'holds results of other flags' in again.stderr
     assert '--rounds=7' in again.stderr
 
   def test_unknown_metric(self, done, tmp_path):
@@ -105,7 +107,7 @@ class TestSweep:
 @pytest.mark.parametrize(
   'arguments, words',
   [
-    ([], '--grid or --preset must be given'),
+    ([], 'exactly one of --grid and --preset'),
     (['--grid=rate'], 'grid must be flag=value'),
     (['--grid=rate=1,1'], 'each flag and value once'),
     (
@@ -113,7 +115,7 @@ class TestSweep:
       'tiny.flags',
     ),
     (['--grid=rate=1', '--extend=alpha_K'], 'extend must be a flag of the'),
-    (['--grid=rate=0,1', '--extend=rate'], 'values are numbers above 0'),
+    (['--grid=rate=0,1', '--extend=rate'], 'values are positive numbers'),
     (['--grid=output_dir=a,b'], '--output_dir must not be given in --grid'),
     (['--grid=rate=1', '--', '--rate=2'], '--rate must not be given after --'),
   ],
@@ -133,7 +135,7 @@ def test_a_search_is_on_the_same_data(tmp_path):
   path.write_text(json.dumps(config))
   again = programs.run('sweep', *arguments, '--', '--seed=0')
   assert again.returncode == 2
-  assert 'must be of the same data' in again.stderr
+  assert 'must use the same data' in again.stderr
 
 
 def test_rates_that_diverge_are_left_out(tmp_path):
@@ -147,7 +149,7 @@ def test_rates_that_diverge_are_left_out(tmp_path):
   arguments = (programs.FAKE, f'--output_dir={tmp_path}/others')
   done = programs.run('sweep', *arguments, '--grid=rate=1,5', *ours)
   assert done.returncode == 2
-  assert 'diverged. Give smaller rates' in done.stderr
+  assert 'diverged. Give smaller learning rates' in done.stderr
 
 
 def test_rates_that_diverged_in_another_process_are_not_run_again(tmp_path):
@@ -179,7 +181,7 @@ def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
   )
   assert done.returncode == 1
   assert 'rate=0.05 failed with exit code 3' in done.stderr
-  assert 'takes no value beyond' not in done.stdout
+  assert 'refuses values beyond' not in done.stdout
 
 
 def test_two_processes_share_a_search_that_grows(tmp_path):

@@ -100,7 +100,7 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
   assert 'times the norm of a clipped update' in done.stderr
   assert 'rounds    2, each with about 3 of 56 private users' in done.stdout
   assert 'for the whole run' in done.stdout
-  assert 'noise_multiplier was not given: the default, 0.4' in done.stderr
+  assert 'noise_multiplier was not given: using the default, 0.4' in done.stderr
   assert not out.exists()
 
 
@@ -143,7 +143,7 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
       ['--sampling=fixed_size', '--clients_per_round=2.5'],
       'clients_per_round must be an integer',
     ),
-    (['--data_dir=nowhere'], 'nowhere is no token store'),
+    (['--data_dir=nowhere'], 'nowhere is neither a token store'),
     (['--output_dir='], 'output_dir'),
     (['--public_clip_norm=little'], "a number, 'private' or 'none'"),
     (['--client_gradient_clip=0'], 'client_gradient_clip must be positive'),
@@ -240,7 +240,7 @@ def test_presets_are_flags_of_the_binary(preset, tmp_path):
     '--data_dir=nowhere',
     f'--output_dir={tmp_path}',
   )
-  assert 'nowhere is no token store' in done.stderr
+  assert 'nowhere is neither a token store' in done.stderr
 
 
 def test_a_missing_engine_is_named(data_dir, tmp_path):

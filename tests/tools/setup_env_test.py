@@ -226,7 +226,7 @@ class TestRefusals:
     _assert_refused(_setup(project, venv='/proc/.venv'), 'cannot write')
 
   def test_not_in_the_project(self, tmp_path):
-    _assert_refused(_setup(tmp_path), 'requirements.txt is not here')
+    _assert_refused(_setup(tmp_path), 'requirements.txt is missing')
 
   @pytest.mark.parametrize(
     'changes, words',

@@ -1,13 +1,13 @@
-"""Repositories that Debian's Bazel takes from the disk, not from the network."""
+"""Repositories that Debian's Bazel reads from disk instead of the network."""
 
 def debian_repositories():
-    """Declares them for Debian's bazel-bootstrap; for others does nothing.
+    """Declares repositories for Debian's bazel-bootstrap; otherwise does nothing.
 
-    The two inside this workspace cannot be given by --override_repository in
-    .bazelrc: Bazel 4 wants absolute paths there and knows no %workspace%.
+    The two inside this workspace cannot be set by --override_repository in
+    .bazelrc: Bazel 4 needs absolute paths there and has no %workspace%.
     """
     if native.bazel_version:
-        # A release. Debian's build calls itself "no_version", which is "" here.
+        # A release. Debian's build reports "no_version", which is "" here.
         return
 
     # Debian's bazel-rules-cc is too new for its own Bazel.

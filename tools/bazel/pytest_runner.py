@@ -1,8 +1,8 @@
-"""Runs pytest on the files it is given, the way `bazel test` expects.
+"""Runs pytest on the given files, as `bazel test` expects.
 
-The main program of every target made by `pytest_test.bzl`. Bazel starts it in
-the root of the runfiles, a copy of the project that holds what the target
-declares and nothing else.
+This is the main program of every target of `pytest_test.bzl`. Bazel starts it
+in the root of the runfiles, a copy of the project with only the files that the
+target declares.
 """
 
 import os
@@ -17,13 +17,13 @@ def main() -> int:
   args += ['-p', 'no:cacheprovider']  # Bazel has its own cache.
   if report := os.environ.get('XML_OUTPUT_FILE'):
     args.append(f'--junitxml={report}')
-  # What `bazel test --test_filter=...` sets.
+  # Set by `bazel test --test_filter=...`.
   selection = os.environ.get('TESTBRIDGE_TEST_ONLY')
   if selection:
     args += ['-k', selection]
   code = pytest.main(args + sys.argv[1:])
   if selection and code == pytest.ExitCode.NO_TESTS_COLLECTED:
-    return 0  # The filter is for all files; some have nothing for it.
+    return 0  # The filter may match no test of this file.
   return int(code)
 
 

@@ -1,20 +1,20 @@
-"""Test files for pytest as Bazel targets."""
+"""Bazel targets for pytest test files."""
 
 _RUNNER = "//tools/bazel:pytest_runner.py"
 
 def pytest_test(name, srcs, deps = [], size = "medium", args = [], data = [], **kwargs):
     """A py_test that runs pytest, with the project's settings, on its sources.
 
-    conftest.py, other modules and testdata/ beside them are there as well.
+    conftest.py, other modules and testdata/ in the same folder are included.
 
     Args:
-      name: The name of the target.
-      srcs: Test files; pytest runs these and no others.
-      deps: What they import.
-      size: As in py_test. Importing TFF alone takes seconds, so not "small".
+      name: Name of the target.
+      srcs: Test files. pytest only runs these.
+      deps: Libraries that the tests import.
+      size: See py_test. Not "small": importing TFF alone takes seconds.
       args: More arguments for pytest.
       data: More files that the tests read.
-      **kwargs: Passed on to py_test.
+      **kwargs: Passed to py_test.
     """
     helpers = native.glob(["*.py"], exclude = ["*_test.py"], allow_empty = True)
     testdata = native.glob(["testdata/**"], allow_empty = True)

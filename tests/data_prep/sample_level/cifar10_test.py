@@ -102,5 +102,5 @@ def test_a_pickle_of_another_shape_is_an_error(tmp_path, batches):
     sample_level.load_cifar10(tmp_path / 'x', images_per_batch=3)
   content = (tmp_path / 'x' / 'test_batch').read_bytes()
   (tmp_path / 'x' / 'test_batch').write_bytes(content[:50])
-  with pytest.raises(data_prep.SourceError, match='test_batch is cut off'):
+  with pytest.raises(data_prep.SourceError, match='test_batch is truncated'):
     sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)

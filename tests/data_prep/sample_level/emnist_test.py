@@ -44,7 +44,7 @@ def test_cut_off_and_foreign_files_are_named(folder):
   path = _path(folder, 'images-idx3')
   content = path.read_bytes()
   path.write_bytes(content[:-20])
-  with pytest.raises(data_prep.SourceError, match='images-idx3.*cut off'):
+  with pytest.raises(data_prep.SourceError, match='images-idx3.*truncated'):
     sample_level.load_emnist(folder)
   path.write_bytes(gzip.compress(gzip.decompress(content)[:-1]))
   with pytest.raises(data_prep.SourceError, match='2,368 bytes.*Found 2,367'):

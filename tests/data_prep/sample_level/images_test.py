@@ -62,7 +62,7 @@ def test_public_images_of_another_source(tmp_path):
   assert len(split.private) == 20
   np.testing.assert_array_equal(split.public.inputs, _PUBLIC)
   np.testing.assert_array_equal(split.public.targets, np.full(5, 9))
-  with pytest.raises(ValueError, match='public_share must be None exactly'):
+  with pytest.raises(ValueError, match='public_share must be None if and only'):
     sample_level.split_examples(
       data, sample_level.SplitConfig(public_share=0.1)
     )
@@ -124,16 +124,16 @@ def test_classes_of_all_parts_are_counted(tmp_path):
       {'train_labels': np.zeros(20, int), 'test_labels': np.zeros(8, int)},
       'at least two classes. Found 1',
     ),
-    ({'train_labels': np.zeros(0, int)}, 'row of integers. .* \\(0,\\)'),
-    ({'train_labels': np.full(20, 2**16)}, 'below 65,536. Found 65536'),
+    ({'train_labels': np.zeros(0, int)}, 'vector of integers. .* \\(0,\\)'),
+    ({'train_labels': np.full(20, 2**16)}, r'in \[0, 65,536\)'),
     ({'num_classes': 2**40}, 'to 65,536. Found 1099511627776'),
     ({'num_classes': 5.0}, 'one integer.*Found 5.0'),
     ({'train_images': np.zeros((20, 6, 5))}, 'uint8, .* Found float64'),
     ({'train_images': np.zeros((20, 30), np.uint8)}, r'shape \(20, 30\)'),
     ({'train_images': np.zeros((0, 6, 5), np.uint8)}, r'shape \(0, 6, 5\)'),
     ({'test_images': np.zeros((8, 6, 6, 3), np.uint8)}, r'Found \(6, 6, 3\)'),
-    ({'train_labels': np.zeros(20)}, 'row of integers. Found float64'),
-    ({'train_labels': np.zeros((20, 1), int)}, 'row of integers'),
+    ({'train_labels': np.zeros(20)}, 'vector of integers. Found float64'),
+    ({'train_labels': np.zeros((20, 1), int)}, 'vector of integers'),
     ({'train_labels': np.zeros(19, int)}, '20 train_labels.*Found 19'),
     ({'train_labels': np.full(20, -1)}, 'Found -1 to -1'),
     ({'public_image': np.zeros(3)}, 'Found .*public_image'),
@@ -182,7 +182,7 @@ def test_members_that_are_no_arrays(tmp_path):
     np.savez(path, **_arrays())
     with zipfile.ZipFile(path, 'a') as archive:
       archive.writestr(name, b'x')
-    words = f"damaged or no .npz .*: '{name}' in it is no array"
+    words = f"damaged or not an .npz .*: '{name}' in it is not an array"
     with pytest.raises(data_prep.SourceError, match=words):
       sample_level.load_images(tmp_path)
 
@@ -196,7 +196,7 @@ def test_wrong_names_are_no_damage(tmp_path, name):
   np.savez(path, **_arrays())
   with zipfile.ZipFile(path, 'a') as archive:
     archive.writestr(f'{name}.npy', b'x')
-  words = f'no arrays but train_images, .*, each once. Found .*, {name}.$'
+  words = f'only the arrays train_images, .*, each once. Found .*, {name}.$'
   with pytest.raises(data_prep.SourceError, match=words) as caught:
     sample_level.load_images(tmp_path)
   assert 'damaged' not in str(caught.value)
@@ -238,10 +238,12 @@ def test_other_files(tmp_path):
     sample_level.load_images(tmp_path)
   path = tmp_path / 'images.npz'
   path.write_bytes(b'something else')
-  with pytest.raises(data_prep.SourceError, match='images.npz is cut off, dam'):
+  with pytest.raises(
+    data_prep.SourceError, match='images.npz is truncated, dam'
+  ):
     sample_level.load_images(tmp_path)
   np.save(path.open('wb'), np.zeros(3))
-  with pytest.raises(data_prep.SourceError, match='no .npz file of arrays'):
+  with pytest.raises(data_prep.SourceError, match='not an .npz file of arrays'):
     sample_level.load_images(tmp_path)
 
 

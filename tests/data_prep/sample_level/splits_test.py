@@ -53,16 +53,16 @@ def test_bad_splits():
   for share in (0, 1, -0.5):
     with pytest.raises(ValueError, match='public_share must be in'):
       sample_level.SplitConfig(public_share=share)
-  with pytest.raises(ValueError, match='both sides of 3'):
+  with pytest.raises(ValueError, match='both private and public'):
     sample_level.split_examples(
       _data(3), sample_level.SplitConfig(public_share=0.99)
     )
-  with pytest.raises(ValueError, match='below the 9 private'):
+  with pytest.raises(ValueError, match='below 9, the number of private'):
     sample_level.split_examples(
       _data(10),
       sample_level.SplitConfig(public_share=0.1, validation_examples=9),
     )
-  with pytest.raises(ValueError, match='validation data of its own'):
+  with pytest.raises(ValueError, match='has its own validation data'):
     own = _data(5).train
     sample_level.split_examples(
       _data(10, own),
@@ -76,7 +76,7 @@ def test_public_data_of_another_source():
   split = sample_level.split_examples(_data(10), config, public)
   assert len(split.private) == 10
   assert split.public is public
-  with pytest.raises(ValueError, match='must be None exactly'):
+  with pytest.raises(ValueError, match='must be None if and only if'):
     sample_level.split_examples(
       _data(10), sample_level.SplitConfig(public_share=0.04), public
     )

@@ -75,7 +75,7 @@ def test_packed_text_is_the_same(folder):
   assert sample_level.load_wikitext(folder, 4, 2).sha256 == plain.sha256
   path = folder / 'wikitext-2' / 'wiki.test.tokens.xz'
   path.write_bytes(path.read_bytes()[:-9])
-  with pytest.raises(data_prep.SourceError, match='tokens.xz is cut off'):
+  with pytest.raises(data_prep.SourceError, match='tokens.xz is truncated'):
     sample_level.load_wikitext(folder, 4, 2)
 
 

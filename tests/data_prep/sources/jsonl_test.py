@@ -86,9 +86,9 @@ def test_bad_lines_are_counted(tmp_path, line, reason):
     ),
     ('{"user": "a"}', 'it has no key "text", its keys are "user"'),
     ('{}', 'it has no key "user", its keys are none'),
-    ('3', 'it is no object with the keys "user" and "text"'),
+    ('3', 'it is not an object with the keys "user" and "text"'),
     ('{"user": null, "text": ""}', '"user" is neither a string nor an integer'),
-    ('{"user": 3, "text": null}', '"text" is no string'),
+    ('{"user": 3, "text": null}', '"text" is not a string'),
     ('{', 'it is not JSON'),
   ],
 )

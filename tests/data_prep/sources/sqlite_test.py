@@ -111,7 +111,7 @@ def test_truncated_database(tmp_path, write_database):
   users = {'train': {f'u{i}': ['word ' * 50] * 20 for i in range(50)}}
   path = write_database(tmp_path / 'x.sqlite', users)
   path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-  with pytest.raises(errors.SourceError, match='x.sqlite .*stopped early'):
+  with pytest.raises(errors.SourceError, match='x.sqlite .*copy complete'):
     _read_all(sqlite.open_sqlite(path))
 
 
@@ -200,7 +200,7 @@ def test_an_index_that_does_not_find_a_user_is_none(
   ('sql', 'words'),
   [
     ('DROP TABLE client_metadata', 'client_metadata must have the columns'),
-    ('ALTER TABLE examples RENAME client_id TO user', 'missing: client_id'),
+    ('ALTER TABLE examples RENAME client_id TO user', 'Missing: client_id'),
     ("UPDATE client_metadata SET split_name = 'dev' || client_id", 'splits'),
     ('DELETE FROM client_metadata', 'has no users'),
   ],

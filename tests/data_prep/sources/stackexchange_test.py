@@ -167,7 +167,7 @@ def test_truncated_file(tmp_path):
 def test_no_dump(tmp_path):
   with pytest.raises(FileNotFoundError, match='no folder'):
     stackexchange.StackExchangeSource(str(tmp_path / 'nothing'))
-  with pytest.raises(FileNotFoundError, match=r'no Posts.xml or Comments.xml'):
+  with pytest.raises(FileNotFoundError, match='hold Posts.xml or Comments.xml'):
     stackexchange.StackExchangeSource(str(tmp_path))
 
 

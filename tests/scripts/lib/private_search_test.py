@@ -63,7 +63,7 @@ class TestPrivateSearch:
     (folder.parent / 'crash').unlink()
     assert done.returncode == 1
     assert 'A run failed with exit code 3' in done.stderr
-    assert 'The same command goes on with the search' in done.stderr
+    assert 'Give the same command again to resume the search' in done.stderr
     state = folder / 'private_search/draws.json'
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.parent.stat().st_mode) == 0o700
@@ -107,9 +107,9 @@ class TestPrivateSearch:
     )
     page = (folder / 'index.html').read_text()
     for text in (done.stdout, page):
-      assert f'of one method, (epsilon, delta) = ({one}, 0.0001)' in text
+      assert f'of one method has (epsilon, delta) = ({one}, 0.0001)' in text
       assert (
-        f'of all 2 methods together: (epsilon, delta) = ({both}, 0.0001)'
+        f'of all 2 methods together have (epsilon, delta) = ({both}, 0.0001)'
       ) in text
     caveats = run.read_config()['caveats']
     assert any(f'({one}, 0.0001)' in caveat for caveat in caveats)
@@ -138,7 +138,7 @@ class TestPrivateSearch:
     changed = [a.replace('search_runs=3', 'search_runs=4') for a in arguments]
     other = _compare([1, 1], *changed)
     assert other.returncode == 2
-    assert 'holds a private search for other flags' in other.stderr
+    assert 'holds a private search with other flags' in other.stderr
     assert 'search.expected_runs: 3.0 -> 4.0' in other.stderr
 
 
@@ -258,9 +258,9 @@ class TestCheck:
 @pytest.mark.parametrize(
   'arguments, words',
   [
-    (['--search_runs=3'], '--search_runs must come with --private_search'),
-    (['--private_search=poisson'], 'must come with --search_runs'),
-    (_SEARCH, '--private_search must come with --tune for every method'),
+    (['--search_runs=3'], '--search_runs must be given with --private_search'),
+    (['--private_search=poisson'], 'must be given with --search_runs'),
+    (_SEARCH, '--private_search must be given with --tune for every method'),
     (['--combine=X', *_SEARCH], '--private_search --search_runs.'),
   ],
 )
@@ -278,7 +278,7 @@ def test_runs_that_were_made_before_are_refused(tmp_path):
     [1], f'--output_dir={tmp_path}', '--methods=pda', '--tune=rate=1', *_SEARCH
   )
   assert done.returncode == 2
-  assert 'has runs that were made before' in done.stderr
+  assert 'has earlier runs' in done.stderr
 
 
 def test_flags_that_runs_refuse_may_be_corrected(tmp_path):

@@ -130,13 +130,13 @@ class TestTune:
     )
     assert (again.returncode, again.stdout) == (2, '')
     assert 'now chooses --rate=1 for warm' in again.stderr
-    assert 'are of --rate=0.5' in again.stderr
+    assert '_* have --rate=0.5' in again.stderr
 
   def test_searches_of_other_flags_are_refused(self, done):
     _, arguments, _ = done
     again = programs.run('compare', '--tune_flags=--rounds=7', *arguments)
     assert again.returncode == 2
-    assert 'holds results for other flags' in again.stderr
+    assert 'holds results of other flags' in again.stderr
 
 
 def test_a_folder_of_warm_starts_is_no_run_of_another_choice(tmp_path):
@@ -177,7 +177,7 @@ def test_nothing_is_compared_if_all_runs_of_a_search_diverge(tmp_path):
     '--',
   )
   assert done.returncode == 2
-  assert 'diverged. Give smaller rates' in done.stderr
+  assert 'diverged. Give smaller learning rates' in done.stderr
   assert not (tmp_path / 'runs').exists()
 
 
@@ -195,7 +195,7 @@ def test_a_search_ends_where_the_program_refuses_what_is_beyond(tmp_path):
   )
   assert done.returncode == 0, done.stderr
   assert 'warm: --rounds=1, validation loss' in done.stderr
-  assert 'the program takes no value beyond' in done.stderr
+  assert 'the program refuses values beyond' in done.stderr
 
 
 def test_a_search_sees_no_test(tmp_path):
@@ -217,15 +217,18 @@ def test_a_search_sees_no_test(tmp_path):
     (['--tune=rate'], 'tune must be flag=value'),
     (['--tune=rate=.5,0.5'], 'tune must have each flag and value once'),
     (['--tune=method=cold,pda'], '--method must not be given in --tune'),
-    (['--extend=rate'], '--extend must come with --tune'),
-    (['--tune_flags=--rounds=2'], '--tune_flags must come with --tune'),
+    (['--extend=rate'], '--extend must be given with --tune'),
+    (['--tune_flags=--rounds=2'], '--tune_flags must be given with --tune'),
     (['--tune=rate=1', "--tune_flags=--x='a"], 'tune_flags must be flags'),
     (
       ['--tune=rate=1', '--tune_flags=--seed=3'],
       '--seed must not be given in --tune_flags',
     ),
     (['--method_flags=pda:--seed=3'], 'must not be given in --method_flags'),
-    (['--tune=rate=1', '--extend=alpha_K'], "of rate. Found 'alpha_K'"),
+    (
+      ['--tune=rate=1', '--extend=alpha_K'],
+      "of the grid: rate. Found 'alpha_K'",
+    ),
     (['--tune=rate=0,1', '--extend=rate'], "Found 'rate', with 0, 1"),
     (['--tune=rate=1', '--', '--rate=2'], '--tune sets it'),
     (['--tune=rate=1', '--method_flags=pda:--rate=2'], '--tune sets it'),
