@@ -4,6 +4,8 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+# The tools of the site have an environment of their own.
+SITE_VENV := .venv-docs
 ARGS ?=
 SEEDS ?= 3
 # Users and settings of `make run`.
@@ -12,7 +14,7 @@ SAMPLE := data_prep/samples/stackexchange
 SETTINGS := scripts/presets/stackexchange
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test lint format notebooks docs lock clean
+.PHONY: help setup run check test lint format notebooks docs site lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -49,10 +51,20 @@ notebooks: setup  ## Run the tutorials and save their outputs.
 docs: setup  ## Write docs/api.md from the docstrings.
 	@$(PY) tools/write_api.py
 
-lock:  ## Resolve requirements.in and overrides.txt into requirements.txt. ARGS=--upgrade.
+site: $(SITE_VENV)/installed  ## Build the documentation as a site, in build/site.
+	@NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/python -m mkdocs build
+	@echo "Open build/site/index.html. Search needs a server: python3 -m http.server -d build/site"
+
+$(SITE_VENV)/installed: docs/requirements.txt
+	@$${PYTHON:-python3} -m venv --clear $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --only-binary :all: --require-hashes -r docs/requirements.txt
+	@touch $@
+
+lock:  ## Resolve requirements.in and overrides.txt, and the site's, into locks. ARGS=--upgrade.
 	@sh tools/lock.sh $(ARGS)
 
 clean:  ## Remove .venv and all generated files.
-	@rm -rf $(VENV) $(VENV).lock $(VENV)-install.log build dist *.egg-info \
+	@rm -rf $(VENV) $(VENV).lock $(VENV)-install.log $(SITE_VENV) build dist *.egg-info \
 	  .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt.
+# Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt,
+# and docs/requirements.in into docs/requirements.txt.
 #
 #   sh tools/lock.sh [--upgrade]
 #
@@ -31,6 +32,8 @@ done
 mkdir "$folder/second"
 sed "1,/^$line/d" requirements.in > "$folder/second/requirements.in"
 cp overrides.txt "$folder"
+mkdir "$folder/docs"
+cp docs/requirements.* "$folder/docs"
 
 set -- --generate-hashes --no-emit-index-url \
   --custom-compile-command 'make lock' "$@"
@@ -40,6 +43,9 @@ compile --universal --python-version 3.11 --override overrides.txt \
 compile --no-deps --python-version 3.11 \
   --python-platform x86_64-manylinux_2_31 --no-header --no-annotate \
   --output-file second/requirements.txt second/requirements.in "$@"
+# What the site is built with, apart from everything else.
+compile --universal --python-version 3.11 \
+  --output-file docs/requirements.txt docs/requirements.in "$@"
 
 for version in 3.11 3.12 3.13; do
   for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 \
@@ -55,4 +61,6 @@ done
   printf '\n%s\n' "$line"
   cat "$folder/second/requirements.txt"
 } > requirements.txt
-printf '%s\n' "pda_fed: requirements.txt written; make setup installs it."
+cp "$folder/docs/requirements.txt" docs
+printf '%s\n' "pda_fed: requirements.txt written; make setup installs it. \
+docs/requirements.txt written; make site installs it."
