@@ -68,7 +68,7 @@ def plan_rows(
   rows = []
   for name, scales in (
     ('one run, 100 clients', False),
-    ('one run, 100 clients a device', True),
+    ('one run, 100 clients per device', True),
   ):
     for count in counts:
       work = full_size.Work(cohort=100 * count if scales else 100)
@@ -92,7 +92,7 @@ def plan_rows(
     hours = math.ceil(_SWEEP_RUNS / count) * alone.total / 3600
     rows.append(
       (
-        *(f'{_SWEEP_RUNS} runs, a device each', str(count)),
+        *(f'{_SWEEP_RUNS} runs, one per device', str(count)),
         *(str(alone.clients_per_chunk), f'{alone.round:.3f}', '', '', ''),
         *(f'{hours:.2f}', f'{min(count, _SWEEP_RUNS):.1f}'),
         f'{alone.device_bytes / 1e9:.1f}',
@@ -105,7 +105,7 @@ def plan_rows(
 _PLAN_HEADER = (
   *('what', 'devices', 'side by side', 's/round', 'sums ms'),
   *("engine's choice s", 'PDA s', 'hours', 'speed-up'),
-  *('GB a device', 'GB a host'),
+  *('GB per device', 'GB per host'),
 )
 
 
@@ -143,7 +143,7 @@ def link_rows(
 
 _LINK_HEADER = (
   *('link', 'devices', 'sums ms', '100 clients s', 'speed-up'),
-  *('100 a device s', 'speed-up'),
+  *('100 per device s', 'speed-up'),
 )
 
 

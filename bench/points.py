@@ -58,10 +58,10 @@ def describe(points: Sequence[Point]) -> list[str]:
   """Returns lines on how time and memory grow."""
   lines = []
   for axis, quantity, unit in (
-    ('cohort', 'seconds', 's a client'),
-    ('rounds', 'seconds', 's a round'),
-    ('users', 'seconds', 's a user of the store'),
-    ('memory', 'megabytes', 'MB a user of the store'),
+    ('cohort', 'seconds', 's per client'),
+    ('rounds', 'seconds', 's per round'),
+    ('users', 'seconds', 's per user of the store'),
+    ('memory', 'megabytes', 'MB per user of the store'),
   ):
     for engine in dict.fromkeys(p.engine for p in points):
       of = [p for p in points if (p.axis, p.engine) == (axis, engine)]

@@ -306,7 +306,7 @@ def main() -> None:
       # Print at once, in case the program is interrupted.
       print(*row, flush=True)
       rows.append(row)
-  header = ['work', 'batch', 'what', 'ms a step and run', 'times the first']
+  header = ['work', 'batch', 'what', 'ms per step and run', 'times the first']
   print(tables.format_table(header, rows))
 
 

@@ -328,7 +328,7 @@ def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
   if len(kinds) > 1 or not kinds <= {int, str, bytes}:
     names = ', '.join(sorted(kind.__name__ for kind in kinds))
     raise TypeError(f'user_ids must be integers or strings. Found {names}.')
-  # A user who is listed twice would silently be two private users.
+  # A user who is listed twice would silently become two private users.
   if len(set(listed)) < len(listed):
     twice = next(u for u, n in collections.Counter(listed).items() if n > 1)
     raise ValueError(

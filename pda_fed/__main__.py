@@ -27,7 +27,7 @@ COMMANDS = {
   'export': ('export', 'Write a trained model for Keras, numpy or TFF.'),
 }
 _USAGE = 'pda-fed COMMAND [--flags]; pda-fed COMMAND --help lists the flags.'
-# Where the package `scripts` lies in a wheel: setup.py puts it there.
+# Folder of the package `scripts` in a wheel: setup.py puts it there.
 _INSTALLED = pathlib.Path(__file__).parent / '_programs'
 
 
@@ -52,7 +52,8 @@ def main() -> None:
     _fail(f'command must be one of {", ".join(COMMANDS)}. Found {command!r}.')
   program, *added = COMMANDS[command][0].split()
   root = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]
-  # Then the working directory, as for `python -m`: methods may lie there.
+  # Like `python -m`, search the working directory: it may have the user's
+  # methods.
   sys.path[:0] = [str(root), str(pathlib.Path.cwd())]
   sys.argv[1:] = [*added, *arguments]
   try:

@@ -78,7 +78,7 @@ _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
   'Print the flags of the unfinished runs, one run per line, and exit. The'
-  ' training binary of the tasks makes them with --runs_file.',
+  ' training binary of the tasks trains them with --runs_file.',
 )
 
 
@@ -157,7 +157,7 @@ def _asked() -> list[benchmark_tasks.Task]:
   found = [benchmark_tasks.load(path) for path in paths]
   names = [task.name for task in found]
   if len(set(names)) < len(names):
-    raise ValueError(f'tasks must differ. Found {", ".join(names)}.')
+    raise ValueError(f'tasks must be distinct. Found {", ".join(names)}.')
   for method in _METHODS.value:
     methods.get(method)  # Raises if it does not exist.
   binaries = {task.binary for task in found}

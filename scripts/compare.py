@@ -125,7 +125,7 @@ def _flags_of_methods() -> dict[str, list[str]]:
     method_flags.define(methods.get(method))
   names = [methods.get(method).name for method in _METHODS.value]
   if len(set(names)) < len(names):
-    raise ValueError(f'methods must differ. Found {", ".join(names)}.')
+    raise ValueError(f'methods must be distinct. Found {", ".join(names)}.')
   found = {method: [] for method in _METHODS.value}
   for text in _METHOD_FLAGS.value:
     method, _, rest = text.partition(':')

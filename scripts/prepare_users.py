@@ -63,8 +63,9 @@ _MAX_SENTENCES = flags.DEFINE_integer(
 _NUM_PUBLIC_USERS = flags.DEFINE_integer(
   'num_public_users',
   None,
-  'Number of users to draw as public: overflow users of a text source, any'
-  ' users of an array source. Default: 100, or 0 with --public_user_ids.',
+  'Number of public users to draw. For text they are overflow users: the'
+  ' sentences of a user beyond --max_sentences. For arrays they are any users.'
+  ' Default: 100, or 0 with --public_user_ids.',
 )
 _KEEP_OVERFLOW_USERS = flags.DEFINE_bool(
   'keep_overflow_users',

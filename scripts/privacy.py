@@ -41,7 +41,7 @@ _PRESET = flags.DEFINE_enum(
 _POPULATION = flags.DEFINE_integer(
   'population',
   None,
-  'N, the number of private users. Default: that of --data_dir.',
+  'N, the number of private users. Default: the number in --data_dir.',
 )
 flags.DEFINE_alias('expected_cohort', 'clients_per_round')
 _DELTA = flags.DEFINE_float(
@@ -50,7 +50,7 @@ _DELTA = flags.DEFINE_float(
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier',
   None,
-  'sigma, the standard deviation of the noise divided by the clip.',
+  'sigma, the standard deviation of the noise divided by the clip norm.',
 )
 _TARGET_EPSILON = flags.DEFINE_float(
   'target_epsilon',

@@ -100,7 +100,7 @@ _METHODS = flags.DEFINE_multi_enum(
 _COLD_STDDEV = flags.DEFINE_float(
   'cold_stddev',
   _DEFAULTS.cold_stddev,
-  'Standard deviation of the random start. 0 starts at 0.',
+  'Standard deviation of the random initial point. 0 starts at the origin.',
 )
 _SEED = flags.DEFINE_integer(
   'seed', 0, 'Seed of all random choices.', lower_bound=0

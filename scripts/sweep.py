@@ -41,7 +41,7 @@ _PRESET = flags.DEFINE_enum(
   None,
   ['paper', 'paper_pda'],
   "Use the paper's grid for StackOverflow instead of --grid: server and client"
-  ' learning rates and the clip; paper_pda also has i of alpha_t.',
+  ' learning rates and the clip norm; paper_pda also has i of alpha_t.',
 )
 
 _PAPER = [
@@ -52,7 +52,8 @@ _PAPER = [
 _PRESETS = {'paper': _PAPER, 'paper_pda': [*_PAPER, 'alpha_i=2,3,4,5,8']}
 
 
-# A sweep has one method, but may sweep over its seeds.
+# Flags that a grid must not have. Unlike a search of `compare`, a sweep may
+# vary the method and the seed.
 _NOT_OF_GRIDS = {
   flag: setter
   for flag, setter in grid_search.RESERVED.items()

@@ -12,7 +12,7 @@ minutes. The data sets of the paper are read in the format of their authors:
 
 Defaults are the paper's for each of its data sets. --dataset=images reads your
 own images, and --dataset=table your own tables; see docs/sample_level.md.
---runs_file makes many runs in one process, which share data and compiled
+--runs_file trains many runs in one process, which share data and compiled
 programs; each line of the file has the flags of a run. To resume a run that was
 stopped, give the same command again.
 """
@@ -57,8 +57,8 @@ _PUBLIC_DATASET = flags.DEFINE_string(
   'public_dataset',
   None,
   'Text from another source to use as public data, such as WikiText-103: a'
-  ' file of tokens, or its folder. All sequences of the data set are then'
-  ' private.',
+  ' file of tokens, or the folder of one. All sequences of the data set are'
+  ' then private.',
 )
 _PUBLIC_SHARE = flags.DEFINE_float(
   'public_share',
@@ -369,7 +369,7 @@ def _warn_of_rounds_without_private_data(
 
 
 def _public_clip_norm() -> Optional[float]:
-  """Returns the bound on the public gradient. The clip is constant."""
+  """Returns the bound on the public gradient. The clip norm is constant."""
   found = run_flags.public_clip_norm()
   return _CLIP_NORM.value if found == 'private' else found
 

@@ -5,7 +5,7 @@ r"""Trains a model on the users of a store: text, images or tables.
         --output_dir=out/pda
 
 The defaults of rounds, cohort, batch size, noise and alpha are the paper's for
-StackOverflow. The learning rates and the clip are values of its grids: the
+StackOverflow. The learning rates and the clip norm are values of its grids: the
 paper does not say which values were best, and names no momentum. To resume a
 run that was stopped by Ctrl-C or a crash, give the same command again. The
 program writes config.json, metrics.csv, result.json, checkpoints/ and

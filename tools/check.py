@@ -59,7 +59,7 @@ def tests_for(path: str, test_files: Iterable[pathlib.Path]) -> set[str]:
     return set()
   if changed_file.parts[0] == 'tests':
     return {path} if changed_file.name.endswith('_test.py') else set()
-  # A package's tests lie in its folder without pda_fed, or with the name of
+  # A package's tests are in its folder without pda_fed, or with the name of
   # another top-level package.
   folder = changed_file.parent.parts
   folder = folder[1:] if folder[:1] == ('pda_fed',) else folder

@@ -66,8 +66,8 @@ def load_data(
 
   Args:
     name: One of `DATASETS`.
-    data_dir: Folder of its files. The digits need none.
-    **options: Options of its loader.
+    data_dir: Folder of the data set's files; None for the digits.
+    **options: Keyword arguments of the data set's loader.
 
   Returns:
     The data, before any split into private and public examples.

@@ -32,7 +32,7 @@ class _Kind(NamedTuple):
 
   Attributes:
     dataset: Name of the data set.
-    inputs: Word for inputs in the names of its arrays.
+    inputs: How inputs are called in array names: 'images' or 'inputs'.
     check: Function of (path, name, array) that checks and converts inputs.
   """
 
@@ -48,12 +48,12 @@ class _Kind(NamedTuple):
 def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
   if images.dtype != np.uint8:
     raise errors.SourceError(
-      f'{path} must hold {name} of the type uint8, from 0 to 255. Found'
+      f'{path}: {name} must have the type uint8, from 0 to 255. Found'
       f' {images.dtype}.'
     )
   if images.ndim not in (3, 4) or not images.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as a non-empty array [images, height, width]'
+      f'{path}: {name} must be a non-empty array [images, height, width]'
       f' or [images, height, width, channels]. Found the shape {images.shape}.'
     )
   return np.ascontiguousarray(npz.with_channels(path, name, images))
@@ -62,7 +62,7 @@ def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
 def _rows(path: pathlib.Path, name: str, rows: np.ndarray) -> np.ndarray:
   if rows.dtype.kind not in 'fiu' or rows.ndim != 2 or not rows.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as a non-empty array of numbers, [examples,'
+      f'{path}: {name} must be a non-empty array of numbers, [examples,'
       f' features]. Found {rows.dtype} of the shape {rows.shape}.'
     )
   with np.errstate(all='ignore'):
@@ -70,7 +70,7 @@ def _rows(path: pathlib.Path, name: str, rows: np.ndarray) -> np.ndarray:
   if not np.isfinite(rows).all():
     row, column = np.argwhere(~np.isfinite(rows))[0]
     raise errors.SourceError(
-      f'{path} must hold {name} that are finite in float32. Found'
+      f'{path}: {name} must be finite in float32. Found'
       f' {rows[row, column]} in row {row}, column {column}.'
     )
   return rows
@@ -171,7 +171,7 @@ def _load(path: pathlib.Path, kind: _Kind) -> base.SampleLevelData:
   for name, part in there.items():
     if part.inputs.shape[1:] != shape:
       raise errors.SourceError(
-        f'{path} must hold {name}_{kind.inputs} of the shape {shape}, that of'
+        f'{path}: {name}_{kind.inputs} must have the shape {shape}, like'
         f' train_{kind.inputs}. Found {part.inputs.shape[1:]}.'
       )
   largest = max(int(part.targets.max()) for part in there.values())

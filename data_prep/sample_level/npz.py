@@ -152,8 +152,7 @@ def with_channels(
   # PyTorch's order: no image is this low and has so many channels.
   if images.shape[1] in (1, 3, 4) and images.shape[3] > 4:
     raise errors.SourceError(
-      f'{path} must hold {name} with channels last. Found the shape'
-      f' {images.shape}.'
+      f'{path}: {name} must have channels last. Found the shape {images.shape}.'
     )
   return images
 
@@ -173,13 +172,13 @@ def check_labels(
   """
   if labels.dtype.kind not in 'iu' or labels.ndim != 1 or not labels.size:
     raise errors.SourceError(
-      f'{path} must hold {name} as a vector of integers. Found {labels.dtype}'
+      f'{path}: {name} must be a vector of integers. Found {labels.dtype}'
       f' of the shape {labels.shape}.'
     )
   least, most = int(labels.min()), int(labels.max())
   if least < 0 or most >= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold {name} in [0, {_MOST_CLASSES:,}). Found {least} to'
+      f'{path}: {name} must be in [0, {_MOST_CLASSES:,}). Found {least} to'
       f' {most}.'
     )
   return labels.astype(np.int32)
@@ -191,7 +190,7 @@ def check_lengths(path: pathlib.Path, **arrays: Sized) -> None:
   for name, array in others:
     if len(array) != len(of):
       raise errors.SourceError(
-        f'{path} must hold {len(of):,} {name}, as many as {first}. Found'
+        f'{path}: {name} must have the length of {first}, {len(of):,}. Found'
         f' {len(array):,}.'
       )
 
@@ -220,7 +219,7 @@ def _check_classes(path: pathlib.Path, given: np.ndarray, least: int) -> int:
   is_integer = given.dtype.kind in 'iu' and given.size == 1
   if not is_integer or not least <= given.item() <= _MOST_CLASSES:
     raise errors.SourceError(
-      f'{path} must hold {CLASSES} as one integer from {least}, the largest'
+      f'{path}: {CLASSES} must be one integer from {least}, the largest'
       f' label plus one, to {_MOST_CLASSES:,}. Found {given.tolist()!r:.80}.'
     )
   return int(given.item())

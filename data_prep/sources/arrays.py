@@ -100,7 +100,7 @@ class ArraySource(base.UserSource):
 def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
   if x.dtype.kind not in 'biuf' or x.ndim not in (2, 3, 4) or not x.size:
     raise errors.SourceError(
-      f'{path} must hold x as a non-empty array of numbers, [examples,'
+      f'{path}: x must be a non-empty array of numbers, [examples,'
       f' features] or [examples, height, width, channels]. Found {x.dtype} of'
       f' the shape {x.shape}.'
     )
@@ -115,7 +115,7 @@ def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
     if not is_finite.all():
       row = int(np.argmin(is_finite))
       raise errors.SourceError(
-        f'{path} must hold finite x. Found nan, inf or a number too large for'
+        f'{path}: x must be finite. Found nan, inf or a number too large for'
         f' {x.dtype} in row {row}.'
       )
   return x
@@ -155,7 +155,7 @@ def open_npz(path: os.PathLike | str) -> ArraySource:
   user = arrays['user']
   if user.dtype.kind not in 'iuUS' or user.ndim != 1:
     raise errors.SourceError(
-      f'{path} must hold user as a vector of integers or strings. Found'
+      f'{path}: user must be a vector of integers or strings. Found'
       f' {user.dtype} of the shape {user.shape}.'
     )
   values, owners = np.unique(user, return_inverse=True)
@@ -165,7 +165,7 @@ def open_npz(path: os.PathLike | str) -> ArraySource:
     ]
     ''.join(names).encode()
   except ValueError as e:
-    raise errors.SourceError(f'{path} must hold user in UTF-8: {e}.') from e
+    raise errors.SourceError(f'{path}: user must be in UTF-8: {e}.') from e
   return ArraySource(
     path, arrays['x'], arrays['y'], names, owners, arrays.get(npz.CLASSES)
   )

@@ -95,8 +95,8 @@ class Tally:
       raise errors.SourceError(
         f'{name}: {faulty} of {self.rows} rows are faulty'
         f' ({self.skipped[MALFORMED]} malformed, {self.skipped[NOT_UTF8]} not'
-        f' UTF-8), at most {_MAX_FAULTY_SHARE:.0%} may be.{first} Is it the'
-        ' right file, and complete?'
+        f' UTF-8). At most {_MAX_FAULTY_SHARE:.0%} may be faulty.{first} Is'
+        ' this the right file, and is it complete?'
       )
 
 

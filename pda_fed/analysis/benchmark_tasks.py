@@ -228,7 +228,7 @@ def _parse(name: str, content: Any) -> Task:
   fields = {f.name for f in dataclasses.fields(Task)} - {'name'}
   if set(content) != {'format', *fields}:
     raise ValueError(
-      f'it must have format, {", ".join(sorted(fields))}. Found'
+      f'its keys must be format, {", ".join(sorted(fields))}. Found'
       f' {", ".join(sorted(content))}.'
     )
   epsilon, grids = content['epsilon'], content['grids']

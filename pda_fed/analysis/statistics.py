@@ -16,11 +16,11 @@ Few seeds detect only large differences. This table shows how large an observed
 difference must be to be clear (in standard errors), and how often a true
 difference of three standard errors is detected:
 
-    seeds    clear from    three are found in
-      3         4.30             39 %
-      4         3.18             53 %
-      5         2.78             62 %
-     10         2.26             76 %
+    seeds    smallest clear difference    three errors are detected in
+      3                4.30                          39 %
+      4                3.18                          53 %
+      5                2.78                          62 %
+     10                2.26                          76 %
 """
 
 from collections.abc import Hashable, Mapping, Sequence

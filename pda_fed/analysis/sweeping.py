@@ -122,7 +122,7 @@ def next_value(value: float, up: bool) -> float:
 
   Args:
     value: A positive number, in the series or not.
-    up: Whether to return the next larger or the next smaller value.
+    up: True for the next larger value, False for the next smaller one.
   """
   exponent = math.floor(math.log10(value))
   series = [

@@ -31,8 +31,8 @@ class Verdict:
   Attributes:
     metric: The metric's name.
     best: The method with the best mean.
-    leads: How much better it is than each other method, in the order of their
-      means. Positive is better, whatever the metric.
+    leads: How much better the best method is than each other method, in the
+      order of their means. Positive is better, whatever the metric.
     left_out: Methods that diverged: some value is not finite.
   """
 

@@ -11,9 +11,9 @@ canary i is
     sign_k (-1)^popcount(i & k mod M) / sqrt(d),    M: a power of two,
 
 so that thousands of inner products are one sum over blocks and one fast
-Hadamard transform of M numbers. Half of the canaries point anywhere in the
-model. Each of the others lies within one array, where it can detect that the
-array has no noise.
+Hadamard transform of M numbers. Half of the canaries use all
+weights of the model. Each of the others uses the weights of one array, to
+detect an array without noise.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.privacy import seeds as seeds_lib
 
-# Dimensions per canary: with fewer, directions would overlap.
+# Minimum number of dimensions per canary. With fewer, directions would overlap.
 _DIMENSIONS_EACH = 8
 # Norm of a canary's update over the clipping norm: large enough to be clipped.
 _NORM = 10.0
@@ -84,7 +84,7 @@ class Group(NamedTuple):
 
 
 def _make_groups(sizes: Sequence[int], count: int) -> tuple[Group, ...]:
-  """Puts half of the canaries anywhere and the rest in one array each."""
+  """Lets half of the canaries use all weights, the rest one array each."""
   ends = np.cumsum([0, *sizes]).tolist()
   share = count // 2 // len(sizes)
   within = []
@@ -138,7 +138,7 @@ class Directions:
 
     Args:
       xp: numpy or jax.numpy.
-      signs: [2, coordinates], 1 or -1: for canaries that point anywhere, and
+      signs: [2, coordinates], 1 or -1: for canaries that use all weights, and
         for those within an array.
       canaries: [n], indices of canaries.
 
@@ -168,7 +168,8 @@ class Directions:
     signed = signs.astype(xp.float32) * vector
     found = []
     for number, group in enumerate(self.groups):
-      # Separate signs, because rows of two Hadamard matrices may be equal.
+      # Canaries within an array have their own signs, because rows of two
+      # Hadamard matrices may be equal.
       own = signed[min(number, 1)][group.start : group.stop]
       own = xp.pad(own, (0, -len(own) % group.period))
       folded = own.reshape(-1, group.period).sum(axis=0)

@@ -44,9 +44,10 @@ class Guesses(NamedTuple):
   stayed_out: float
 
 
-# Fractions of canaries above a threshold. They must not depend on the scores.
+# Fractions of canaries above each threshold. They must not depend on the
+# scores.
 _SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256)
-# They must not depend on the scores. If few rounds sample a canary, only the
+# These must not depend on the scores. If few rounds sample a canary, only the
 # highest scores are informative; if every round does, both ends are.
 GUESSES = (
   Guesses(1 / 256, 0),

@@ -206,12 +206,13 @@ class SampleLevelConfig(config_lib.RunConfig):
     momentum: Momentum of SGD.
     mean_clip_norm: Bound on the norm of the noised mean, or None.
     public_batch_size: Public examples per step.
-    public_update: 'gradient' or 'clipped'; see `vectorized`.
+    public_update: 'gradient' or 'clipped'; see
+      `vectorized.SampleLevelSettings`.
     public_clip_norm: Bound on the norm of the public gradient, or None.
     augmentation: Which images are flipped and cropped: 'none', 'public' or
       'all'. 'none' for tables.
     augmentation_multiplicity: Number of augmented copies of each private image.
-      Their gradients are averaged before the clip.
+      Their gradients are averaged before clipping.
     averaging: Decay of an exponential moving average of the weights, which is
       evaluated instead of the weights; 0 for none. It is post-processing.
     compute_dtype: Dtype of the forward and backward pass: 'float32' or

@@ -1,9 +1,9 @@
-"""The public update of PDA-DPMD: grad Psi(theta_t), scaled like private ones.
+"""PDA-DPMD's public update: grad Psi(theta_t), scaled like private updates.
 
 "Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
 ICML 2022, arXiv:2112.00193), equation (3) and section 5.1: each round samples
-public users and trains on them like on private ones. The mean of their model
-deltas serves as the gradient of the public loss.
+public users and trains on them in the same way as on private users. The mean of
+their model deltas serves as the gradient of the public loss.
 """
 
 from collections.abc import Callable, Sequence

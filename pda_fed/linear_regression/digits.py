@@ -294,7 +294,7 @@ class _Split:
 
 
 class _StartAt:
-  """A mirror map whose runs do not start at its minimizer."""
+  """A mirror map with another starting point than its minimizer."""
 
   def __init__(
     self, mirror_map: mirror_maps.SmoothMirrorMap, start: np.ndarray

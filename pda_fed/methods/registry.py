@@ -33,7 +33,7 @@ def in_order(some: Iterable[str]) -> list[str]:
 
 
 def find(name: str) -> Optional[type[base.Method]]:
-  """Returns the method with a name; None if no loaded file defines it.
+  """Returns the method of this name; None if no loaded file defines it.
 
   Results may come from a method that is not installed here.
 
@@ -64,7 +64,7 @@ def title(name: str) -> str:
 
 
 def get(name: str) -> type[base.Method]:
-  """Returns the method with a name, or the method of a module.
+  """Returns the method of this name or module.
 
   Example:
 

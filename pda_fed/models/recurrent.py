@@ -119,10 +119,11 @@ class RecurrentSpec(spec_lib.ModelSpec):
     return sentences[:, :-1], sentences[:, 1:]
 
   def check_store(self, store):
-    """See the base class; the vocabulary sizes must be equal."""
+    """See the base class; model and store must have equal vocabularies."""
     if not hasattr(store, 'vocabulary'):
       raise ValueError(
-        f'The model must be one for arrays, like {store.path}. Found {self}.'
+        f'The model must be for arrays: {store.path} holds arrays. Found'
+        f' {self}.'
       )
     if store.spec.num_words != self.num_words:
       raise ValueError(

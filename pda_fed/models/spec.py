@@ -79,12 +79,12 @@ class ModelSpec(abc.ABC):
       expected, found = getattr(store, name, None), getattr(self, name, None)
       if expected is None and found is not None:
         raise ValueError(
-          f'The model must be one for text, like {store.path}. Found {self}.'
+          f'The model must be for text: {store.path} holds text. Found {self}.'
         )
       if found is not None and tuple(np.ravel(found)) != tuple(
         np.ravel(expected)
       ):
         raise ValueError(
-          f'{name} of the model must be {expected}, that of the data in'
+          f'{name} of the model must be {expected}, as in the data in'
           f' {store.path}. Found {found}.'
         )

@@ -343,8 +343,8 @@ def epsilon_function(
 ) -> Callable[[plan_lib.PrivacyPlan, int], float]:
   """Returns an epsilon function of (plan, rounds) near the given ones.
 
-  With PLD, the grid is chosen once, for the given arguments. For others it may
-  be coarser than needed, but its epsilons are always upper bounds.
+  With PLD, the grid is chosen once, for the given arguments. For other
+  arguments it may be coarser than needed, but epsilons are always upper bounds.
 
   Args:
     plan: The plan.

@@ -98,8 +98,8 @@ def _bracket(
     safe, unsafe = unsafe, unsafe / 1.3
     if unsafe < 1e-3:
       raise ValueError(
-        'target_epsilon must require a noise multiplier of at least 1e-3. Found'
-        f' {target!r}.'
+        'target_epsilon must be smaller: it allows a noise multiplier below'
+        f' 1e-3. Found {target!r}.'
       )
   return safe, unsafe
 

@@ -79,8 +79,8 @@ class AdaptiveClipping:
 
   Attributes:
     target_quantile: The fraction of updates that should not be clipped.
-    learning_rate: How fast the clipping norm moves. A cohort that is all on one
-      side changes it by a factor of about exp(+-rate / 2).
+    learning_rate: How fast the clipping norm moves. If all or none of the
+      updates are clipped, it changes by a factor of about exp(+-rate / 2).
     count_stddev: Standard deviation of the noise on the count; by default a
       twentieth of the expected cohort.
   """
@@ -223,7 +223,10 @@ class PrivacyPlan:
 
   @property
   def count_stddev(self) -> float:
-    """Noise on the count of unclipped updates; 0 without adaptive clipping."""
+    """Standard deviation of the noise on the count of unclipped updates.
+
+    It is 0 without adaptive clipping.
+    """
     if self.adaptive_clipping is None:
       return 0.0
     return self.adaptive_clipping.count_stddev or self.expected_cohort / 20

@@ -36,7 +36,7 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
   Args:
     stream: The name of the stream.
     seed: The seed of the stream.
-    step: The step. Different steps have independent generators.
+    step: Index of the step. Different steps have independent generators.
 
   Raises:
     ValueError: If there is no such stream.

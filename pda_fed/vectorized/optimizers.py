@@ -136,7 +136,7 @@ def server_step(
 
   def next_square(s, u):
     change = u * u - s
-    # Yogi changes by u^2 in the direction of the difference.
+    # Yogi adds u^2 with the sign of the difference, Adam the difference.
     return s + (1 - beta_2) * (
       jnp.sign(change) * u * u if name == 'yogi' else change
     )

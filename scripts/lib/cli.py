@@ -114,11 +114,12 @@ def shipped(path: str) -> str:
 
 
 def with_presets(arguments: Sequence[str]) -> list[str]:
-  """Returns arguments with flags for presets that lie beside the code alone.
+  """Returns arguments with built-in presets replaced by their flags.
 
   Args:
-    arguments: Of a program; `--flagfile=scripts/presets/NAME.flags` becomes the
-      flags of that file unless the working directory has it.
+    arguments: The command line of a program. The flags of a preset replace
+      `--flagfile=scripts/presets/NAME.flags`, unless the working directory has
+      such a file.
   """
   found: list[str] = []
   for i, argument in enumerate(arguments):

@@ -15,9 +15,9 @@ from scripts.lib import job_flags
 _EXTEND = flags.DEFINE_multi_string(
   'extend',
   [],
-  'A flag of the grid with positive values. The search also tries values next'
-  ' to the best one, and beyond the ends the next of 1, 2 and 5 times powers'
-  ' of ten, until none is better.',
+  'Flag of the grid, with positive values. The search goes on with the values'
+  ' next to the best one until none is better. Beyond the ends of the grid it'
+  ' tries 1, 2 and 5 times powers of ten.',
 )
 # Flags that a search sets in each run, and what sets them.
 RESERVED = {

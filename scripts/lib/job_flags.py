@@ -29,7 +29,7 @@ except ImportError:  # Optional: print lines instead of a bar.
 BINARY = flags.DEFINE_string(
   'binary',
   'train_stackoverflow',
-  'Training binary of the runs: a name in scripts/, or a module.',
+  'Training binary to run: a name in scripts/, or a module.',
 )
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
@@ -48,9 +48,9 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the unfinished runs, one run per line, and exit. A'
-  ' training binary with --runs_file makes them in one process; this program'
-  ' then uses them.',
+  'Print the flags of the unfinished runs, one run per line, and exit. To'
+  ' train them in one process, pass these lines to a training binary as'
+  ' --runs_file. Then repeat this command, which reads the finished runs.',
 )
 
 

@@ -155,8 +155,8 @@ def check_owned(compared: Sequence[str], arguments: Sequence[str]) -> None:
   for name in map(name_of, arguments):
     if name in _DEFINED - owned:
       raise ValueError(
-        f'--{name} must be a setting of {", ".join(compared)}. It is one of'
-        f' {_owners(name)}.'
+        f'--{name} must be a setting of {", ".join(compared)}. It is a setting'
+        f' of {_owners(name)}.'
       )
 
 

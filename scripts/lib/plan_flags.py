@@ -40,8 +40,8 @@ SAMPLING = flags.DEFINE_enum(
 _ADAPTIVE_CLIPPING = flags.DEFINE_bool(
   'adaptive_clipping',
   False,
-  "Let the clip follow a quantile of the updates' norms. --noise_multiplier"
-  ' then covers both the updates and the quantile.',
+  "Let the clip norm follow a quantile of the updates' norms."
+  ' --noise_multiplier then covers both the updates and the quantile.',
 )
 _CLIP_QUANTILE = flags.DEFINE_float(
   'clip_quantile',
@@ -52,7 +52,7 @@ _CLIP_QUANTILE = flags.DEFINE_float(
 _CLIP_LEARNING_RATE = flags.DEFINE_float(
   'clip_learning_rate',
   None,
-  'With --adaptive_clipping: learning rate of the clip. Default:'
+  'With --adaptive_clipping: learning rate of the clip norm. Default:'
   f' {privacy.AdaptiveClipping.learning_rate:g}.',
 )
 _CLIP_COUNT_STDDEV = flags.DEFINE_float(

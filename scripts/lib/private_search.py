@@ -75,7 +75,7 @@ def check(
 
   Args:
     arguments: The flags of every run.
-    of_methods: For each method, the flags of its runs alone.
+    of_methods: Flags for the runs of one method only, by method.
     grids: The grid of each method.
     num_seeds: The value of --seeds.
   """
@@ -134,7 +134,7 @@ def release(
   Args:
     search: Distribution of the number of runs.
     arguments: The flags of every run.
-    of_methods: For each method, the flags of its runs alone.
+    of_methods: Flags for the runs of one method only, by method.
     grids: The grid of each method.
 
   Returns:

@@ -44,7 +44,7 @@ SEED = flags.DEFINE_integer(
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier',
   None,
-  'sigma, the standard deviation of the noise divided by the clip.',
+  'sigma, the standard deviation of the noise divided by the clip norm.',
 )
 _TARGET_EPSILON = flags.DEFINE_float(
   'target_epsilon',

@@ -6,9 +6,9 @@ from scripts.lib import job_flags
 SELECT_BY = flags.DEFINE_string(
   'select_by',
   'loss',
-  'Metric that chooses settings, on validation data, and the winner of a'
-  ' comparison, on test data: loss, perplexity, accuracy (for text, over known'
-  ' words) or accuracy_with_oov (over all tokens).',
+  'Metric that decides which settings are best (on validation data) and which'
+  ' method is best (on test data): loss, perplexity, accuracy (for text, over'
+  ' known words) or accuracy_with_oov (over all tokens).',
 )
 
 

@@ -24,7 +24,7 @@ _OWN = ('debug', 'nodebug', 'num_processes', 'output_dir')
 _LONG = 10
 # Seconds after which two processes that start at once see each other.
 _SETTLING_S = 0.5
-# The default engine of binaries whose default is not JAX.
+# Default engines by binary. All other binaries use JAX.
 _ENGINES = {'scripts.train_stackoverflow': 'tff'}
 
 

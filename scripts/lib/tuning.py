@@ -72,7 +72,7 @@ def read(
 
   Args:
     arguments: Flags of every run.
-    of_methods: For each method, the flags of its runs alone.
+    of_methods: Flags for the runs of one method only, by method.
     reserved: Flags that the file must not set, and what sets them.
 
   Raises:
@@ -144,7 +144,7 @@ def tune(
 
   Args:
     arguments: Flags of every run.
-    of_methods: For each method, the flags of its runs alone.
+    of_methods: Flags for the runs of one method only, by method.
     of_grids: The result of `grids`.
     others: First runs of the methods without a grid, for a dry run.
 

@@ -48,7 +48,7 @@ def test_data_may_have_no_folder_of_their_own(tmp_path, data_dir):
   ('changes', 'message'),
   [
     ({'format': 'x'}, "its 'format' must be 'pda_fed benchmark task'"),
-    ({'more': 1}, 'it must have format, binary.* Found .*more'),
+    ({'more': 1}, 'its keys must be format, binary.* Found .*more'),
     ({'epsilon': 0}, 'epsilon must be positive and finite. Found 0'),
     ({'epsilon': '2'}, "epsilon must be a number. Found '2'"),
     ({'title': ''}, "title must be a non-empty string. Found ''"),

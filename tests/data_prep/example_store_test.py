@@ -282,29 +282,29 @@ def _with(value):
     ({'y': None}, 'must hold the array y'),
     ({'z': _Y}, 'only the arrays x, y, user, num_classes.* Found x, .*, z'),
     ({'x': None, 'features': _TABLE}, 'only the arrays x, .* features'),
-    ({'y': _Y[:-1]}, '200 y, .* Found 199'),
-    ({'user': _USER[:-1]}, '200 user, .* Found 199'),
+    ({'y': _Y[:-1]}, 'y must .* 200. Found 199'),
+    ({'user': _USER[:-1]}, 'user must .* 200. Found 199'),
     ({'user': _USER + 0.5}, 'integers or strings. Found float64'),
     ({'user': _USER[:, None]}, r'shape \(200, 1\)'),
     ({'user': np.array([b'\xff'] * 200)}, 'UTF-8'),
     ({'user': np.array(['\ud800'] * 200)}, 'UTF-8'),
     ({'x': np.array([[1], [1, 2]] * 100, object)}, 'x holds .* same shape'),
-    ({'x': _TABLE.astype(str)}, 'x as .* numbers.* Found <U'),
+    ({'x': _TABLE.astype(str)}, 'x must be .* numbers.* Found <U'),
     ({'x': _TABLE[:, 0]}, r'shape \(200,\)'),
     ({'x': _TABLE[:0], 'y': _Y[:0], 'user': _USER[:0]}, r'shape \(0, 3\)'),
     ({'x': np.zeros((200, 3, 8, 8))}, 'channels last'),
-    ({'x': _with(np.nan)}, 'finite x.* row 7'),
-    ({'x': _with(-np.inf)}, 'finite x.* row 7'),
-    ({'x': _with(1e300)}, 'finite x.* large for float32 in row 7'),
+    ({'x': _with(np.nan)}, 'x must be finite.* row 7'),
+    ({'x': _with(-np.inf)}, 'x must be finite.* row 7'),
+    ({'x': _with(1e300)}, 'x must be finite.* large for float32 in row 7'),
     ({'y': _Y - 1}, 'Found -1 to 1'),
-    ({'y': _Y + 0.0}, 'y as a vector of integers. Found float64'),
+    ({'y': _Y + 0.0}, 'y must be a vector of integers. Found float64'),
     ({'y': _Y + 1}, 'integer from 4, .* Found 3'),
     ({'y': 0 * _Y, 'num_classes': None}, 'at least two classes. Found 1'),
     ({'num_classes': 1, 'y': 0 * _Y}, 'integer from 2'),
   ],
 )
 def test_bad_arrays(write, tmp_path, changes, words):
-  with pytest.raises(data_prep.SourceError, match=f'x.npz .*{words}'):
+  with pytest.raises(data_prep.SourceError, match=f'x.npz.*{words}'):
     write(changes)
   assert [path.name for path in tmp_path.iterdir()] == ['x.npz']
 

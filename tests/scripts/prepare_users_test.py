@@ -180,7 +180,7 @@ _NAN = np.where(_X == 7, np.nan, _X)
   ('name', 'changes', 'arguments', 'words'),
   [
     ('x.npz', {'user': None}, [], 'must hold the array user. Found x, y'),
-    ('x.npz', {'y': np.zeros(7, int)}, [], '60 y, as many .* Found 7'),
+    ('x.npz', {'y': np.zeros(7, int)}, [], 'y must .* 60. Found 7'),
     ('x.npz', {'x': _ARRAYS['x'].astype(object)}, [], 'same shape'),
     ('x.npz', {'num_classes': 2}, [], 'num_classes .* Found 2'),
     ('x.npz', {'y': np.zeros(60)}, [], 'vector of integers. Found float64'),

@@ -85,7 +85,7 @@ def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
     'settings': json.loads(json.dumps(config.settings())),
   }
   if getattr(config, 'platform', None) != 'cpu':
-    # Without JAX: looking for devices would hang if only some hosts have GPUs.
+    # Do not ask JAX: it would hang if only some hosts have GPUs.
     files = pathlib.Path('/dev').glob('nvidia[0-9]*')
     facts['has_gpus'] = any(files)
   hosts.agree(facts, config_lib.differences)

@@ -17,7 +17,20 @@ _EVALUATION_BATCH = 256
 
 @functools.partial(jax.jit, static_argnames=('model', 'dtype'))
 def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
-  """Takes a step for each batch, [steps, batch, ...] and [steps, batch]."""
+  """Takes one step of Adam per batch.
+
+  Args:
+    params: The weights.
+    state: The state of Adam.
+    examples: Arrays [steps, batch, ...].
+    weights: [steps, batch]: 1 for an example, 0 for padding.
+    learning_rate: Learning rate of Adam.
+    model: The model.
+    dtype: Dtype of the forward and backward pass.
+
+  Returns:
+    The new weights and state.
+  """
 
   def step(carry, batch):
     params, state = carry

@@ -31,8 +31,8 @@ class Standardization(NamedTuple):
     """Measures public inputs. Epsilon does not cover measuring private ones.
 
     Args:
-      inputs: uint8 [images, height, width, channels], or float32 [examples,
-        features].
+      inputs: Images, uint8 [images, height, width, channels], or rows of a
+        table, float32 [examples, features].
     """
     return cls(*standardization.mean_and_scale(inputs))
 

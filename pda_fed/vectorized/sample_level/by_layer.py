@@ -26,7 +26,7 @@ def _dense(layer, shapes, x, delta, copies) -> layer_sums.LayerSums:
 def _shifted_products(
   layer: jax_layers.Convolution, x: jax.Array, delta: jax.Array, copies: int
 ) -> jax.Array:
-  """Returns gradients by a kernel of stride 1, without forming patches.
+  """Returns gradients for a kernel of stride 1, without forming patches.
 
   Columns are shifted in the input and rows in the deltas. This needs less
   memory traffic than patches: for 3 x 3 kernels, three times both arrays
@@ -92,8 +92,8 @@ def _image_convolution(layer, shape, x, delta, copies) -> layer_sums.LayerSums:
   gradients = sums.gradients
 
   def marked():
-    # Mark gradients like their norms: they look finite because non-finite
-    # inputs were dropped.
+    # Set these gradients to NaN, like their norms: they look finite because
+    # non-finite inputs were dropped.
     kernel, bias = gradients()
     mark = jnp.where(finite, 0.0, jnp.nan)
     return kernel + mark.reshape(-1, 1, 1, 1, 1), bias
@@ -183,13 +183,13 @@ def sums_of(
   delta: jax.Array,
   copies: int,
 ) -> layer_sums.LayerSums:
-  """Returns norms and weighted sums of the gradients by a layer's weights.
+  """Returns norms and weighted sums of the gradients of a layer's weights.
 
   Args:
     layer: The layer.
     shapes: The shapes of its weights.
     x: The layer's inputs, [examples * copies, ...]; see `jax_layers.Trace`.
-    delta: The derivatives by the layer's outputs.
+    delta: The derivatives with respect to the layer's outputs.
     copies: Number of copies of each example.
   """
   return _SUMS[type(layer)](layer, shapes, x, delta, copies)

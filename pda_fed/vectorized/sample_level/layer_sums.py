@@ -23,12 +23,12 @@ class LayerSums(NamedTuple):
   """A layer's contribution to the clipped sum.
 
   Attributes:
-    squared_norms: Squared norms of the examples' gradients by the layer's
-      arrays.
-    weighted_sum: A function of weights and of a mask of examples that count. It
-      returns the weighted sum of gradients by each array.
-    gradients: Returns the gradients of all examples by each array, [batch, ...]
-      in float32. They are computed only when this is called.
+    squared_norms: Squared norms of the examples' gradients with respect to the
+      layer's arrays.
+    weighted_sum: Returns the weighted sum of the gradients for each array. Its
+      arguments are the examples' weights and a mask of the examples to include.
+    gradients: Returns the gradients of all examples for each array, [batch,
+      ...] in float32. They are computed only when this is called.
   """
 
   squared_norms: jax.Array
@@ -63,7 +63,7 @@ def keep(counts: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def weigh(weights: jax.Array, counts: jax.Array, x: jax.Array) -> jax.Array:
-  """Weights examples in float32; uncounted ones become 0, even if NaN."""
+  """Weights examples in float32; excluded ones become 0, even if NaN."""
   shape = (-1,) + (1,) * (x.ndim - 1)
   return keep(counts, weights.reshape(shape) * x.astype(jnp.float32))
 
@@ -177,7 +177,7 @@ def ghost_sums(
   squared_norms += jnp.square(seen.sum(axis=1) * math.sqrt(least))
 
   def weighted_sum(weights, counts):
-    # Apply weights to the narrower factor, as this is a pass in float32.
+    # Weight the narrower factor: it is copied in float32.
     inputs = x.shape[-1]
     if inputs < delta.shape[-1]:
       weighted = weigh(weights, counts, _with_ones(x))
@@ -203,7 +203,7 @@ def direct_sums(kernels: jax.Array, delta: jax.Array) -> LayerSums:
   """Computes a layer's sums from per-example gradients.
 
   Args:
-    kernels: The gradients by the kernel, [batch, ...].
+    kernels: Gradients with respect to the kernel, [batch, ...].
     delta: [batch, positions, outputs].
   """
   formed = kernels, delta.astype(jnp.float32).sum(axis=1)

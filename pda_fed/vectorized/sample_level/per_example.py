@@ -4,7 +4,7 @@ DP-SGD ("Deep Learning with Differential Privacy", Abadi et al., CCS 2016,
 arXiv:1607.00133) clips the gradient of each example. Computed one at a time, or
 by `vmap(grad)`, this costs several times an ordinary step. Here one ordinary
 backward pass over the batch gives the deltas of each layer. Of an example's
-gradient by a kernel,
+gradient with respect to a kernel,
 
     G = X' D,    X: positions x inputs,    D: positions x outputs,
 

@@ -134,7 +134,7 @@ def test_classes_of_all_parts_are_counted(tmp_path):
     ({'test_images': np.zeros((8, 6, 6, 3), np.uint8)}, r'Found \(6, 6, 3\)'),
     ({'train_labels': np.zeros(20)}, 'vector of integers. Found float64'),
     ({'train_labels': np.zeros((20, 1), int)}, 'vector of integers'),
-    ({'train_labels': np.zeros(19, int)}, '20 train_labels.*Found 19'),
+    ({'train_labels': np.zeros(19, int)}, 'train_labels must .* 20. Found 19'),
     ({'train_labels': np.full(20, -1)}, 'Found -1 to -1'),
     ({'public_image': np.zeros(3)}, 'Found .*public_image'),
     ({'num_classes': 3}, r'integer from 4, .*Found 3'),
@@ -147,7 +147,7 @@ def test_classes_of_all_parts_are_counted(tmp_path):
 )
 def test_what_does_not_fit_is_named(tmp_path, changes, message):
   np.savez(tmp_path / 'x.npz', **_arrays(**changes))
-  with pytest.raises(data_prep.SourceError, match=f'x.npz .*{message}'):
+  with pytest.raises(data_prep.SourceError, match=f'x.npz.*{message}'):
     sample_level.load_images(tmp_path / 'x.npz')
 
 

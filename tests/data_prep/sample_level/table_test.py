@@ -71,19 +71,19 @@ def _with(value):
     ({'train_inputs': _TRAIN[0]}, r'shape \(5,\)'),
     ({'train_inputs': _TRAIN[:, :0]}, r'shape \(20, 0\)'),
     ({'train_inputs': np.zeros((20, 6, 5))}, r'shape \(20, 6, 5\)'),
-    ({'test_inputs': _TEST[:, 1:]}, r'shape \(5,\), that of train_in.*\(4,\)'),
+    ({'test_inputs': _TEST[:, 1:]}, r'shape \(5,\), like train_in.*\(4,\)'),
     ({'test_inputs': None}, 'must hold the array test_inputs. Found train_in'),
     ({'test_labels': np.zeros(8)}, 'vector of integers. Found float64'),
-    ({'test_labels': np.full(8, 4)}, 'num_classes as one integer from 5,'),
+    ({'test_labels': np.full(8, 4)}, 'num_classes must be one integer from 5,'),
     ({'test_labels': np.full(8, -1)}, 'Found -1 to -1'),
-    ({'test_labels': np.zeros(7, int)}, '8 test_labels, as many as test_in'),
+    ({'test_labels': np.zeros(7, int)}, 'must have the length of test_in'),
     ({'public_inputs': _TEST}, 'must hold the array public_labels'),
     ({'train_images': _TRAIN}, 'Found .* train_images'),
   ],
 )
 def test_what_does_not_fit_is_named(tmp_path, changes, message):
   _save(tmp_path / 'x.npz', **changes)
-  with pytest.raises(data_prep.SourceError, match=f'x.npz .*{message}'):
+  with pytest.raises(data_prep.SourceError, match=f'x.npz.*{message}'):
     sample_level.load_table(tmp_path / 'x.npz')
 
 
