@@ -114,7 +114,7 @@ def test_classes_of_all_parts_are_counted(tmp_path):
         'public_images': np.zeros((1, 6, 6, 3), np.uint8),
         'public_labels': np.zeros(1, int),
       },
-      r'public_images of the shape \(6, 5, 3\).*Found \(6, 6, 3\)',
+      r'public_images must have the shape \(6, 5, 3\).*Found \(6, 6, 3\)',
     ),
     (
       {'train_images': np.zeros((20, 3, 6, 5), np.uint8)},
