@@ -184,7 +184,7 @@ _NAN = np.where(_X == 7, np.nan, _X)
     ('x.npz', {'x': _ARRAYS['x'].astype(object)}, [], 'same shape'),
     ('x.npz', {'num_classes': 2}, [], 'num_classes .* Found 2'),
     ('x.npz', {'y': np.zeros(60)}, [], 'vector of integers. Found float64'),
-    ('x.npz', {'x': _NAN}, [], 'finite .* row 1'),
+    ('x.npz', {'x': _NAN}, [], 'finite.* row 1'),
     ('x.npz', {}, ['--num_public_users=30'], 'at most .* Found 30'),
     ('x.npz', {}, ['--test_fraction=1e-9'], 'test_fraction must be larger'),
     ('x.npz', {}, ['--vocabulary_size=9'], '--vocabulary_size must .* text'),
@@ -193,7 +193,7 @@ _NAN = np.where(_X == 7, np.nan, _X)
     ('x.csv', {'y': np.arange(60) / 2}, [], "line 2.* '0.0'"),
     ('x.csv', {'x': np.full((60, 4), 'a')}, [], "line 2.* float: 'a'"),
     ('x.csv', {'x': _X[:, :3]}, [], 'line 2.* 6 cells.* Found: 5 cells'),
-    ('x.csv', {'x': _NAN}, [], 'finite .* row 1'),
+    ('x.csv', {'x': _NAN}, [], 'finite.* row 1'),
   ],
 )
 def test_bad_arrays_are_one_line_too(tmp_path, name, changes, arguments, words):

@@ -112,7 +112,10 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
     (['--delta=2'], 'delta must be in (0, 1)'),
     (['--rounds=0'], 'rounds'),
     (['--nonsense'], 'nonsense'),
-    (['--vocabulary_size=10000'], '1,000 words. Found a model of 10,000 words'),
+    (
+      ['--vocabulary_size=10000'],
+      '1,000 words. Found a model with 10,000 words',
+    ),
     (['--public_users_per_round=5'], 'must be at most 4'),
     (
       ['--alpha_i=2', '--alpha_K=3'],

@@ -101,7 +101,7 @@ def test_the_first_faulty_line_is_named(tmp_path, line, fault):
     source.tally.check(source.name)
   message = str(caught.value)
   assert message.startswith('jsonl:*.jl: 2 of 6 rows are faulty')
-  assert f'The first is b.jl, line 2: {fault}. Is it' in message
+  assert f'The first is b.jl, line 2: {fault}. Is this' in message
 
 
 @pytest.mark.parametrize('names', [('a.jl', 'a.jl.gz'), ('a.gz', 'a.xz')])
