@@ -5,8 +5,8 @@ import re
 
 from tests.docs import pages
 
-# Sets up imports of TFF, and with them the runtime, for all packages.
-_SETUP = ('pda_fed', 'pda_fed._tff_imports')
+# Modules outside of all layers: they set up imports of TFF, and start scripts.
+_SETUP = ('pda_fed', 'pda_fed._tff_imports', 'pda_fed.__main__')
 
 
 def _layers():
