@@ -216,6 +216,7 @@ _TO_RUN = [
 
 
 # In the order of the pages: a program may read what a command before it wrote.
+@pytest.mark.slow
 @pytest.mark.parametrize('block', _TO_RUN, ids=str)
 def test_block_runs_as_written(block, clone, monkeypatch, capsys):
   if block.language == 'shell':

@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs import pages
 
+pytestmark = pytest.mark.slow
+
 _PAGE = pages.ROOT / 'docs/extending.md'
 _BLOCKS = pages.blocks(_PAGE)
 _FILES = re.findall(r'`(\w+\.(?:py|flags))`[:.]\n', _PAGE.read_text())

@@ -18,6 +18,8 @@ import notebook_setup
 
 from tools import run_notebooks
 
+pytestmark = pytest.mark.slow
+
 _NAMES = [path.name for path in pages.TUTORIALS]
 
 

@@ -13,6 +13,8 @@ import zipfile
 from packaging import requirements
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _ROOT = pathlib.Path(__file__).parents[2]
 _GENERATED = ('.*', '*.egg-info', 'bazel-*', 'build', 'data', 'dist', 'out')
 _PIP = ('venv/bin/pip', 'install', '--quiet', '--no-compile')

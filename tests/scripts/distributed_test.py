@@ -14,6 +14,8 @@ import pytest
 from tests.experiments import tiny_users
 from tests.scripts import programs
 
+pytestmark = pytest.mark.slow
+
 _SAVED = 'Saved after round'
 
 

@@ -14,6 +14,8 @@ from tests.experiments import tiny_users
 from tests.runtime import processes
 from tests.runtime import remote_workers
 
+pytestmark = pytest.mark.slow
+
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
