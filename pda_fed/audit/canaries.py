@@ -11,9 +11,9 @@ canary i is
     sign_k (-1)^popcount(i & k mod M) / sqrt(d),    M: a power of two,
 
 so that thousands of inner products are one sum over blocks and one fast
-Hadamard transform of M numbers. Half of the canaries use all
-weights of the model. Each of the others uses the weights of one array, to
-detect an array without noise.
+Hadamard transform of M numbers. Half of the canaries use all weights of the
+model. Each of the others uses the weights of one array, to detect an array
+without noise.
 """
 
 from collections.abc import Sequence
