@@ -42,8 +42,8 @@ format: setup  ## Fix style and import order with ruff.
 check: lint  ## Run ruff, mypy and the tests of what changed. BASE=main: since that commit.
 	@$(PY) tools/check.py $(BASE)
 
-test: lint  ## Run ruff, mypy and all tests on all cores. ARGS="-k runtime" selects tests.
-	@$(PY) -m pytest -n auto $(ARGS)
+test: lint  ## Run ruff, mypy and the tests. SLOW=1: all. ARGS="-k runtime": only these.
+	@$(PY) -m pytest -n auto $(if $(SLOW)$(ARGS),,-m "not slow") $(ARGS)
 
 notebooks: setup  ## Run the tutorials and save their outputs.
 	@$(PY) tools/run_notebooks.py

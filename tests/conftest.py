@@ -1,13 +1,20 @@
 """What the tests share."""
 
 import os
+import pathlib
 import signal
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# Programs of tests run for a moment: compiling them is what takes time.
+# Compiling takes most of the time of these tests: compile quickly, and keep the
+# compiled programs for the next run.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
+os.environ.setdefault(
+  'JAX_COMPILATION_CACHE_DIR',
+  str(pathlib.Path(__file__).resolve().parents[1] / 'build/jax_cache'),
+)
+os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
+os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES', '-1')
 
-import pathlib
 import tempfile
 
 import hypothesis

@@ -45,6 +45,7 @@ def test_commands_are_programs(name):
   assert "if __name__ == '__main__':" in text
 
 
+@pytest.mark.slow
 def test_runs_a_program_with_its_arguments():
   done = _run('privacy', '--preset=stackoverflow')
   assert (done.returncode, done.stderr) == (0, '')

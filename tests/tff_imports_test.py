@@ -34,6 +34,7 @@ def test_importing_pda_fed_imports_none_of_it():
   assert (done.returncode, done.stderr) == (0, '')
 
 
+@pytest.mark.slow
 def test_silent_and_with_keras_2():
   done = _run(
     """
@@ -62,6 +63,7 @@ def test_what_is_not_noise_comes_through():
   assert (done.returncode, done.stderr) == (0, 'a real problem\n')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'before, environment',
   [

@@ -37,6 +37,7 @@ def _auditor(rounds=1, seed=0, count=1000, noise=1.0, **plan):
   return auditor, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('rounds, sigma', [(1, 1.0), (4, 2.0), (9, 3.0)])
 def test_the_gaussian_mechanism(rounds, sigma):
   # Rounds with everybody in them are one mechanism with sigma / sqrt(rounds).
@@ -58,6 +59,7 @@ def test_half_of_the_noise_is_found():
   assert 'Do not release' in words and '\n' not in words
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on():
   whole, model = _auditor(rounds=3)
   again = audit.Auditor(whole.canaries)
@@ -85,12 +87,14 @@ def test_too_few_canaries():
     audit.AuditConfig(canaries=99)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('bug', [b for b in planted_bugs.BUGS if b != 'none'])
 def test_planted_bugs_are_found(bug):
   report = planted_bugs.audited(bug)
   assert report.is_violated, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'method',
   [

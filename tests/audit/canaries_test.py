@@ -49,6 +49,7 @@ def test_half_of_the_canaries_lie_within_one_array():
   assert not last[:-50].any() and last[-50:].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('xp', [np, jnp], ids=['numpy', 'jax'])
 def test_scores_are_the_inner_products(xp):
   canaries = _canaries()

@@ -80,6 +80,7 @@ def test_bounds_of_shifted_scores(shift, other):
   assert 0 < rates[0] < rates[1]
 
 
+@pytest.mark.slow
 def test_bounds_are_rarely_above_the_truth():
   truth = float(audit.gaussian_epsilon(1.0, 1e-3))
   wrong = 0

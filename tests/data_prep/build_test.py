@@ -99,6 +99,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
     assert list(first.users(group)) == list(other.users(group))
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_processes(tmp_path, monkeypatch):
   one = _prepare_synthetic(tmp_path / 'one')
   monkeypatch.setattr(build, '_MIN_SENTENCES_FOR_PROCESSES', 0)

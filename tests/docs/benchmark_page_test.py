@@ -55,6 +55,7 @@ def test_a_row_has_the_privacy_of_its_task(name, monkeypatch):
   assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'binary', sorted({task.binary for task in _TASKS.values()})
 )

@@ -95,11 +95,13 @@ def _by_module():
   return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('module', sorted(_by_module()))
 def test_flags_of_commands_exist_and_parse(module):
   assert _check_flags(module, tuple(_by_module()[module]))['errors'] == []
 
 
+@pytest.mark.slow
 def test_a_flag_that_does_not_exist_is_seen():
   commands = (('--preset=stackoverflow',), ('--no_such_flag=1',))
   (error,) = _check_flags('scripts.privacy', commands)['errors']

@@ -127,6 +127,7 @@ def test_most_examples_run():
   assert len(run) > 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('module', [*_MODULES, 'pda_fed.common.tables'])
 def test_doctests(module):
   # A mean of float32 may print another last digit; examples round for that.

@@ -262,6 +262,7 @@ def test_an_abort_ends_with_one_line():
   assert done.stderr == 'error: it is gone\n'
 
 
+@pytest.mark.slow
 def test_output_comes_back():
   done = _run_abort()
   assert (done.returncode, done.stdout) == (0, 'seen\nback')

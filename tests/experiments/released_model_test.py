@@ -211,6 +211,7 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
     released_model.build_spec({'kind': 'no_such_module.OwnSpec'})
 
 
+@pytest.mark.slow
 def test_a_residual_net_is_built_from_its_settings():
   spec = models.ResidualSpec(
     image_shape=(4, 4, 1), num_classes=3, depth=10, width=1
@@ -297,6 +298,7 @@ def _loss_and_accuracy(logits, targets):
   return loss, (logits.argmax(axis=1) == targets).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind, engine', [('table', 'jax'), ('linear', 'tff')])
 def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
   changes = {'method': methods.ColdStart(), 'engine': engine}

@@ -87,6 +87,7 @@ def test_killed_anywhere_it_ends_as_if_nothing_had_been(tmp_path, place, n):
   assert not list(folder.rglob('.*.tmp-*'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name, code', [('SIGTERM', 143), ('SIGINT', 130)])
 def test_signals_save_and_exit(tmp_path, name, code):
   whole, _ = runs.train(tmp_path / 'whole')
@@ -152,6 +153,7 @@ def _with_chunks(number):
   return fake_engine.Opener(Engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('n', [1, 6])
 def test_a_killed_run_keeps_the_order_of_its_sums(tmp_path, n):
   killed = _run_killed(tmp_path / 'run', 'round', n)

@@ -28,6 +28,7 @@ def flag_values(monkeypatch):
   return values
 
 
+@pytest.mark.slow
 def test_presets(fuzz, flag_values, capsys):
   text = (_PRESETS / 'laptop.flags').read_bytes()
 

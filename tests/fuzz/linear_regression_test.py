@@ -5,8 +5,11 @@ import json
 import math
 
 from pda_fed import linear_regression
+import pytest
 
 from tests.fuzz import harness
+
+pytestmark = pytest.mark.slow
 
 _CONFIG = linear_regression.SimulationConfig(dimensions=(500,), num_trials=2)
 

@@ -215,6 +215,7 @@ def test_sweeps(fuzz):
   )
 
 
+@pytest.mark.slow
 def test_going_on_with_a_run(fuzz):
   """A run that goes on with damaged files ends as it would have, or says why.
 

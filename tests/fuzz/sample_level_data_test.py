@@ -75,6 +75,7 @@ def test_cifar10_binary(fuzz):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('protocol', [2, 4])
 def test_cifar10_pickle(fuzz, protocol):
   fuzz(
@@ -116,6 +117,7 @@ def test_emnist(fuzz):
   )
 
 
+@pytest.mark.slow
 def test_emnist_behind_the_checksum(fuzz):
   """A damage that was there before the file was compressed."""
 

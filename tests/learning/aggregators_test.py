@@ -145,6 +145,7 @@ def test_noise_repeats_by_seed_and_changes_by_round(noisy):
   assert not np.array_equal(first.result[0][:2], first.result[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('tree', [False, True])
 def test_without_a_seed_every_initialization_has_its_own_noise(tree):
   # The noise of two runs of one process, were it the same, would cancel.
@@ -232,6 +233,7 @@ def test_tree_without_noise_is_the_mean():
   np.testing.assert_allclose(output.result[0][0], (0.5 + 0.6) / 4, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_tree_noise_is_of_nodes_and_restarts():
   process = _process(noise_multiplier=0.5, **_TREE)
   state = process.initialize()

@@ -5,6 +5,8 @@ import tensorflow_federated as tff
 
 from tests.learning import linear_model
 
+pytestmark = pytest.mark.slow
+
 _MODEL_FN = linear_model.build_model_fn(2)
 _WEIGHTS = tff.learning.models.ModelWeights(
   [np.ones((2, 1), np.float32), np.zeros(1, np.float32)], []

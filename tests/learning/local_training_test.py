@@ -54,6 +54,7 @@ def _weights(rng):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('momentum', [None, 0.9])
 def test_our_model_trains_as_the_keras_one(momentum):
   rng = np.random.default_rng(0)

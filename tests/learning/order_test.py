@@ -11,9 +11,12 @@ import numpy as np
 from pda_fed import learning
 from pda_fed import privacy
 from pda_fed import schedules
+import pytest
 import tensorflow_federated as tff
 
 from tests.learning import linear_model
+
+pytestmark = pytest.mark.slow
 
 _FEATURES = 40
 _PLAN = privacy.PrivacyPlan(

@@ -20,6 +20,7 @@ def _users(count=4, noise=0.0):
   return users
 
 
+@pytest.mark.slow
 def test_converges_to_the_truth():
   epochs = []
   result = learning.pretrain(
@@ -42,6 +43,7 @@ def test_stops_and_returns_the_best():
   assert len(losses) == result.epochs + 2 + 1 < 50
 
 
+@pytest.mark.slow
 def test_seed_repeats():
   config = learning.PretrainingConfig(max_epochs=2)
   first, again = (
@@ -50,6 +52,7 @@ def test_seed_repeats():
   assert first.held_out_losses == again.held_out_losses
 
 
+@pytest.mark.slow
 def test_weights_start_a_process():
   from pda_fed import privacy
 

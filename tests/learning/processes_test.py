@@ -15,6 +15,8 @@ import tensorflow_federated as tff
 
 from tests.learning import linear_model
 
+pytestmark = pytest.mark.slow
+
 _FEATURES = 3
 _BATCH = 2
 _RATE = 0.1

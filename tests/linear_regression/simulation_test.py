@@ -181,6 +181,7 @@ def test_store_of_another_simulation(trials, tmp_path):
     linear_regression.TrialStore(tmp_path, other)
 
 
+@pytest.mark.slow
 def test_table_and_figure(trials, tmp_path):
   store = linear_regression.TrialStore(tmp_path, _CONFIG)
   summaries = linear_regression.summarize(trials)

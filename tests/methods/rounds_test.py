@@ -15,6 +15,8 @@ import tensorflow_federated as tff
 
 from tests.methods import tiny_linear as tiny
 
+pytestmark = pytest.mark.slow
+
 METHODS = {
   'cold': methods.ColdStart(),
   'warm': methods.WarmStart(),

@@ -41,6 +41,7 @@ _LINEAR = convolutional.linear((7,), 3)
 _MLP = dataclasses.replace(_LINEAR, dense_sizes=(5, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'spec', [convolutional.EMNIST, convolutional.DIGITS, _LINEAR, _MLP]
 )
@@ -101,6 +102,7 @@ def test_shapes_of_neither_images_nor_tables(shape):
     dataclasses.replace(_LINEAR, convolutions=layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
 @pytest.mark.parametrize(('size', 'stride'), [(3, 1), (8, 2), (4, 2), (1, 1)])
 @pytest.mark.parametrize('backend', ['cpu', 'gpu'])
@@ -125,6 +127,7 @@ def test_patches_times_kernel_are_the_convolution(
   )
 
 
+@pytest.mark.slow
 def test_convolutions_and_products_are_the_same_model(monkeypatch):
   spec = convolutional.EMNIST
   model = jax_convolutional.ConvolutionalModel(spec)
@@ -178,6 +181,7 @@ def test_cross_entropy_by_hand():
   assert jax_layers.is_hit(logits, jnp.array([2])) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('kind', 'factor'), [('sum', 5), ('mean', 1)])
 def test_loss_of_a_sequence(kind, factor):
   spec = language.LanguageSpec(

@@ -75,6 +75,7 @@ def test_keras_takes_the_weights_back():
   )
 
 
+@pytest.mark.slow
 def test_loss_and_gradients_are_those_of_keras(keras_model, params):
   sentences = _sentences()
   loss_fn = keras_recurrent.MaskedCrossEntropy(_SPEC)
@@ -109,12 +110,14 @@ def test_metrics_are_those_of_keras(keras_model, params):
   assert expected == pytest.approx(means, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_alone_has_no_loss_and_no_gradient(params):
   loss, gradients = _gradients(params, np.zeros((2, 6), np.int64))
   assert loss == 0
   assert not any(np.any(g) for g in gradients)
 
 
+@pytest.mark.slow
 def test_padded_units_and_tokens_change_nothing(params):
   sentences = _sentences()
   padded = jax_recurrent.pad_params(params, 8)
@@ -139,6 +142,7 @@ def test_unpadding_undoes_padding(params):
   assert jax_recurrent.pad_params(params, 1) is params
 
 
+@pytest.mark.slow
 def test_bfloat16_is_near(params):
   sentences = _sentences()
   loss, gradients = _gradients(params, sentences)

@@ -8,6 +8,7 @@ import pytest
 from tests.privacy.plans import PLAN as _PLAN
 
 
+@pytest.mark.slow
 def test_calibration_with_adaptive_clipping_and_a_small_cohort():
   plan = privacy.PrivacyPlan(
     population=1000,
@@ -25,6 +26,7 @@ def test_calibration_with_adaptive_clipping_and_a_small_cohort():
     privacy.calibrate(plan, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('target', [0.3, 1.0, 8.0])
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_calibration_keeps_the_target_and_wastes_little(target, accountant):
@@ -33,6 +35,7 @@ def test_calibration_keeps_the_target_and_wastes_little(target, accountant):
   assert 0.995 * target <= epsilon <= target
 
 
+@pytest.mark.slow
 def test_calibration_of_other_plans():
   for change in (
     dict(sampling='fixed_size'),
@@ -79,6 +82,7 @@ def fixture_coarser(monkeypatch):
   return epsilon
 
 
+@pytest.mark.slow
 def test_noise_keeps_the_target_by_epsilon_itself(coarser):
   found = privacy.calibrate(_PLAN, 2.0, 'rdp')
   assert coarser(found, accountant='rdp') <= 2.0

@@ -117,17 +117,20 @@ _RELEASES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @_RELEASES
 def test_low_bits_tell_nothing(sums):
   assert 0.47 <= _accuracy(sums) <= 0.53
 
 
+@pytest.mark.slow
 @_RELEASES
 def test_without_rounding_low_bits_tell_all(sums, without_rounding):
   del without_rounding
   assert _accuracy(sums) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'query', ['fixed', 'adaptive', 'tree'], ids=lambda q: q
 )

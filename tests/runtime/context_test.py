@@ -401,6 +401,7 @@ def _datasets(count: int) -> list[tf.data.Dataset]:
   ]
 
 
+@pytest.mark.slow
 def test_results_have_the_same_bits_whatever_the_threads():
   process, cohort = _linear_fedavg(), _datasets(23)
   found = []
@@ -436,6 +437,7 @@ def _threads_and_files() -> tuple[int, int]:
   return threading.active_count(), len(os.listdir('/dev/fd'))
 
 
+@pytest.mark.slow
 def test_blocks_leave_no_thread_and_no_file_open():
   def one_block():
     with runtime.in_process():
@@ -462,6 +464,7 @@ class TestMemory:
     pages = pathlib.Path('/proc/self/statm').read_text().split()[1]
     return int(pages) * os.sysconf('SC_PAGE_SIZE')
 
+  @pytest.mark.slow
   def test_stays_flat_with_cohorts_of_changing_size(self):
     process, data = _linear_fedavg(), _datasets(14)
     rng = np.random.default_rng(0)
@@ -475,6 +478,7 @@ class TestMemory:
           memory[round_num] = self._resident()
     assert memory[100] < 1.15 * memory[20], memory
 
+  @pytest.mark.slow
   def test_variables_go_with_the_block(self):
     size = 2**22  # 16 MB.
 

@@ -10,6 +10,8 @@ import tensorflow_federated as tff
 from tests.runtime import processes
 from tests.runtime import remote_workers as remote
 
+pytestmark = pytest.mark.slow
+
 _ROUNDS = [remote.DATASETS, remote.DATASETS[:4], remote.DATASETS]
 # Of a worker that hangs; one on a busy machine is still fast enough.
 _TIMEOUT_S = 8.0

@@ -10,6 +10,8 @@ import pytest
 
 from tests.runtime import processes
 
+pytestmark = pytest.mark.slow
+
 _WITH_BLOCK = """
   with runtime.in_process():
     print(add_one(1.0), flush=True)

@@ -30,6 +30,7 @@ def four():
 
 
 class TestNumbers:
+  @pytest.mark.slow
   def test_two_workers_equal_the_local_one(self, four):
     process = remote.pda_dpmd(0.0)
     cohorts = [remote.DATASETS, [], remote.DATASETS[:1], remote.DATASETS]
@@ -40,6 +41,7 @@ class TestNumbers:
       np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
     assert np.abs(local[0]).max() > 0.01  # It has learned something.
 
+  @pytest.mark.slow
   def test_noise_is_added_once_whatever_the_number_of_workers(self, four):
     features, sigma, clip, cohort = 20_000, 0.5, 2.0, 4
     plan = privacy.PrivacyPlan(
@@ -294,6 +296,7 @@ class TestDoors:
       assert processes.wait_until(is_gone, 60)
     server.stop()
 
+  @pytest.mark.slow
   def test_lost_and_found_again_it_leaves_nothing(self, short_path):
     server = runtime.WorkerServer(f'unix:{short_path}/w.sock', lease_s=4.0)
     with runtime.remote_workers([server.address], timeout_s=4) as (found,):
@@ -311,6 +314,7 @@ class TestDoors:
         assert processes.wait_until(lambda: found.usable, 60)
     server.stop()
 
+  @pytest.mark.slow
   def test_of_the_right_version_it_is_used_again(self, short_path):
     server = runtime.WorkerServer(f'unix:{short_path}/w.sock')
     with runtime.remote_workers([server.address], timeout_s=8) as (found,):

@@ -154,6 +154,7 @@ def _plan(**options) -> privacy.PrivacyPlan:
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'plan',
   [

@@ -90,6 +90,7 @@ _ALGORITHMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', _ALGORITHMS)
 def test_algorithms(name):
   process = _ALGORITHMS[name](tff.learning.algorithms)
@@ -168,6 +169,7 @@ def test_aggregators(name):
     np.testing.assert_allclose(output.result, [1.1, 2.2, 3.3], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_sampling_and_personalization():
   sampling = tff.aggregators.UnweightedReservoirSamplingFactory(2).create(
     tff.TensorType(np.float32)

@@ -218,6 +218,7 @@ class TestBenchmark:
     (line,) = re.findall(r'\| PDA-DPMD \| (.*) \| 2 \|', table)
     assert line.replace('**', '') == f'{mean:.4f} {text}'
 
+  @pytest.mark.slow
   @pytest.mark.parametrize(
     ('arguments', 'error'),
     [

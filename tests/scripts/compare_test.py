@@ -10,6 +10,8 @@ import pytest
 
 from tests.scripts import programs
 
+pytestmark = pytest.mark.slow
+
 
 class TestCompare:
   @pytest.fixture(scope='class')

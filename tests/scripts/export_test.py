@@ -58,6 +58,7 @@ def fixture_folder(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_logits_in_a_fresh_process(folder):
   done = subprocess.run(
     [sys.executable, '-m', 'tests.scripts.load_exports', folder],

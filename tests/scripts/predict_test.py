@@ -147,6 +147,7 @@ def test_flags_that_do_not_fit(capsys, runs):
     _run(capsys, runs['cnn'], text='how do i')
 
 
+@pytest.mark.slow
 def test_the_program_ends_with_one_line(runs):
   done = programs.run('predict', f'--run={runs["lstm"]}', '--text=quux')
   assert done.returncode == 2

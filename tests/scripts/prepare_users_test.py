@@ -25,6 +25,7 @@ def _run(*arguments):
   return programs.run('prepare_users', *arguments)
 
 
+@pytest.mark.slow
 def test_prints_a_summary_and_writes_a_store(tmp_path):
   out = tmp_path / 'out'
   done = _run(*_SMALL, f'--output_dir={out}')
@@ -56,6 +57,7 @@ def test_prints_a_summary_and_writes_a_store(tmp_path):
   assert manifest['settings']['seed'] == 1
 
 
+@pytest.mark.slow
 def test_export_then_prepare(tmp_path):
   database = tmp_path / 'export.sqlite'
   both = ['--vocabulary=train', *_SMALL]
@@ -146,6 +148,7 @@ def _write(path, **changes):
   return f'--source=csv:{path}'
 
 
+@pytest.mark.slow
 def test_arrays_and_tables(tmp_path):
   for kind in ('npz', 'csv'):
     out = tmp_path / kind

@@ -52,6 +52,7 @@ def test_epsilon_from_noise(capsys):
   assert output['neighbouring'] == 'add or remove one user'
 
 
+@pytest.mark.slow
 def test_noise_from_epsilon(capsys):
   output = _json(capsys, target_epsilon=2.0, **_SMALL)
   assert 1.99 <= output['epsilon_pld'] <= 2.0
@@ -100,6 +101,7 @@ def test_a_changed_preset_is_not_the_papers(capsys):
   assert '342,477' in table
 
 
+@pytest.mark.slow
 def test_a_store_gives_the_population(capsys, tmp_path):
   done = programs.run(
     'prepare_users',
@@ -123,6 +125,7 @@ def test_a_store_gives_the_population(capsys, tmp_path):
   assert output['expected_cohort'] == 5
 
 
+@pytest.mark.slow
 def test_adaptive_clipping_keeps_a_target(capsys):
   # The noise that a search starts with would be too much for such a count.
   adaptive = dict(adaptive_clipping=True, clip_count_stddev=0.45)

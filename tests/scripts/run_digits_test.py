@@ -2,6 +2,8 @@
 
 import csv
 
+import pytest
+
 from tests.scripts import programs
 
 
@@ -9,6 +11,7 @@ def _run(*arguments):
   return programs.run('run_digits', *arguments)
 
 
+@pytest.mark.slow
 def test_table_and_csv(tmp_path):
   path = tmp_path / 'new' / 'digits.csv'
   done = _run('--trials=1', f'--csv={path}')

@@ -56,6 +56,7 @@ def test_table_csv_and_figures(finished):
   assert (folder / 'figure_1.svg').read_text().startswith('<?xml')
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_stopped_with_two_processes(finished):
   folder, done = finished
   trials = sorted((folder / 'trials').iterdir())
@@ -71,6 +72,7 @@ def test_goes_on_where_it_stopped_with_two_processes(finished):
   assert {t: t.stat().st_mtime_ns for t in kept} == kept
 
 
+@pytest.mark.slow
 def test_report_of_unfinished_trials(finished, tmp_path):
   folder, _ = finished
   copy = shutil.copytree(folder, tmp_path / 'copy')
@@ -92,6 +94,7 @@ def test_folder_of_another_simulation(finished):
   assert json.loads((folder / 'config.json').read_text())['epsilon'] == 1.0
 
 
+@pytest.mark.slow
 def test_quick_and_few_public_samples(tmp_path):
   # What the user says counts more than --quick.
   done = _run(tmp_path, '--quick', '--public_factor=0.5')

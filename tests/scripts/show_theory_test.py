@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.scripts import programs
+
+pytestmark = pytest.mark.slow
 
 
 def _run(*arguments):

@@ -8,6 +8,8 @@ import pytest
 
 from tests.scripts import programs
 
+pytestmark = pytest.mark.slow
+
 
 class TestSweep:
   @pytest.fixture(scope='class')

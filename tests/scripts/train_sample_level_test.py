@@ -26,6 +26,7 @@ def _run(*arguments):
   return programs.run('train_sample_level', *arguments)
 
 
+@pytest.mark.slow
 def test_many_runs_in_a_process(tmp_path):
   lines = [
     f'--method=cold --output_dir={tmp_path}/cold',
@@ -67,6 +68,7 @@ def test_many_runs_in_a_process(tmp_path):
   assert 'Example-level DP, add or remove one example' in again.stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_stops_no_other(tmp_path):
   rates = {'first': 0.5, 'wild': 1e30, 'last': 0.5}
   lines = [
@@ -86,6 +88,7 @@ def test_a_run_that_diverges_stops_no_other(tmp_path):
   assert marked == ['wild']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('lines', 'message'),
   [
@@ -110,6 +113,7 @@ def test_files_of_runs_are_not_spread_over_hosts(tmp_path):
   assert '--distributed must not be given with --runs_file' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('own_public', [False, True])
 def test_images_of_ones_own(tmp_path, own_public):
   rng = np.random.default_rng(0)
@@ -178,6 +182,7 @@ def _run_table(tmp_path, arrays, *arguments):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('arguments', 'dense_sizes'),
   [
@@ -312,6 +317,7 @@ def test_presets_have_flags_that_exist():
       )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('flag', 'message'),
   [
@@ -339,6 +345,7 @@ def test_bad_flags_are_one_line(tmp_path, flag, message):
   assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'flags, words',
   [

@@ -28,6 +28,7 @@ def data_dir(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow
 def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   out = tmp_path / 'run'
   arguments = (
@@ -86,6 +87,7 @@ def test_trains_and_prints_a_table_and_the_guarantee(data_dir, tmp_path):
   assert 'rounds must be at least 2' in fewer.stderr
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing(data_dir, tmp_path):
   out = tmp_path / 'run'
   done = programs.run(
@@ -171,6 +173,7 @@ def test_bad_flags_are_one_line(data_dir, tmp_path, arguments, words):
   assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'arguments, expected',
   [
@@ -273,6 +276,7 @@ def test_a_missing_engine_is_named(data_dir, tmp_path):
   assert "The engine 'tff' is not installed: it needs tensorflow" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'script, arguments, code, words',
   [

@@ -134,6 +134,7 @@ class TestMake:
         assert second.communicate(timeout=60)[0] == ''
     assert second.returncode == 0
 
+  @pytest.mark.slow
   def test_failed_install_is_one_line_and_is_not_taken_for_whole(self, project):
     (project / 'requirements.txt').write_text(_UNREACHABLE)
     log = '.venv-install.log'
@@ -170,6 +171,7 @@ def _digest(text: str) -> str:
 
 
 class TestSecondSection:
+  @pytest.mark.slow
   def test_is_installed_without_regard_to_metadata(self, project, monkeypatch):
     monkeypatch.setenv('PYTHONDONTWRITEBYTECODE', '1')
     name = 'tensorflow_federated'

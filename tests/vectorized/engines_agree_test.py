@@ -183,6 +183,7 @@ def test_every_method_is_compared():
   assert names == set(methods.names()) - {'warm'}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', _CASES)
 def test_weights_agree(case):
   settings = {

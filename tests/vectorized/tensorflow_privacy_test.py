@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_privacy.privacy.optimizers import dp_optimizer_keras
 
+pytestmark = pytest.mark.slow
+
 
 def _keras_model(spec):
   """The same model of Keras' layers."""

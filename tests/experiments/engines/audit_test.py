@@ -51,6 +51,7 @@ def _scores(config):
   return engine.canaries, np.stack([m['canary_scores'] for m in metrics])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('method', ['cold', 'dope'])
 @pytest.mark.parametrize('engine', ['jax', 'tff'])
 def test_a_canary_adds_the_clip_in_its_rounds(data_dir, engine, method):
@@ -74,6 +75,7 @@ def test_a_canary_adds_the_clip_in_its_rounds(data_dir, engine, method):
   assert np.corrcoef(scores.ravel(), present.ravel())[0, 1] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'engine, plan',
   [
@@ -95,6 +97,7 @@ def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
   assert report.views['every noised mean'].estimate < 1.5 * proven
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
   config = _config(data_dir, 'jax', 'pda', rounds_per_checkpoint=1)
 
@@ -121,6 +124,7 @@ def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
   assert parts.read_result()['audit'] == whole.read_result()['audit']
 
 
+@pytest.mark.slow
 def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
   config = _config(data_dir, 'jax')
   plain = dataclasses.replace(config, audit=None)
@@ -154,6 +158,7 @@ def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
   assert not (tmp_path / 'run' / 'metrics.csv').exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('plan', ['gaussian', 'adaptive'])
 def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
   draw = aggregators.draw_normal

@@ -207,6 +207,7 @@ os.unlink(ballast)
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(tmp_path):
   if shutil.which('unshare') is None:
     pytest.skip('unshare is not installed')

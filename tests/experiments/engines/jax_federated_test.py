@@ -89,6 +89,7 @@ def fixture_remembering(store):
   return _engine(_config(store, method=methods.AdaDps()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['engine', 'remembering'])
 def test_a_checkpoint_goes_on_to_the_same_numbers(name, request):
   engine = request.getfixturevalue(name)
@@ -153,6 +154,7 @@ def test_evaluates_the_first_users(engine, store):
   assert engine.evaluate(weights, 'test', 10**6) == every
 
 
+@pytest.mark.slow
 def test_the_loop_runs_it(store, tmp_path):
   folder = experiments.train(
     _config(store, compute_dtype='bfloat16', public_update='gradient'),
@@ -165,6 +167,7 @@ def test_the_loop_runs_it(store, tmp_path):
   assert [r['round'] for r in folder.read_metrics()] == [0, 2, 4]
 
 
+@pytest.mark.slow
 def test_diverging_runs_stop_with_the_round(store):
   config = _config(store, server_learning_rate=1e38, method=methods.ColdStart())
   engine = _engine(config)
@@ -174,6 +177,7 @@ def test_diverging_runs_stop_with_the_round(store):
     engine.run_rounds(engine.initialize(), 0, 4)
 
 
+@pytest.mark.slow
 def test_clients_that_are_not_finite_end_no_run(store):
   # Whether it ends would tell of single users, without noise.
   config = _config(store, client_learning_rate=1e38, method=methods.ColdStart())
@@ -193,6 +197,7 @@ class _OutOfMemory:
     raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('late', [False, True])
 def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
   config = _config(store, clients_per_chunk=4, method=methods.WarmStart())
@@ -243,6 +248,7 @@ def test_checkpoints_of_others(engine, change, words):
     engine.from_arrays(change(arrays), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['engine', 'remembering'])
 def test_a_run_may_change_engine(name, request):
   from pda_fed.experiments.engines import tff_federated
@@ -278,6 +284,7 @@ runpy.run_module('scripts.train_stackoverflow', run_name='__main__')
 """
 
 
+@pytest.mark.slow
 def test_runs_where_there_is_no_tensorflow(store, tmp_path):
   output = tmp_path / 'run'
   arguments = [

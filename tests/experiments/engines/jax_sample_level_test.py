@@ -207,6 +207,7 @@ def test_canaries_are_added_once_by_two_devices(two_devices):
   assert np.abs(scores[present == 0]).mean() < 0.2
 
 
+@pytest.mark.slow
 def test_what_a_method_remembers_is_in_checkpoints():
   config = _config(methods.AdaDps())
   engine = jax_sample_level.SampleLevelEngine(
@@ -223,6 +224,7 @@ def test_what_a_method_remembers_is_in_checkpoints():
       np.testing.assert_array_equal(a, e)
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
   configs = [
     _config(),

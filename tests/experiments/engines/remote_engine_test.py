@@ -23,6 +23,7 @@ def _serve(folder):
     yield served
 
 
+@pytest.mark.slow
 def test_what_was_computed_outlives_all_workers(tmp_path, short_path):
   config = tiny_users.make_config(
     tiny_users.prepare(tmp_path / 'data'),

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from tests.experiments import tiny_users
 
+pytestmark = pytest.mark.slow
+
 _SEEDS = privacy.SeedStreams(0)
 
 

@@ -96,6 +96,7 @@ def test_warnings_are_one_line():
   assert (done.returncode, done.stderr) == (0, 'warning: open port\n')
 
 
+@pytest.mark.slow
 def test_tensorflow_is_silent():
   done = _run('import tensorflow, tensorflow_federated, jax')
   assert (done.returncode, done.stdout, done.stderr) == (0, '', '')

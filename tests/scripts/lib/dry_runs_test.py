@@ -18,6 +18,7 @@ def _job(folder, name, *arguments):
   )
 
 
+@pytest.mark.slow
 def test_shows_one_plan_and_writes_nothing(tmp_path, capsys):
   some = [_job(tmp_path, name, f'--method={name}') for name in ('cold', 'pda')]
   dry_runs.try_all(some)
@@ -41,6 +42,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     dry_runs.try_all([_job(tmp_path, 'pda', '--rounds=10', '--delta=2e-4')])
 
 
+@pytest.mark.slow
 def test_a_program_that_says_nothing(tmp_path):
   with pytest.raises(ValueError, match='^pda: exit code 3.$'):
     dry_runs.try_all([_job(tmp_path, 'pda', '--crash_below=9')])

@@ -127,6 +127,7 @@ class TestPrivateSearch:
     for text in texts:
       assert not re.search(r'best of \d|\[\d/\d\]', text)
 
+  @pytest.mark.slow
   def test_again_shows_the_same(self, done, arguments, folder):
     written = (folder / 'runs/pda_0/metrics.csv').stat().st_mtime_ns
     again = _compare([], *arguments)
@@ -142,6 +143,7 @@ class TestPrivateSearch:
     assert 'search.expected_runs: 3.0 -> 4.0' in other.stderr
 
 
+@pytest.mark.slow
 def test_no_run_is_a_release_too(tmp_path):
   arguments = ('--methods=warm,pda', '--tune=rate=1', '--search_runs=2')
   arguments += ('--private_search=poisson', f'--output_dir={tmp_path}')
@@ -154,6 +156,7 @@ def test_no_run_is_a_release_too(tmp_path):
   assert [p.name for p in (tmp_path / 'runs').iterdir()] == ['pda_0']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'draws, more', [([0], []), ([1], ['--diverge_above=0'])]
 )
@@ -168,6 +171,7 @@ def test_nothing_is_left_to_compare(tmp_path, draws, more):
     assert [p.name for p in tmp_path.iterdir()] == ['private_search.json']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'arguments, words',
   [
@@ -281,6 +285,7 @@ def test_runs_that_were_made_before_are_refused(tmp_path):
   assert 'has earlier runs' in done.stderr
 
 
+@pytest.mark.slow
 def test_flags_that_runs_refuse_may_be_corrected(tmp_path):
   arguments = (f'--output_dir={tmp_path}', '--methods=pda', *_SEARCH)
   done = _compare([1], *arguments, '--tune=rate=1', '--', '--fail')

@@ -9,6 +9,8 @@ import pytest
 
 from tests.scripts import programs
 
+pytestmark = pytest.mark.slow
+
 
 class TestTune:
   @pytest.fixture(scope='class')

@@ -33,6 +33,7 @@ def _arrays():
   return load(np.arange(3), 4)  # The fourth client is padding.
 
 
+@pytest.mark.slow
 def test_a_step_is_that_of_the_gradients():
   (tokens,), weights = _arrays()
   batch = (tokens[0, 0],), weights[0, 0]
@@ -78,6 +79,7 @@ def test_rows_are_summed_in_parts(at_once, monkeypatch):
   np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_clients_train_as_if_alone():
   examples, weights = _arrays()
   updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
@@ -130,6 +132,7 @@ def test_bfloat16_products_keep_the_weights_in_float32():
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
 
 
+@pytest.mark.slow
 def test_bfloat16_in_models_that_are_not_tiny():
   # On a CPU products of other sizes are other code.
   spec = models.RecurrentSpec(num_words=1000, embedding_size=8, lstm_size=8)

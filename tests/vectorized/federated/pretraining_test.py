@@ -19,6 +19,7 @@ _CONFIG = pretraining_lib.PretrainingConfig(
 )
 
 
+@pytest.mark.slow
 def test_both_engines_train_alike():
   # Here: the other tests need no TFF.
   from pda_fed import learning

@@ -78,6 +78,7 @@ def noisy():
   return _Runner(_settings(noise=2.0, clip_norm=0.5))
 
 
+@pytest.mark.slow
 def test_chunks_do_not_change_the_result(exact):
   whole, metrics = exact([_inputs(_USERS, clients_per_chunk=5)])
   assert metrics['clients'] == 5
@@ -92,6 +93,7 @@ def test_chunks_do_not_change_the_result(exact):
       np.testing.assert_allclose(others[name], metrics[name], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_rounds_in_a_call_are_the_same_rounds(noisy):
   rounds = [_inputs(_USERS[i : i + 2], i, min_chunks=2) for i in range(3)]
   together, metrics = noisy(rounds)
@@ -104,6 +106,7 @@ def test_several_rounds_in_a_call_are_the_same_rounds(noisy):
   np.testing.assert_array_equal(metrics['train_loss'], losses)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
   not hasattr(jax, 'threefry_partitionable'), reason='JAX has one way alone.'
 )
@@ -117,6 +120,7 @@ def test_noise_is_the_same_whatever_the_default_of_jax(noisy):
   np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 def test_clients_that_diverge_count_as_zero():
   settings = dataclasses.replace(_settings(), client_learning_rate=1e38)
   runner = _Runner(settings)
@@ -128,6 +132,7 @@ def test_clients_that_diverge_count_as_zero():
   np.testing.assert_array_equal(_flat(state.params), _flat(_WEIGHTS))
 
 
+@pytest.mark.slow
 def test_clients_that_diverge_with_finite_updates_are_counted():
   # Four steps of the largest client explode; one step of the smallest cannot.
   settings = dataclasses.replace(_settings(), client_learning_rate=300.0)
@@ -143,6 +148,7 @@ def test_clients_that_diverge_with_finite_updates_are_counted():
   assert metrics['diverged_clients'] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('bound, norm', [('private', 0.05), (0.01, 0.01)])
 def test_the_public_update_is_bounded(bound, norm):
   settings = dataclasses.replace(
@@ -167,6 +173,7 @@ class TestNoise:
     state, _ = runner([_inputs([], options.pop('round_num', 0))], **options)
     return _flat(runner.start.params) - _flat(state.params)
 
+  @pytest.mark.slow
   def test_is_normal_with_the_planned_deviation(self, noisy):
     draws = np.concatenate(
       [self._noise(noisy, round_num=t) for t in range(20)]
@@ -217,6 +224,7 @@ def test_one_client_moves_the_mean_by_at_most_the_clip(exact):
     assert 0 < moved <= 0.05 / 4 * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_adaptive_clip_by_hand():
   clipping = privacy.AdaptiveClipping(
     target_quantile=0.5, learning_rate=0.2, count_stddev=1e-9
@@ -277,6 +285,7 @@ np.save(sys.argv[1], test._flat(state.params))
 """
 
 
+@pytest.mark.slow
 def test_devices_share_clients(exact, tmp_path):
   environment = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
   path = tmp_path / 'weights.npy'

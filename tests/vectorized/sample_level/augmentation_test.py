@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.vectorized.sample_level import augmentation
+import pytest
 
 
 def test_features_have_mean_0_and_variance_1():
@@ -51,6 +52,7 @@ def test_the_square_that_is_cut_out_is_a_quarter_at_most():
   assert set(np.unique(varied)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_an_image_that_is_not_turned_stays(monkeypatch):
   for name in ('_MAX_ANGLE', '_MAX_SHEAR', '_MAX_GROWTH', '_MAX_COLOUR'):
     monkeypatch.setattr(augmentation, name, 0.0)

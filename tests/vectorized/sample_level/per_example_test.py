@@ -47,6 +47,7 @@ def _compiled(model, clip_norm):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', small_models.NAMES)
 def test_clipped_sum_is_that_of_a_loop(name):
   model, inputs, targets = small_models.create(name)
@@ -73,6 +74,7 @@ def test_clipped_sum_is_that_of_a_loop(name):
   np.testing.assert_allclose(stats.squared_norm, squares, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', small_models.NAMES)
 def test_gradients_are_those_of_a_loop(name):
   model, inputs, targets = small_models.create(name)
@@ -108,6 +110,7 @@ def _mean_gradients(model, params, inputs, targets, copies):
   ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'name', ['narrow', 'wide_deep', 'residual', 'mlp', 'small_text', 'text']
 )
@@ -135,6 +138,7 @@ def test_copies_of_an_example_are_averaged_before_the_clip(name):
   np.testing.assert_allclose(stats.loss, losses.sum() / 3, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', small_models.NAMES)
 def test_formed_gradients_are_those_of_a_loop(name):
   model, inputs, targets = small_models.create(name)
@@ -151,6 +155,7 @@ def test_formed_gradients_are_those_of_a_loop(name):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('backend', ['cpu', 'gpu'])
 @pytest.mark.parametrize('name', ['stacked', 'wide_deep'])
 def test_a_copy_that_is_not_finite_drops_its_example(
@@ -193,6 +198,7 @@ def fixture_as_on_a_gpu(monkeypatch):
   return create
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('dtype', 'tolerance'), [('float32', 1e-6), ('bfloat16', 2e-4)]
 )
@@ -212,6 +218,7 @@ def test_clipped_sum_of_images_as_on_a_gpu(name, dtype, tolerance, as_on_a_gpu):
     np.testing.assert_allclose(found, array, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('value', [np.nan, -np.inf, 3.4e38, 3.39e38, 1e30])
 @pytest.mark.parametrize(
   'name', ['wide', 'wide_deep', 'fanning_out', 'strided_deep', 'stacked']
@@ -252,6 +259,7 @@ def test_formed_gradients_of_what_is_not_finite_as_on_a_gpu(name, monkeypatch):
     np.testing.assert_allclose(found, array, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_no_image_moves_the_sum_of_a_residual_net_by_more_than_the_clip(
   as_on_a_gpu,
 ):
@@ -363,6 +371,7 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(name, dtype, copies):
     np.testing.assert_allclose(_norm(sums.total), clip_norm, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_deltas_that_cancel_before_they_are_rounded():
   # An LSTM whose state is 1, and words as frequent as the model expects: the
   # deltas of 35 positions cancel, and only their rounding to bfloat16 is left.

@@ -100,6 +100,7 @@ def _clipped(gradient, clip_norm):
   return [g * clip_norm / norm for g in gradient]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('options', 'change'),
   [
@@ -146,6 +147,7 @@ def test_the_average_is_what_is_kept():
   assert (found >= low - 1e-6).all() and (found <= high + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_dropout_and_varied_images_change_a_step():
   standard = augmentation.Standardization(np.zeros(1), np.ones(1))
   steps = []
@@ -163,6 +165,7 @@ def test_dropout_and_varied_images_change_a_step():
     assert not np.allclose(steps[i], steps[j], atol=1e-5), (i, j)
 
 
+@pytest.mark.slow
 def test_the_best_of_several_candidates_is_kept():
   alone = _pretrain(learning_rate=0.02)
   several = _pretrain(candidates=3, learning_rate=0.02)

@@ -111,6 +111,7 @@ def _mean_gradient(task, params, rows):
   return _gradient(model)(params, *examples.take(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
 def test_without_noise_and_clip_it_is_sgd(task, momentum):
   settings = dataclasses.replace(_PLAIN, momentum=momentum)
@@ -133,6 +134,7 @@ def test_without_noise_and_clip_it_is_sgd(task, momentum):
   assert metrics['clients'].tolist() == [4, 2, 5]
 
 
+@pytest.mark.slow
 def test_alpha_of_1_is_dp_sgd_bit_for_bit_and_of_0_is_public_sgd(task):
   settings = dataclasses.replace(_PLAIN, clip_norm=0.1, mean_clip_norm=0.1)
   plain, _ = _run(task, settings, _inputs(), noise=1.0)
@@ -161,6 +163,7 @@ def test_noise_first_then_mix(images):
   _assert_equal(mixed, [0.25 * n for n in alone])
 
 
+@pytest.mark.slow
 def test_noise_has_its_standard_deviation_and_is_new_each_step():
   task = _task('text')
   settings = vectorized.SampleLevelSettings(clip_norm=0.5, expected_batch=10.0)
@@ -184,6 +187,7 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
   assert not np.allclose(other.params[0], weights[-1][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('varied', 'multiplicity'), [(False, 1), (True, 1), (True, 2)]
 )
@@ -214,6 +218,7 @@ def test_microbatches_are_the_batch(images, varied, multiplicity):
   assert np.allclose(plain.params[0], whole.params[0]) != varied
 
 
+@pytest.mark.slow
 def test_variations_of_an_image_differ(images):
   # Equal ones would change nothing; they are then one image.
   standard = augmentation.Standardization(np.zeros(1), np.ones(1))
@@ -255,6 +260,7 @@ def test_public_update_in_the_private_unit(options, bound):
     assert (metrics['public_norm'] > 0.2 * bound).all()
 
 
+@pytest.mark.slow
 def test_fewer_rounds_than_there_is_room_for(images):
   settings = dataclasses.replace(_PLAIN, clip_norm=0.3)
   inputs = _inputs()
@@ -264,6 +270,7 @@ def test_fewer_rounds_than_there_is_room_for(images):
   _assert_equal(two.params, alone.params, 1e-6)
 
 
+@pytest.mark.slow
 def test_side_by_side_runs_are_those_of_their_own():
   model, params, examples = _task('small_text')
   settings = dataclasses.replace(
@@ -335,6 +342,7 @@ def test_evaluation_counts_every_example_once(task):
     )
 
 
+@pytest.mark.slow
 def test_images_are_standardised_and_varied():
   images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3))
   images = images.astype(np.uint8)
@@ -362,6 +370,7 @@ def test_images_are_standardised_and_varied():
   assert len(found) > 10
 
 
+@pytest.mark.slow
 def test_an_image_is_varied_by_its_place_alone():
   images = jax.random.normal(jax.random.key(1), (6, 8, 8, 1))
   whole = augmentation.flip_and_crop(images, jax.random.key(0))
