@@ -80,39 +80,68 @@ def test_flags_of_tasks_exist(binary):
   assert commands
 
 
-def _perplexities():
-  """Test perplexities by method, in the order of seeds."""
-  path = pages.ROOT / 'results/benchmark/final.csv'
-  with path.open(newline='') as file:
-    rows = [r for r in csv.DictReader(file) if r['task'] == 'stackexchange']
-  found = {}
-  for row in sorted(rows, key=lambda row: int(row['seed'])):
-    found.setdefault(row['method'], []).append(float(row['perplexity']))
-  return found
-
-
-def test_results_are_the_recorded_runs():
+def _results():
+  """Cells of the page's table of results, by method; the first is 'method'."""
   text = (pages.ROOT / 'docs/benchmark.md').read_text()
   section = text.partition('## Results')[2].partition('\n## ')[0]
   lines = [line for line in section.splitlines() if line.startswith('| ')]
-  rows = {
-    r[0]: r for r in ([c.strip() for c in x.split('|')[1:-1]] for x in lines)
-  }
-  of_runs = _perplexities()
-  assert {methods.title(m) for m in of_runs} == set(rows) - {'method'}
-  for method, values in of_runs.items():
-    assert len(values) == 3
-    _, mean, gain, tries = rows[methods.title(method)]
-    assert mean == f'{statistics.fmean(values):.2f}'
-    assert tries == '9'
-    if method == 'warm':
-      continue
-    gains = [w - v for w, v in zip(of_runs['warm'], values, strict=True)]
-    # t of 2 degrees of freedom.
-    half = 4.302652730 * statistics.stdev(gains) / math.sqrt(3)
-    middle = statistics.fmean(gains)
-    ends = middle, middle - half, middle + half
-    assert gain == '{:+.2f}, {:+.2f} to {:+.2f}'.format(*ends)
+  table = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
+  return {row[0]: row[1:] for row in table}
+
+
+def _final_values(task, metric):
+  """Test values by method and seed."""
+  path = pages.ROOT / 'results/benchmark/final.csv'
+  with path.open(newline='') as file:
+    rows = [r for r in csv.DictReader(file) if r['task'] == task]
+  found = collections.defaultdict(dict)
+  for row in rows:
+    found[row['method']][int(row['seed'])] = float(row[metric])
+  return found
+
+
+def _expected_cell(values, baseline, digits):
+  """A mean and, unless these are the baseline's values, the gain over it."""
+  mean = f'{statistics.fmean(values.values()):.{digits}f}'
+  if values == baseline:
+    return mean
+  gains = [baseline[seed] - values[seed] for seed in range(3)]
+  # t of 2 degrees of freedom.
+  half = 4.302652730 * statistics.stdev(gains) / math.sqrt(3)
+  middle = statistics.fmean(gains)
+  gain, low, high = (
+    f'{end:+.{digits}f}' for end in (middle, middle - half, middle + half)
+  )
+  return f'{mean} ({gain}, {low} to {high})'
+
+
+def _recorded_tasks():
+  path = pages.ROOT / 'results/benchmark/final.csv'
+  with path.open(newline='') as file:
+    return list(dict.fromkeys(row['task'] for row in csv.DictReader(file)))
+
+
+def test_every_recorded_task_has_a_column():
+  *columns, tries = _results()['method']
+  assert tries == 'tries'
+  titles = [column.rpartition(', ')[0] for column in columns]
+  assert titles == [_TASKS[task].title for task in _recorded_tasks()]
+
+
+@pytest.mark.parametrize('task', _recorded_tasks())
+def test_results_are_the_recorded_runs(task):
+  results = _results()
+  column = _recorded_tasks().index(task)
+  metric = results['method'][column].rpartition(', ')[2]
+  digits = {'perplexity': 2, 'loss': 4}[metric]
+  runs = _final_values(task, metric)
+  names = {methods.title(method) for method in runs}
+  assert names == set(results) - {'method', 'public data alone'}
+  for method, values in runs.items():
+    cells = results[methods.title(method)]
+    assert sorted(values) == [0, 1, 2]
+    assert cells[column] == _expected_cell(values, runs['warm'], digits)
+    assert cells[-1] == '9'
 
 
 def test_every_method_had_nine_tries():
