@@ -9,7 +9,7 @@ Reads a source and writes a store, which training reads. Sources:
     jsonl:PATH          JSON lines with "user" and "text"; PATH may be a
                         pattern, and files may be .gz or .xz
     npz:FILE            arrays x (images or features), y (classes) and user
-    csv:FILE            columns user, label and features
+    csv:FILE            columns user and text, or user, label and features
 
     python -m scripts.prepare_users --output_dir=data/synthetic
     bazel run //scripts:prepare_users -- --output_dir=data/synthetic
@@ -133,7 +133,8 @@ _FOR_TEXT = (
 
 
 def _has_arrays() -> bool:
-  return _SOURCE.value.partition(':')[0] in sources.ARRAYS
+  kind, colon, path = _SOURCE.value.partition(':')
+  return not sources.is_text(f'{kind}{colon}{cli.shipped(path)}')
 
 
 def _most_rows() -> Optional[int]:

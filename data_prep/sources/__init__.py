@@ -17,6 +17,8 @@ from data_prep.sources.sqlite import SqliteSource
 from data_prep.sources.stackexchange import StackExchangeSource
 from data_prep.sources.synthetic import SyntheticConfig
 from data_prep.sources.synthetic import SyntheticSource
+from data_prep.sources.text_table import is_text_table
+from data_prep.sources.text_table import TextTableSource
 from data_prep.sources.tff_stackoverflow import TffStackOverflowSource
 
 __all__ = [
@@ -29,9 +31,11 @@ __all__ = [
   'SyntheticConfig',
   'SyntheticSource',
   'Tally',
+  'TextTableSource',
   'TffStackOverflowSource',
   'UserCounts',
   'UserSource',
+  'is_text',
   'open_csv',
   'open_npz',
   'open_source',
@@ -43,13 +47,30 @@ _WITH_PATH = {
   'stackexchange': StackExchangeSource,
   'jsonl': JsonlSource,
   'npz': open_npz,
-  'csv': open_csv,
 }
-ARRAYS = ('npz', 'csv')  # Sources that are not text.
 _KINDS = (
   'synthetic, tff, sqlite:PATH, stackexchange:DIR, jsonl:PATH, npz:FILE or'
   ' csv:FILE'
 )
+
+
+def is_text(spec: str) -> bool:
+  """Returns whether a source holds text, not arrays or numbers.
+
+  Example:
+
+    >>> is_text('jsonl:posts.jsonl')
+    True
+
+  Args:
+    spec: See `open_source`. The header of a .csv file decides.
+
+  Raises:
+    SourceError: If a .csv file is missing or damaged, or its header has the
+      columns of neither kind.
+  """
+  kind, _, path = spec.partition(':')
+  return is_text_table(path) if kind == 'csv' else kind != 'npz'
 
 
 def open_source(
@@ -84,6 +105,8 @@ def open_source(
     return SyntheticSource(synthetic)
   if spec == 'tff':
     return TffStackOverflowSource(tff_cache_dir)
+  if kind == 'csv' and path:
+    return TextTableSource(path) if is_text(spec) else open_csv(path)
   if kind in _WITH_PATH and path:
     return _WITH_PATH[kind](path)
   raise ValueError(f'source must be {_KINDS}. Found {spec!r}.')

@@ -135,6 +135,25 @@ def test_jsonl(fuzz, name, compress):
   )
 
 
+@pytest.mark.parametrize(
+  ('name', 'compress'), [('rows.csv', bytes), ('rows.csv.gz', gzip.compress)]
+)
+def test_text_table(fuzz, name, compress):
+  def write(folder):
+    lines = ['user,text', *(f'{user},"{text}"' for user, text in _ROWS)]
+    (folder / name).write_bytes(compress('\n'.join(lines).encode()))
+
+  fuzz(
+    harness.Target(
+      write=write,
+      load=lambda f: _regrouped(sources.TextTableSource(f / name), f),
+      check=_no_check if name == 'rows.csv' else harness.equal,
+    ),
+    0.5,
+    must_find=0.2,
+  )
+
+
 def test_a_lone_surrogate_is_left_out(tmp_path):
   rows = [{'user': f'u{i}', 'text': 'Fine.'} for i in range(20)]
   rows.append({'user': 'odd', 'text': 'A lone \ud800 surrogate.'})

@@ -94,6 +94,25 @@ def test_people_who_opted_in(tmp_path):
   assert not set(store.users('public')) & set(store.users('private'))
 
 
+def test_a_table_of_texts(tmp_path):
+  rows = [f'u{i % 40},"Word number {i}. And another."' for i in range(800)]
+  table = tmp_path / 'posts.csv'
+  table.write_text('\n'.join(['user,text', *rows]))
+  done = _run(
+    f'--source=csv:{table}',
+    '--max_sentences=10',
+    '--num_public_users=5',
+    '--vocabulary_size=8',
+    f'--output_dir={tmp_path / "out"}',
+  )
+  assert done.returncode == 0, done.stderr
+  store = data_prep.open_store(tmp_path / 'out')
+  assert len(store.users('public')) == 5
+  users = [u for g in ('private', 'validation', 'test') for u in store.users(g)]
+  assert sorted(users) == sorted(f'u{i}' for i in range(40))
+  assert store.decode(store.sentences(users[0])[0])[:2] == ['word', 'number']
+
+
 @pytest.mark.parametrize(
   'arguments, words',
   [
@@ -101,6 +120,7 @@ def test_people_who_opted_in(tmp_path):
     (['--source=xml:x'], "source must be synthetic, tff, .* Found 'xml:x'"),
     (['--source=sqlite:none.sqlite'], 'no file none.sqlite'),
     (['--source=jsonl:none.jsonl'], 'no file matches none.jsonl'),
+    (['--source=csv:none.csv'], 'none.csv is missing, or is not a file'),
     (['--source=stackexchange:none'], 'no folder none'),
     (['--num_public_users=1000'], r'num_public_users must be at most \d+'),
     (['--vocabulary_size=20000'], 'vocabulary_size must be at most 12002'),
