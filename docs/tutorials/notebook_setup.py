@@ -1,10 +1,10 @@
-"""What the first cell of every tutorial does: install the lock, or say why not.
+"""Installs the packages of a tutorial; its first cell calls this.
 
 A notebook finds the clone of the project, puts it on `sys.path` and calls
-`set_up` with the modules it needs. On a machine where `make setup` was run
-there is nothing to do. In Colab, and wherever else the notebook's Python can
-take the lock, the lock is installed into that Python. Elsewhere the error says
-what is wrong and what to do about it.
+`set_up` with the modules that it needs. After `make setup` there is nothing to
+do. Otherwise, in Colab for example, `set_up` installs the lock file into the
+notebook's Python. If the lock file does not support that Python, the error says
+why and what to do.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,30 +18,31 @@ import subprocess
 import sys
 import sysconfig
 
-# By its folder: a package of this Python may have the name `tools`.
+# Import by folder, because this Python may have a package named `tools`.
 sys.path.append(str(pathlib.Path(__file__).parents[2] / 'tools'))
 import install_lock
 
-# The notebook's own machinery: Colab's kernel works with the versions that it
-# came with, and a kernel cannot replace what it is running on.
-_OF_THE_KERNEL = re.compile(
+# Packages of the lock that are not installed. Most belong to the notebook's
+# kernel: Colab's kernel works with its own versions, and a running kernel
+# cannot replace its packages. The rest are tools for development.
+_KERNEL_PACKAGES = re.compile(
   r'(ipykernel|ipython|jupyter|jedi|comm|debugpy|nest-asyncio|pyzmq|tornado'
   r'|traitlets|prompt-toolkit|psutil|matplotlib-inline|parso|pexpect|ptyprocess'
   r'|pygments|stack-data|executing|asttokens|pure-eval|wcwidth|nbclient|nbformat'
   r'|pytest|ruff|hypothesis)'
 )
-_NUMPY_RELOADED = (
-  'Installed. Now restart the runtime (Runtime > Restart session) and run this'
-  ' cell again: another numpy was already loaded.'
+_RESTART = (
+  'The packages are installed, but another version of numpy is already loaded.'
+  ' Restart the runtime (Runtime > Restart session) and run this cell again.'
 )
 
 
 class SetupError(RuntimeError):
-  """This Python cannot run the tutorial; the message says why."""
+  """This Python cannot run the tutorial. The message says why."""
 
 
 def missing_modules(modules: Sequence[str]) -> list[str]:
-  """Returns those of the modules that cannot be imported.
+  """Returns the modules that cannot be imported.
 
   Args:
     modules: Names of top-level modules.
@@ -50,7 +51,7 @@ def missing_modules(modules: Sequence[str]) -> list[str]:
 
 
 def lock_without_kernel(lock: str) -> str:
-  """Returns a lock without the packages that a notebook's kernel runs on.
+  """Returns a lock without the packages of `_KERNEL_PACKAGES`.
 
   Args:
     lock: The text of requirements.txt.
@@ -58,9 +59,9 @@ def lock_without_kernel(lock: str) -> str:
   kept = []
   keeps = True
   for line in lock.splitlines(keepends=True):
-    # What is indented, the hashes of a package, goes with its first line.
+    # Indented lines are the hashes of the package above them.
     if not line.startswith(' '):
-      keeps = _OF_THE_KERNEL.match(line) is None
+      keeps = _KERNEL_PACKAGES.match(line) is None
     if keeps:
       kept.append(line)
   return ''.join(kept)
@@ -70,19 +71,19 @@ def check_platform(system: str, machine: str, version: Sequence[int]) -> None:
   """Raises unless the lock has wheels for this Python.
 
   Args:
-    system: As of `platform.system()`.
-    machine: As of `platform.machine()`.
-    version: As of `sys.version_info`.
+    system: Value of `platform.system()`.
+    machine: Value of `platform.machine()`.
+    version: Value of `sys.version_info`.
 
   Raises:
-    SetupError: If it has none.
+    SetupError: If the lock has no wheels for it.
   """
   why = install_lock.refusal(system, machine, version)
   if why:
     raise SetupError(
-      f'This tutorial cannot run here: {why} In Colab choose another runtime'
-      ' version (Runtime > Change runtime type > Runtime version). Elsewhere'
-      ' run `make setup` in the clone and pick the kernel of .venv.'
+      f'This tutorial cannot run here: {why} In Colab, choose another runtime'
+      ' version (Runtime > Change runtime type > Runtime version). Elsewhere,'
+      ' run `make setup` in the clone and select the kernel of .venv.'
     )
 
 
@@ -91,8 +92,8 @@ def _is_installed(package: str) -> bool:
 
 
 def _remove_tensorflow(run: Callable[..., object]) -> None:
-  """Removes Colab's TensorFlow, whose files the lock's would mix with."""
-  # Elsewhere the lock has `tensorflow` itself, and pip replaces it.
+  """Removes Colab's TensorFlow: tensorflow-cpu has files of the same names."""
+  # On other machines the lock has `tensorflow` itself, and pip replaces it.
   if platform.machine() == 'x86_64' and _is_installed('tensorflow'):
     pip = [sys.executable, '-m', 'pip', 'uninstall', '--quiet', '--yes']
     run([*pip, 'tensorflow', 'tensorflow-cpu'], check=True)
@@ -104,24 +105,25 @@ def set_up(
   *,
   run: Callable[..., object] = subprocess.run,
 ) -> str:
-  """Makes the modules importable, by installing the lock if need be.
+  """Installs the lock file if some of the modules are missing.
 
   Args:
-    root: The clone.
-    modules: What the tutorial imports.
-    run: Runs pip; tests pass another.
+    root: Folder of the clone.
+    modules: Names of the modules that the tutorial imports.
+    run: Runs pip. Tests pass their own function.
 
   Returns:
-    What was done, for the notebook to show.
+    A message that says what was done, for the notebook to print.
 
   Raises:
-    SetupError: If this Python cannot take the lock, or the installation failed.
+    SetupError: If the lock file does not support this Python, or if the
+      installation failed.
   """
-  # TensorFlow reads it when it is imported.
+  # TensorFlow reads this variable when it is imported.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   missing = missing_modules(modules)
   if not missing:
-    return 'Ready: all packages are here.'
+    return 'Ready: all packages are installed.'
   check_platform(platform.system(), platform.machine(), sys.version_info)
   lock = (pathlib.Path(root) / 'requirements.txt').read_text()
   packages = sysconfig.get_path('purelib')
@@ -132,10 +134,10 @@ def set_up(
     )
   except (OSError, subprocess.CalledProcessError) as e:
     raise SetupError(
-      f'{", ".join(missing)} could not be installed: {e}. Run `make setup` in'
-      ' the clone and pick the kernel of .venv.'
+      f'Could not install {", ".join(missing)}: {e}. Run `make setup` in the'
+      ' clone and select the kernel of .venv.'
     ) from e
   importlib.invalidate_caches()
   if 'numpy' in sys.modules:
-    return _NUMPY_RELOADED
-  return 'Ready: the lock is installed.'
+    return _RESTART
+  return 'Ready: installed the packages of requirements.txt.'
