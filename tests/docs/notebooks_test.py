@@ -18,8 +18,6 @@ import notebook_setup
 
 from tools import run_notebooks
 
-pytestmark = pytest.mark.slow
-
 _NAMES = [path.name for path in pages.TUTORIALS]
 
 
@@ -39,16 +37,19 @@ def test_there_are_three_tutorials():
   ]
 
 
+@pytest.mark.slow
 class TestExactMirrorDescent:
   def test_runs(self):
     run_notebooks.execute(pages.TUTORIALS[0])
 
 
+@pytest.mark.slow
 class TestPdaDpmdInTff:
   def test_runs(self):
     run_notebooks.execute(pages.TUTORIALS[1])
 
 
+@pytest.mark.slow
 class TestPublicDataAndPrivacy:
   def test_runs(self):
     run_notebooks.execute(pages.TUTORIALS[2])
