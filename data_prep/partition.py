@@ -126,7 +126,8 @@ def _advice(counts: np.ndarray, num_public_users: int) -> str:
   """Returns settings for which there are enough overflow users."""
   for number in (num_public_users, max(1, counts.size // 10)):
     if number <= counts.size:
-      limit = int(np.sort(counts)[-number]) - 1
+      # Half of a user's sentences, so that public users have text as well.
+      limit = int(np.sort(counts)[-number]) // 2
       if limit >= 1:
         return (
           f'num_public_users={number} with max_sentences={limit} is possible'

@@ -151,11 +151,9 @@ def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
       '--sampling=epochs must be used with --engine=tff. Found'
       f' --engine={_ENGINE.value}.'
     )
-  is_text = isinstance(store, data_prep.TokenStore)
-  kind = 'stackoverflow' if is_text else 'arrays'
   return experiments.FederatedConfig(
     **run_flags.loop_settings(),
-    dataset=f'{kind}/{store.manifest["source"]}',
+    dataset=store.manifest['source'],
     data_dir=str(store.path),
     data_hash=stores.data_hash(store),
     engine=_ENGINE.value,

@@ -16,7 +16,11 @@ _FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
   'train_loss': ('train loss', '{:.3f}'.format),
   'loss': ('loss', '{:.3f}'.format),
   'accuracy': ('accuracy', '{:.1%}'.format),
-  'epsilon': ('epsilon so far', functools.partial(privacy.round_up, digits=3)),
+  # Between evaluations, epsilon of the next evaluated round is shown.
+  'epsilon': (
+    'epsilon so far at most',
+    functools.partial(privacy.round_up, digits=3),
+  ),
   'alpha': ('alpha', '{:.3f}'.format),
   'diverged_clients': ('diverged clients', '{:.1f}'.format),
 }

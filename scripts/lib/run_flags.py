@@ -234,7 +234,7 @@ def plan_with_noise(
   if noise is not None:
     raise ValueError(
       '--noise_multiplier must not be given with --target_epsilon, which'
-      f' solves for it. Found {noise!r}.'
+      f' solves for it. Found {noise!r}, given or from a --flagfile.'
     )
   try:
     with warnings.catch_warnings():  # The final plan warns of delta.

@@ -155,11 +155,11 @@ def test_more_public_users_than_overflow_users():
 @pytest.mark.parametrize(
   'num_public_users, advice',
   [
-    (2, 'num_public_users=2 with max_sentences=6 is possible; or name'),
-    (3, 'num_public_users=3 with max_sentences=4 is possible; or name'),
+    (2, 'num_public_users=2 with max_sentences=3 is possible; or name'),
+    (3, 'num_public_users=3 with max_sentences=2 is possible; or name'),
     # One sentence leaves none over: fewer users, then.
-    (4, 'Found 4. num_public_users=1 with max_sentences=8 is possible; or'),
-    (6, 'Found 6. num_public_users=1 with max_sentences=8 is possible; or'),
+    (4, 'Found 4. num_public_users=1 with max_sentences=4 is possible; or'),
+    (6, 'Found 6. num_public_users=1 with max_sentences=4 is possible; or'),
   ],
 )
 def test_what_would_leave_enough_overflow_users(num_public_users, advice):

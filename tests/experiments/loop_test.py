@@ -158,7 +158,7 @@ def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
   stream = io.StringIO()
   lines = progress.PlainProgress(stream)
   lines.evaluated({'round': 1, 'epsilon': 4.6911})
-  assert 'epsilon so far 4.7' in stream.getvalue()
+  assert 'epsilon so far at most 4.7' in stream.getvalue()
 
 
 def test_lines_between_evaluations_show_no_older_validation(monkeypatch):

@@ -154,7 +154,7 @@ def test_a_dry_run_writes_nothing(data_dir, tmp_path):
     (['--client_gradient_clip=0'], 'client_gradient_clip must be positive'),
     (
       ['--flagfile=scripts/presets/huge.flags'],
-      'laptop.flags, stackexchange.flags, stackoverflow_',
+      'laptop.flags, own_text.flags, stackexchange',
     ),
   ],
 )
@@ -231,6 +231,7 @@ def test_other_plans(data_dir, tmp_path, arguments, expected):
   'preset',
   [
     'laptop',
+    'own_text',
     'stackexchange',
     'stackoverflow_cold',
     'stackoverflow_pda',
