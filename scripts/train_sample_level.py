@@ -36,12 +36,12 @@ from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import schedules
 from pda_fed.experiments import sample_level_config
-from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
 from pda_fed.models import residual
 from scripts.lib import host_flags
 from scripts.lib import method_flags
+from scripts.lib import pretraining_flags
 from scripts.lib import run_flags
 
 _DATASET = flags.DEFINE_enum(
@@ -188,60 +188,7 @@ _SIDE_BY_SIDE = flags.DEFINE_integer(
   ' only in seeds, learning rates, alpha or noise. For small models on a GPU.',
   lower_bound=1,
 )
-_OPTIMIZER = flags.DEFINE_enum(
-  'pretraining_optimizer',
-  'adam',
-  convergence.OPTIMIZERS,
-  'Optimizer of the warm start.',
-)
-_PRETRAINING_MOMENTUM = flags.DEFINE_float(
-  'pretraining_momentum', 0.0, 'Momentum of the warm start, with SGD.'
-)
-_PRETRAINING_CLIP_NORM = flags.DEFINE_float(
-  'pretraining_clip_norm',
-  None,
-  'Bound on the norm of the gradients of the warm start.',
-)
-_WEIGHT_DECAY = flags.DEFINE_float(
-  'pretraining_weight_decay',
-  0.0,
-  'Weight decay of the warm start. Each step shrinks the weights by this'
-  ' times the learning rate.',
-)
-_DROPOUT = flags.DEFINE_float(
-  'pretraining_dropout', 0.0, 'Dropout rate of the warm start.'
-)
-_PRETRAINING_AUGMENTATION = flags.DEFINE_enum(
-  'pretraining_augmentation',
-  'none',
-  convergence.AUGMENTATIONS,
-  'Augmentation of images in the warm start. standard: flips and crops.'
-  ' strong: also rotation, shear, colour changes and a cut-out square.',
-)
-_MIXUP = flags.DEFINE_float(
-  'pretraining_mixup',
-  0.0,
-  'Parameter of the Beta distribution of mixup (blending pairs of images) in'
-  ' the warm start. 0 means no mixup.',
-)
-_PRETRAINING_AVERAGING = flags.DEFINE_float(
-  'pretraining_averaging',
-  0.0,
-  "Decay of a moving average of the warm start's weights. 0 means no"
-  ' averaging.',
-)
-_PRETRAINING_DECAY = flags.DEFINE_enum(
-  'pretraining_decay',
-  'none',
-  convergence.DECAYS,
-  "Decay of the warm start's learning rate.",
-)
-_CANDIDATES = flags.DEFINE_integer(
-  'pretraining_candidates',
-  1,
-  'Number of models that the warm start trains. Held-out public data choose'
-  ' one of them.',
-)
+flags.adopt_module_key_flags(pretraining_flags)
 flags.adopt_module_key_flags(run_flags)
 
 # Enough rows for a curve.
@@ -317,25 +264,6 @@ def _split_config(
   )
 
 
-def _pretraining(
-  default: sample_level_config.SampleLevelPretraining,
-) -> sample_level_config.SampleLevelPretraining:
-  """Returns a task's settings, changed by the flags of this program."""
-  return dataclasses.replace(
-    default,
-    optimizer=_OPTIMIZER.value,
-    momentum=_PRETRAINING_MOMENTUM.value,
-    clip_norm=_PRETRAINING_CLIP_NORM.value,
-    weight_decay=_WEIGHT_DECAY.value,
-    dropout=_DROPOUT.value,
-    augmentation=_PRETRAINING_AUGMENTATION.value,
-    mixup=_MIXUP.value,
-    averaging=_PRETRAINING_AVERAGING.value,
-    decay=_PRETRAINING_DECAY.value,
-    candidates=_CANDIDATES.value,
-  )
-
-
 def _load(task: sample_level_config.TaskDefaults):
   """Returns the data, the split settings and the split."""
   # It imports JAX.
@@ -403,7 +331,7 @@ def _config(
   clips_mean = _or(_MEAN_CLIP.value, task.clips_mean)
   config = sample_level_config.SampleLevelConfig(
     **run_flags.loop_settings(
-      _pretraining(task.pretraining),
+      pretraining_flags.changed(task.pretraining),
       rounds_per_dispatch=epoch,
       rounds_per_evaluation=max(1, round(epochs / _EVALUATIONS)) * epoch,
     ),
