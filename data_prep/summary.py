@@ -60,8 +60,25 @@ def format_summary(manifest: dict[str, Any]) -> str:
       ' users. One person may be two users: for persons, epsilon is that of'
       ' groups of two users.'
     )
+  drawn = describe_drawn_users(manifest)
+  lines += [drawn] if drawn else []
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
   return '\n'.join(lines)
+
+
+def describe_drawn_users(manifest: dict[str, Any]) -> str:
+  """Returns a sentence on public users who did not opt in; '' if all did.
+
+  Args:
+    manifest: The manifest of a store.
+  """
+  drawn = manifest['settings']['num_public_users']
+  if not drawn or 'vocabulary' not in manifest:  # Arrays: whole users.
+    return ''
+  return (
+    f'{drawn:,} public users are later sentences of private users. Epsilon does'
+    ' not protect these sentences.'
+  )
 
 
 def _format_words(manifest: dict[str, Any]) -> list[str]:

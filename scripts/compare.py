@@ -375,6 +375,8 @@ def main(arguments: list[str]) -> None:
   if set(grids) == set(of_methods) and not audit_flags.arguments():
     # Searches have checked the flags: finished runs need not start.
     new_jobs = [job for job in all_jobs if not job_flags.is_finished(job)]
+  if grids and new_jobs:
+    job_flags.say(f'Comparison: {len(new_jobs)} runs.')
   failures = job_flags.run(new_jobs, folder / 'logs', _MetricsCheck())
   failed = {failure.job for failure in failures}
   runs = [

@@ -19,6 +19,7 @@ from typing import Optional
 
 from absl import flags
 import data_prep
+from data_prep import summary
 from pda_fed import experiments
 from pda_fed import schedules
 from pda_fed.common import server_optimizers
@@ -186,6 +187,8 @@ def _about(store: data_prep.UserStore) -> dict[str, object]:
   words = manifest.get('vocabulary', {'covered_by_epsilon': True})
   if not words['covered_by_epsilon']:
     caveats.append(f'Vocabulary: {words["statement"]}')
+  drawn = summary.describe_drawn_users(manifest)
+  caveats += [drawn] if drawn else []
   most = manifest['max_private_users_per_person']
   if most > 1:
     caveats.append(

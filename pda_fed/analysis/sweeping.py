@@ -32,7 +32,7 @@ _OF_TEST = 'test_'
 _NO_VALIDATION = ' The runs have no validation data.'
 
 NOT_COVERED = (
-  'The search used the validation data once per cell. Epsilon is for one run'
+  'The search used the validation data once per try. Epsilon is for one run'
   ' and does not cover the search.'
 )
 

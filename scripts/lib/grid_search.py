@@ -261,6 +261,7 @@ def run(
     if not unfinished:
       return not any(search.unfinished() for search in searches)
     seen = 0
+    job_flags.say(f'Search: {len(unfinished)} runs.')
     failures = job_flags.run(unfinished, log_dir, changed)
     for search in active:
       search.drop(failures)

@@ -35,6 +35,17 @@ def test_people_who_count_twice_are_named(small_store):
   assert 'groups of two' in text
 
 
+def test_public_users_who_did_not_opt_in_are_named(small_store):
+  manifest = small_store.manifest
+  drawn = manifest['settings']['num_public_users']
+  assert drawn > 0
+  said = f'{drawn} public users are later sentences of private users.'
+  assert said in summary.format_summary(manifest)
+  settings = {**manifest['settings'], 'num_public_users': 0}
+  text = summary.format_summary({**manifest, 'settings': settings})
+  assert 'later sentences' not in text
+
+
 def test_notes_of_the_source(small_store):
   notes = {'sites in several folders': [f's{i}' for i in range(21)]}
   text = summary.format_summary({**small_store.manifest, 'source_notes': notes})
@@ -48,7 +59,7 @@ def test_notes_of_the_source(small_store):
 )
 def test_one_note(small_store, what, said):
   manifest = {**small_store.manifest, 'source_notes': {what: ['a']}}
-  assert said in summary.format_summary(manifest).splitlines()[-3]
+  assert said in summary.format_summary(manifest).splitlines()
 
 
 def test_a_group_without_users(small_store):
