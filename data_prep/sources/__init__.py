@@ -70,7 +70,9 @@ def is_text(spec: str) -> bool:
       columns of neither kind.
   """
   kind, _, path = spec.partition(':')
-  return is_text_table(path) if kind == 'csv' else kind != 'npz'
+  if kind == 'csv' and path:
+    return is_text_table(path)
+  return kind != 'npz'
 
 
 def open_source(

@@ -13,6 +13,7 @@ import dataclasses
 from typing import Any, Optional
 
 from data_prep import errors
+from data_prep.sources import files
 import numpy as np
 
 TRAIN = 'train'
@@ -227,3 +228,33 @@ class RecordSource(abc.ABC):
     Args:
       content: A content that `records` yielded.
     """
+
+
+class LineSource(RecordSource):
+  """A stream that reads the lines of files with `_reader`.
+
+  Example: see `JsonlSource`.
+  """
+
+  _reader: files.LineReader
+
+  @property
+  def num_bytes(self) -> int:
+    return self._reader.num_bytes
+
+  @property
+  def bytes_read(self) -> int:
+    return self._reader.bytes_read
+
+
+def is_encodable(text: str) -> bool:
+  """Returns whether a text has no lone surrogates, which UTF-8 cannot hold.
+
+  Args:
+    text: The text.
+  """
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    return False
+  return True

@@ -15,7 +15,7 @@ from data_prep.sources import files
 _MOST_KEYS = 5  # Shown in a message.
 
 
-class JsonlSource(base.RecordSource):
+class JsonlSource(base.LineSource):
   """JSON lines in one or many files, plain, .gz or .xz.
 
   `user` is a string or an integer, `text` is plain text with any number of
@@ -58,14 +58,6 @@ class JsonlSource(base.RecordSource):
   def notes(self) -> Mapping[str, list[str]]:
     return {'files read': [pathlib.Path(path).name for path in self._paths]}
 
-  @property
-  def num_bytes(self) -> int:
-    return self._reader.num_bytes
-
-  @property
-  def bytes_read(self) -> int:
-    return self._reader.bytes_read
-
   def records(self) -> Iterator[tuple[str, str, str]]:
     for path in self._paths:
       for number, line in enumerate(self._reader.lines(path)):
@@ -93,7 +85,7 @@ class JsonlSource(base.RecordSource):
       self.tally.add_fault(base.MALFORMED, f'{where}: {fault}')
       return None
     user, text = str(row['user']), row['text']
-    if not _is_encodable(user):
+    if not base.is_encodable(user):
       self.tally.add_fault(base.NOT_UTF8, f'{where}: "user" is not UTF-8')
       return None
     if not user:
@@ -144,12 +136,3 @@ def _check_twins(paths: Sequence[str]) -> None:
           f'jsonl: {seen[key]} and {path.name} are the same text. Choose one.'
         )
       seen[key] = path.name
-
-
-def _is_encodable(user: str) -> bool:
-  """Whether it has no lone surrogates, which JSON allows and UTF-8 does not."""
-  try:
-    user.encode()
-  except UnicodeEncodeError:
-    return False
-  return True

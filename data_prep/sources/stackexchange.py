@@ -64,7 +64,7 @@ class _SeenIds:
     return True
 
 
-class StackExchangeSource(base.RecordSource):
+class StackExchangeSource(base.LineSource):
   """A site's folder, or a folder of such folders. A user is 'SITE/ID'.
 
   Example:
@@ -117,14 +117,6 @@ class StackExchangeSource(base.RecordSource):
       if len(names) > 1
     ]
     return {'sites in several folders': folded} if folded else {}
-
-  @property
-  def num_bytes(self) -> int:
-    return self._reader.num_bytes
-
-  @property
-  def bytes_read(self) -> int:
-    return self._reader.bytes_read
 
   def records(self) -> Iterator[tuple[str, str, tuple[bool, str]]]:
     # By table, not by file: a site that was unpacked twice, under two names,

@@ -16,7 +16,7 @@ _TEXT = 'text'
 _LABEL = 'label'  # Of a table of numbers, see `arrays.open_csv`.
 
 
-class TextTableSource(base.RecordSource):
+class TextTableSource(base.LineSource):
   """The texts of a .csv file, plain, .gz or .xz.
 
   The first row names the columns: `user`, `text`, and any number of columns
@@ -56,14 +56,6 @@ class TextTableSource(base.RecordSource):
   def name(self) -> str:
     return f'csv:{self._path.name}'
 
-  @property
-  def num_bytes(self) -> int:
-    return self._reader.num_bytes
-
-  @property
-  def bytes_read(self) -> int:
-    return self._reader.bytes_read
-
   def records(self) -> Iterator[tuple[str, str, str]]:
     # csv's own limit is 131,072 characters. Without any limit, a quote that is
     # never closed would read the whole file as one text.
@@ -94,9 +86,7 @@ class TextTableSource(base.RecordSource):
     if len(row[self._user]) > base.MAX_ID_LENGTH:
       found = f'"user" has more than {base.MAX_ID_LENGTH} characters'
       return found, base.MALFORMED
-    try:
-      (row[self._user] + row[self._text]).encode()
-    except UnicodeEncodeError:
+    if not base.is_encodable(row[self._user] + row[self._text]):
       return 'it is not UTF-8', base.NOT_UTF8
     return '', ''
 

@@ -120,6 +120,7 @@ def test_a_table_of_texts(tmp_path):
     (['--source=xml:x'], "source must be synthetic, tff, .* Found 'xml:x'"),
     (['--source=sqlite:none.sqlite'], 'no file none.sqlite'),
     (['--source=jsonl:none.jsonl'], 'no file matches none.jsonl'),
+    (['--source=csv'], "source must be .* Found 'csv'"),
     (['--source=csv:none.csv'], 'none.csv is missing, or is not a file'),
     (['--source=stackexchange:none'], 'no folder none'),
     (['--num_public_users=1000'], r'num_public_users must be at most \d+'),
