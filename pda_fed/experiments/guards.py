@@ -19,9 +19,11 @@ _MOST_LOSS_GROWTH = 10.0
 _MOST_WEIGHTS_GROWTH = 1000.0
 # A loss above its first value by this factor causes a warning.
 _FIRST_SIGN = 1.1
-# Thresholds of warnings: the fraction of clients that diverge, and the ratio of
+# Thresholds of warnings: the fraction of clients that diverge, the ratio of the
+# public users' loss in local training to the private clients', and the ratio of
 # the public update's norm to the private one's.
 _MANY_DIVERGED = 0.05
+_PUBLIC_LOSS_GROWTH = 2.0
 _LONG_PUBLIC_UPDATE = 10.0
 
 
@@ -33,6 +35,14 @@ def _value(row: Mapping[str, Any], name: str) -> Optional[float]:
 def _diverged_share(row: Mapping[str, Any]) -> float:
   diverged, clients = _value(row, 'diverged_clients'), _value(row, 'clients')
   return diverged / clients if diverged and clients else 0.0
+
+
+def _have_public_users_diverged(row: Mapping[str, Any]) -> bool:
+  public, private = _value(row, 'public_loss'), _value(row, 'train_loss')
+  if public is None or private is None:
+    return False
+  # Not `>`: a comparison with NaN is false.
+  return not public <= _PUBLIC_LOSS_GROWTH * max(private, 1.0)
 
 
 def _public_over_private(row: Mapping[str, Any]) -> float:
@@ -116,6 +126,16 @@ class Guard:
     self, first: Mapping[str, Any], row: Mapping[str, Any]
   ) -> None:
     share, ratio = _diverged_share(row), _public_over_private(row)
+    trains_locally = hasattr(self._config, 'client_learning_rate')
+    if trains_locally and _have_public_users_diverged(row):
+      self._warn(
+        'public users',
+        f'Round {row["round"]}: the loss of public users is'
+        f' {row["public_loss"]:.4g} in local training, and that of private'
+        f' clients {row["train_loss"]:.4g}. Public users diverge, and the'
+        ' public update is useless. Lower --client_learning_rate, set'
+        ' --client_gradient_clip, or use --public_update=gradient.',
+      )
     if share > _MANY_DIVERGED:
       self._warn(
         'clients',

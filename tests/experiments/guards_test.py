@@ -8,6 +8,7 @@ import pytest
 
 from tests import fake_engine
 from tests.experiments import runs
+from tests.experiments import saved_runs
 
 _FIRST = {'round': 0, 'loss': 4.0, 'weights_norm': 3.0}
 
@@ -73,6 +74,27 @@ def test_first_signs(changes, cause):
 def test_the_likely_cause_is_named(changes, cause):
   with pytest.raises(errors.DivergenceError, match=cause):
     _check(_row(loss=1e9, **changes))
+
+
+@pytest.mark.parametrize(
+  'kind, public_loss, train_loss, is_said',
+  [
+    ('lstm', 8.5, 4.2, True),
+    ('lstm', 8.4, 4.2, False),
+    ('lstm', 2.1, 0.1, True),
+    ('lstm', 1.9, 0.1, False),
+    ('lstm', math.nan, 4.2, True),
+    # No local training.
+    ('table', 9.0, 4.2, False),
+  ],
+)
+def test_public_users_that_diverge(
+  tmp_path, kind, public_loss, train_loss, is_said
+):
+  config = saved_runs.make_config(kind, tmp_path / 'data')
+  said = _check(_row(public_loss=public_loss, train_loss=train_loss), config)
+  assert len(said) == is_said
+  assert all('Public users diverge' in text for text in said)
 
 
 def test_each_warning_comes_once():
