@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 
+from pda_fed import privacy
 import pytest
 
 from tests.docs import pages
@@ -228,3 +229,65 @@ def test_the_table_of_blogs_is_the_recorded_search():
       f'{100 * float(best["accuracy"]):.2f} %',
       f'{100 * float(best["accuracy_with_oov"]):.2f} %',
     ]
+
+
+def _of_residual_net(name):
+  path = pages.ROOT / f'results/residual/{name}.csv'
+  with path.open(newline='') as file:
+    return list(csv.DictReader(file))
+
+
+def test_the_table_of_the_residual_net_is_the_recorded_runs():
+  table = _rows('CIFAR-10 with a residual net', 'method')
+  final, search = _of_residual_net('final'), _of_residual_net('search')
+  for title, method in (('warm start', 'warm'), ('PDA-DPMD, K = 400', 'pda')):
+    runs = [run for run in final if run['method'] == method]
+    assert len(runs) == len({run['seed'] for run in runs})
+    with_deviation = len(runs) > 1
+    (epsilon,) = {run['epsilon'] for run in runs}
+    tries = [run for run in search if run['method'] == method]
+    accuracy = _mean(runs, 'accuracy', 2, with_deviation, times=100)
+    assert table[title][1:] == [
+      f'{accuracy} %',
+      _mean(runs, 'loss', 3, with_deviation),
+      f'{float(epsilon):.3f}',
+      str(len(runs)),
+      str(len(tries)),
+    ]
+    best = max(tries, key=lambda run: float(run['accuracy']))
+    assert [run for run in tries if run['chosen'] == 'yes'] == [best]
+    assert {run['learning_rate'] for run in runs} == {best['learning_rate']}
+  alone = {(r['warm_start_accuracy'], r['warm_start_loss']) for r in final}
+  ((accuracy, loss),) = alone
+  assert table['public data alone'][1:3] == [
+    f'{100 * float(accuracy):.2f} %',
+    f'{float(loss):.3f}',
+  ]
+
+
+def test_the_residual_net_keeps_its_epsilon_and_its_preset():
+  flags = _flags('cifar10_residual')
+  plan = privacy.PrivacyPlan(
+    population=48_000,
+    expected_cohort=int(flags['batch_size']),
+    rounds=int(flags['epochs']) * 48_000 // int(flags['batch_size']),
+    delta=float(flags['delta']),
+    noise_multiplier=float(flags['noise_multiplier']),
+    clip_norm=float(flags['clip_norm']),
+  )
+  for run in _of_residual_net('final'):
+    assert int(run['steps']) == plan.rounds
+    assert float(run['delta']) == plan.delta
+    assert run['learning_rate'] == flags['learning_rate']
+    assert run['alpha_K'] in ('', flags['alpha_K'])
+    assert float(run['epsilon']) == pytest.approx(
+      privacy.epsilon(plan), rel=1e-3
+    )
+
+
+def test_the_front_page_has_the_residual_nets_mean():
+  runs = [r for r in _of_residual_net('final') if r['method'] == 'warm']
+  mean = _mean(runs, 'accuracy', 1, with_deviation=False, times=100)
+  text = ' '.join((pages.ROOT / 'README.md').read_text().split())
+  assert f'warm start reaches [{mean} %]' in text
+  assert min(float(r['accuracy']) for r in runs) > 0.751
