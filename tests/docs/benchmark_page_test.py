@@ -14,6 +14,7 @@ from pda_fed.analysis import benchmark_tasks
 import pytest
 from scripts.lib import cli
 
+from bench import public_share
 from tests.docs import pages
 
 _TASKS = {
@@ -81,12 +82,16 @@ def test_flags_of_tasks_exist(binary):
 
 
 def _results():
-  """Cells of the page's table of results, by method; the first is 'method'."""
+  """The page's tables of results: the metric, the columns, rows by method."""
   text = (pages.ROOT / 'docs/benchmark.md').read_text()
   section = text.partition('## Results')[2].partition('\n## ')[0]
-  lines = [line for line in section.splitlines() if line.startswith('| ')]
-  table = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
-  return {row[0]: row[1:] for row in table}
+  tables = []
+  for block in re.findall(r'(?:^\|.*\n)+', section, re.MULTILINE):
+    lines = block.replace('**', '').splitlines()
+    cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
+    (metric, *columns), _, *rows = cells
+    tables.append((metric, columns, {row[0]: row[1:] for row in rows}))
+  return tables
 
 
 def _final_values(task, metric):
@@ -121,27 +126,47 @@ def _recorded_tasks():
     return list(dict.fromkeys(row['task'] for row in csv.DictReader(file)))
 
 
-def test_every_recorded_task_has_a_column():
-  *columns, tries = _results()['method']
-  assert tries == 'tries'
-  titles = [column.rpartition(', ')[0] for column in columns]
-  assert titles == [_TASKS[task].title for task in _recorded_tasks()]
+def _column(task):
+  return f'{_TASKS[task].title}, {_TASKS[task].epsilon:g}'
+
+
+def _shown(task):
+  """Cells and tries by method, for each metric with a table of this task."""
+  found = {}
+  for metric, columns, rows in _results():
+    if _column(task) in columns:
+      place = columns.index(_column(task))
+      cells = {method: row[place] for method, row in rows.items()}
+      tries = {m: r[-1] for m, r in rows.items() if columns[-1] == 'tries'}
+      found[metric] = (cells, tries)
+  return found
+
+
+def test_every_task_is_recorded_and_shown():
+  assert set(_recorded_tasks()) == set(_TASKS)
+  for task in _TASKS.values():
+    of_images = {'loss', 'accuracy'}
+    metrics = {'perplexity'} if 'perplexity' in task.metrics else of_images
+    assert set(_shown(task.name)) == metrics
 
 
 @pytest.mark.parametrize('task', _recorded_tasks())
 def test_results_are_the_recorded_runs(task):
-  results = _results()
-  column = _recorded_tasks().index(task)
-  metric = results['method'][column].rpartition(', ')[2]
-  digits = {'perplexity': 2, 'loss': 4}[metric]
-  runs = _final_values(task, metric)
-  names = {methods.title(method) for method in runs}
-  assert names == set(results) - {'method', 'public data alone'}
-  for method, values in runs.items():
-    cells = results[methods.title(method)]
-    assert sorted(values) == [0, 1, 2]
-    assert cells[column] == _expected_cell(values, runs['warm'], digits)
-    assert cells[-1] == '9'
+  for metric, (cells, tries) in _shown(task).items():
+    runs = _final_values(task, metric)
+    titles = {methods.title(method): method for method in runs}
+    assert set(cells) == {*titles, 'public data alone'}
+    for title, method in titles.items():
+      values = runs[method]
+      assert sorted(values) == [0, 1, 2]
+      if metric == 'accuracy':
+        percent = [100 * value for value in values.values()]
+        mean, deviation = statistics.mean(percent), statistics.stdev(percent)
+        assert cells[title] == f'{mean:.2f} ± {deviation:.2f} %'
+      else:
+        digits = {'perplexity': 2, 'loss': 4}[metric]
+        assert cells[title] == _expected_cell(values, runs['warm'], digits)
+        assert tries[title] == '9'
 
 
 def test_every_method_had_nine_tries():
@@ -154,3 +179,28 @@ def test_every_method_had_nine_tries():
     of_one = [r for r in rows if (r['task'], r['method']) == key]
     best = min(of_one, key=lambda r: float(r['loss']))
     assert [r for r in of_one if r['chosen'] == 'yes'] == [best]
+
+
+def test_the_page_says_where_the_mirror_step_pays():
+  with (pages.ROOT / 'results/benchmark/search.csv').open(newline='') as file:
+    points = public_share.read_points(list(csv.DictReader(file)))
+  best = {}
+  for point in points:
+    if point.method == 'pda':
+      current = best.get(point.task, point)
+      best[point.task] = max(current, point, key=lambda found: found.gain)
+  gains = {task: point.gain for task, point in best.items()}
+  images = [
+    'cifar10_eps2',
+    'cifar10_eps3.51',
+    'cifar10_eps0.185',
+    'emnist_eps0.48',
+  ]
+  shown = [f'{gains.pop(task):.3f}' for task in images]
+  assert len(gains) == 3
+  assert f'{max(gains.values()):.4f}' == '0.0003'
+  shares = [f'{best[task].share:.3f}' for task in images]
+  assert shares == ['0.001', '0.001', '0.016', '0.363']
+  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  assert f'gains are {", ".join(shown[:3])} and {shown[3]}.' in text
+  assert 'No weight gains more than 0.0003 of loss with PDA-DPMD' in text

@@ -1,0 +1,169 @@
+"""Plots what public data add at equal learning rates, from the benchmark.
+
+    python -m bench.public_share
+
+A try of PDA-DPMD or Semi-DP gives the public update some weight. The figure
+compares its validation loss with that of the warm start's try at the same
+learning rates, against the mean weight over the run. Of the rates that both
+tried, it shows the warm start's best. It reads results/benchmark/search.csv and
+writes results/benchmark/public_share.png.
+"""
+
+from collections.abc import Mapping, Sequence
+import csv
+import math
+import pathlib
+from typing import NamedTuple, Optional
+
+from absl import app
+from pda_fed import methods
+from pda_fed.analysis import benchmark_tasks
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_RESULTS = _ROOT / 'results/benchmark'
+_METHODS = ('pda', 'semi_dp')
+# In other tries on CIFAR-10, warm start and the method have different
+# pre-trained models: see docs/benchmark.md.
+_SAME_START = {
+  'cifar10_eps0.185': ('0.3', '1'),
+  'cifar10_eps2': ('0.7', '1.5'),
+  'cifar10_eps3.51': ('0.7', '1.5'),
+}
+_EPOCHS = 10  # Of all sample-level tasks.
+
+
+class Point(NamedTuple):
+  """A try beside the warm start's try at the same learning rates.
+
+  Attributes:
+    task: The name of the task.
+    method: The name of the method.
+    share: The mean weight of the public update over the run.
+    gain: How much lower the validation loss is than the warm start's.
+  """
+
+  task: str
+  method: str
+  share: float
+  gain: float
+
+
+def mean_public_share(settings: Mapping[str, str]) -> Optional[float]:
+  """Returns the mean of 1 - alpha over a run, or None for other methods.
+
+  Example:
+
+    >>> round(mean_public_share({'alpha_i': '2'}), 3)  # 1 - 2 / pi
+    0.363
+
+  Args:
+    settings: Values of `alpha_i`, `alpha_K` or `semi_dp_weight`.
+  """
+  if 'semi_dp_weight' in settings:
+    return 1 - float(settings['semi_dp_weight'])
+  if 'alpha_i' in settings:
+    angle = math.pi / float(settings['alpha_i'])
+  elif 'alpha_K' in settings:
+    angle = math.pi * _EPOCHS / (2 * float(settings['alpha_K']))
+  else:
+    return None
+  return 1 - math.sin(angle) / angle
+
+
+def read_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
+  """Returns tries at the best of the learning rates that warm start tried too.
+
+  Args:
+    rows: Rows of search.csv.
+  """
+  warm, others = {}, []
+  for row in rows:
+    settings = dict(word.split('=') for word in row['settings'].split())
+    rates = tuple(
+      value
+      for name, value in settings.items()
+      if name.endswith('learning_rate')
+    )
+    share, loss = mean_public_share(settings), float(row['loss'])
+    if row['method'] == 'warm':
+      warm[row['task'], rates] = loss
+    elif share is not None and _starts_agree(row['task'], rates):
+      others.append((row['task'], row['method'], rates, share, loss))
+  common = {(task, rates) for task, _, rates, *_ in others} & warm.keys()
+  best = {}
+  for task, rates in sorted(common, key=warm.get, reverse=True):
+    best[task] = rates
+  return [
+    Point(task, method, share, warm[task, rates] - loss)
+    for task, method, rates, share, loss in others
+    if best.get(task) == rates
+  ]
+
+
+def _starts_agree(task: str, rates: tuple[str, ...]) -> bool:
+  return task not in _SAME_START or rates[0] in _SAME_START[task]
+
+
+def draw(points: Sequence[Point], path: pathlib.Path) -> None:
+  """Plots a panel for each task.
+
+  Args:
+    points: Tries.
+    path: The PNG file.
+  """
+  import matplotlib
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot as plt
+
+  tasks = sorted({point.task for point in points}, key=_place)
+  figure, places = plt.subplots(
+    2, 4, figsize=(11, 5), layout='constrained', sharex=True, sharey=True
+  )
+  for axes, name in zip(places.flat, tasks, strict=False):
+    task = benchmark_tasks.load(_ROOT / f'scripts/benchmark_tasks/{name}.json')
+    axes.set_title(f'{task.title}, epsilon {task.epsilon:g}', fontsize='medium')
+    axes.axhline(0, color='#888888', linewidth=1)
+    for method in _METHODS:
+      line = sorted(
+        (point.share, point.gain)
+        for point in points
+        if (point.task, point.method) == (name, method)
+      )
+      kind = methods.get(method)
+      axes.plot(
+        *zip(*line, strict=True), 'o-', color=kind.colour, label=kind.title
+      )
+    axes.set_xscale('log')
+    axes.set_ylim(-0.06, 0.06)
+    axes.grid(alpha=0.3)
+  figure.supxlabel('mean weight of the public update', fontsize='medium')
+  figure.supylabel('gain in validation loss', fontsize='medium')
+  handles, labels = places.flat[0].get_legend_handles_labels()
+  places.flat[-1].set_axis_off()
+  places.flat[-1].legend(handles, labels, loc='center', frameon=False)
+  figure.savefig(path, dpi=110)
+  plt.close(figure)
+
+
+def _place(task: str) -> tuple[bool, str]:
+  """Images first, then text."""
+  return not task.startswith(('cifar10', 'emnist')), task
+
+
+def main(argv: Sequence[str]) -> None:
+  """Draws the figure."""
+  del argv
+  with (_RESULTS / 'search.csv').open(newline='') as file:
+    points = read_points(list(csv.DictReader(file)))
+  path = _RESULTS / 'public_share.png'
+  draw(points, path)
+  for point in points:
+    print(
+      f'{point.task:18} {point.method:8} {point.share:.4f} {point.gain:+.4f}'
+    )
+  print(f'Wrote {path}.')
+
+
+if __name__ == '__main__':
+  app.run(main)
