@@ -5,31 +5,31 @@
 A try of PDA-DPMD or Semi-DP gives the public update some weight. The figure
 compares its validation loss with that of the warm start's try at the same
 learning rates, against the mean weight over the run. Of the rates that both
-tried, it shows the warm start's best. It reads results/benchmark/search.csv and
+tried from one pre-trained model, it shows the warm start's best. It reads results/benchmark/search.csv and
 writes results/benchmark/public_share.png.
 """
 
 from collections.abc import Mapping, Sequence
 import csv
-import math
 import pathlib
 from typing import NamedTuple, Optional
 
 from absl import app
 from pda_fed import methods
+from pda_fed import schedules
 from pda_fed.analysis import benchmark_tasks
+from scripts.lib import cli
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RESULTS = _ROOT / 'results/benchmark'
 _METHODS = ('pda', 'semi_dp')
-# In other tries on CIFAR-10, warm start and the method have different
-# pre-trained models: see docs/benchmark.md.
+# Learning rates at which warm start and the others have the same pre-trained
+# model: see docs/benchmark.md.
 _SAME_START = {
   'cifar10_eps0.185': ('0.3', '1'),
   'cifar10_eps2': ('0.7', '1.5'),
   'cifar10_eps3.51': ('0.7', '1.5'),
 }
-_EPOCHS = 10  # Of all sample-level tasks.
 
 
 class Point(NamedTuple):
@@ -48,26 +48,41 @@ class Point(NamedTuple):
   gain: float
 
 
-def mean_public_share(settings: Mapping[str, str]) -> Optional[float]:
+def mean_public_share(
+  settings: Mapping[str, str], rounds: int
+) -> Optional[float]:
   """Returns the mean of 1 - alpha over a run, or None for other methods.
 
   Example:
 
-    >>> round(mean_public_share({'alpha_i': '2'}), 3)  # 1 - 2 / pi
-    0.363
+    >>> round(mean_public_share({'alpha_K': '2'}, rounds=2), 3)  # 1, cos(pi/4)
+    0.146
 
   Args:
     settings: Values of `alpha_i`, `alpha_K` or `semi_dp_weight`.
+    rounds: Number of rounds, or of epochs at sample level, where alpha is
+      constant within an epoch.
   """
   if 'semi_dp_weight' in settings:
     return 1 - float(settings['semi_dp_weight'])
   if 'alpha_i' in settings:
-    angle = math.pi / float(settings['alpha_i'])
+    alpha = schedules.for_stackoverflow(float(settings['alpha_i']), rounds)
   elif 'alpha_K' in settings:
-    angle = math.pi * _EPOCHS / (2 * float(settings['alpha_K']))
+    alpha = schedules.cosine(float(settings['alpha_K']))
   else:
     return None
-  return 1 - math.sin(angle) / angle
+  return float(1 - alpha.values(rounds).mean())
+
+
+def _rounds(task: str) -> int:
+  """Returns the number of rounds of a task, or of epochs at sample level."""
+  flags = cli.expanded(_load(task).flags)
+  values = dict(word.lstrip('-').partition('=')[::2] for word in flags)
+  return int(values.get('epochs') or values['rounds'])
+
+
+def _load(task: str) -> benchmark_tasks.Task:
+  return benchmark_tasks.load(_ROOT / f'scripts/benchmark_tasks/{task}.json')
 
 
 def read_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
@@ -84,15 +99,17 @@ def read_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
       for name, value in settings.items()
       if name.endswith('learning_rate')
     )
-    share, loss = mean_public_share(settings), float(row['loss'])
+    share = mean_public_share(settings, _rounds(row['task']))
+    loss = float(row['loss'])
     if row['method'] == 'warm':
       warm[row['task'], rates] = loss
     elif share is not None and _starts_agree(row['task'], rates):
       others.append((row['task'], row['method'], rates, share, loss))
   common = {(task, rates) for task, _, rates, *_ in others} & warm.keys()
-  best = {}
-  for task, rates in sorted(common, key=warm.get, reverse=True):
-    best[task] = rates
+  best = {
+    task: min((key for key in common if key[0] == task), key=warm.get)[1]
+    for task, _ in common
+  }
   return [
     Point(task, method, share, warm[task, rates] - loss)
     for task, method, rates, share, loss in others
@@ -121,7 +138,7 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
     2, 4, figsize=(11, 5), layout='constrained', sharex=True, sharey=True
   )
   for axes, name in zip(places.flat, tasks, strict=False):
-    task = benchmark_tasks.load(_ROOT / f'scripts/benchmark_tasks/{name}.json')
+    task = _load(name)
     axes.set_title(f'{task.title}, epsilon {task.epsilon:g}', fontsize='medium')
     axes.axhline(0, color='#888888', linewidth=1)
     for method in _METHODS:
@@ -135,6 +152,7 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
         *zip(*line, strict=True), 'o-', color=kind.colour, label=kind.title
       )
     axes.set_xscale('log')
+    # Larger losses than gains are of no interest: lines leave the panel.
     axes.set_ylim(-0.06, 0.06)
     axes.grid(alpha=0.3)
   figure.supxlabel('mean weight of the public update', fontsize='medium')

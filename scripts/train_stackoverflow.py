@@ -71,7 +71,7 @@ _PUBLIC_UPDATE = flags.DEFINE_enum(
   'local_training',
   ['local_training', 'gradient'],
   'local_training: the mean model delta of sampled public users. gradient: one'
-  ' gradient over their examples.',
+  ' step on public_users_per_round * batch_size sentences of all public users.',
 )
 _PUBLIC_USERS_PER_ROUND = flags.DEFINE_integer(
   'public_users_per_round', 10, 'Number of public users sampled in a round.'

@@ -1,7 +1,8 @@
 """Warns at the first signs of divergence, then ends the run.
 
-The guard watches the validation loss and the weights. These depend only on
-released models and on users that do not take part in training.
+What ends a run, the validation loss and the weights, depends only on released
+models and on users that do not take part in training. Warnings also use metrics
+of private clients, which epsilon does not cover, like metrics.csv.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ _FIRST_SIGN = 1.1
 # public users' loss in local training to the private clients', and the ratio of
 # the public update's norm to the private one's.
 _MANY_DIVERGED = 0.05
-_PUBLIC_LOSS_GROWTH = 2.0
+_HIGH_PUBLIC_LOSS = 2.0
 _LONG_PUBLIC_UPDATE = 10.0
 
 
@@ -37,12 +38,17 @@ def _diverged_share(row: Mapping[str, Any]) -> float:
   return diverged / clients if diverged and clients else 0.0
 
 
-def _have_public_users_diverged(row: Mapping[str, Any]) -> bool:
+def _have_public_users_diverged(
+  config: config_lib.RunConfig, row: Mapping[str, Any]
+) -> bool:
   public, private = _value(row, 'public_loss'), _value(row, 'train_loss')
-  if public is None or private is None:
+  trains_locally = getattr(config, 'public_update', None) == 'local_training'
+  if not trains_locally or public is None or private is None:
+    return False
+  if math.isnan(private):
     return False
   # Not `>`: a comparison with NaN is false.
-  return not public <= _PUBLIC_LOSS_GROWTH * max(private, 1.0)
+  return not public <= _HIGH_PUBLIC_LOSS * max(private, 1.0)
 
 
 def _public_over_private(row: Mapping[str, Any]) -> float:
@@ -126,8 +132,7 @@ class Guard:
     self, first: Mapping[str, Any], row: Mapping[str, Any]
   ) -> None:
     share, ratio = _diverged_share(row), _public_over_private(row)
-    trains_locally = hasattr(self._config, 'client_learning_rate')
-    if trains_locally and _have_public_users_diverged(row):
+    if _have_public_users_diverged(self._config, row):
       self._warn(
         'public users',
         f'Round {row["round"]}: the loss of public users is'

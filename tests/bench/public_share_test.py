@@ -11,14 +11,15 @@ from bench import public_share
   'settings, expected',
   [
     ({'semi_dp_weight': '0.8'}, 0.2),
-    # cos falls from 1 to 0 within the run: its mean is 2 / pi.
-    ({'alpha_i': '2'}, 1 - 2 / math.pi),
-    ({'alpha_K': '10'}, 1 - 2 / math.pi),
+    # alpha is 1 and cos(pi / 4).
+    ({'alpha_K': '2'}, (1 - math.sqrt(0.5)) / 2),
+    ({'alpha_i': '2'}, (1 - math.sqrt(0.5)) / 2),
     ({'learning_rate': '1'}, None),
   ],
 )
 def test_mean_public_share(settings, expected):
-  assert public_share.mean_public_share(settings) == pytest.approx(expected)
+  found = public_share.mean_public_share(settings, rounds=2)
+  assert found == pytest.approx(expected)
 
 
 def _row(method, settings, loss, task='stackexchange'):

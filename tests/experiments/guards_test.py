@@ -77,24 +77,32 @@ def test_the_likely_cause_is_named(changes, cause):
 
 
 @pytest.mark.parametrize(
-  'kind, public_loss, train_loss, is_said',
+  'kind, public_loss, train_loss, is_warned',
   [
     ('lstm', 8.5, 4.2, True),
     ('lstm', 8.4, 4.2, False),
     ('lstm', 2.1, 0.1, True),
     ('lstm', 1.9, 0.1, False),
     ('lstm', math.nan, 4.2, True),
+    ('lstm', 4.0, math.nan, False),
     # No local training.
     ('table', 9.0, 4.2, False),
   ],
 )
 def test_public_users_that_diverge(
-  tmp_path, kind, public_loss, train_loss, is_said
+  tmp_path, kind, public_loss, train_loss, is_warned
 ):
   config = saved_runs.make_config(kind, tmp_path / 'data')
   said = _check(_row(public_loss=public_loss, train_loss=train_loss), config)
-  assert len(said) == is_said
+  assert len(said) == is_warned
   assert all('Public users diverge' in text for text in said)
+
+
+def test_one_gradient_does_not_diverge(tmp_path):
+  config = saved_runs.make_config(
+    'lstm', tmp_path / 'data', public_update='gradient'
+  )
+  assert not _check(_row(public_loss=9.0, train_loss=4.2), config)
 
 
 def test_each_warning_comes_once():
