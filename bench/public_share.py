@@ -5,8 +5,8 @@
 A try of PDA-DPMD or Semi-DP gives the public update some weight. The figure
 compares its validation loss with that of the warm start's try at the same
 learning rates, against the mean weight over the run. Of the rates that both
-tried from one pre-trained model, it shows the warm start's best. It reads results/benchmark/search.csv and
-writes results/benchmark/public_share.png.
+tried from one pre-trained model, it shows the warm start's best. It reads
+results/benchmark/search.csv and writes results/benchmark/public_share.png.
 """
 
 from collections.abc import Mapping, Sequence
