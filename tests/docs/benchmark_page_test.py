@@ -204,3 +204,30 @@ def test_the_page_says_where_the_mirror_step_pays():
   text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
   assert f'gains are {", ".join(shown[:3])} and {shown[3]}.' in text
   assert 'No weight gains more than 0.0003 of loss with PDA-DPMD' in text
+
+
+def test_the_page_has_the_runs_with_held_out_public_text():
+  path = pages.ROOT / 'results/benchmark/held_out_public.csv'
+  with path.open(newline='') as file:
+    rows = list(csv.DictReader(file))
+  tries = collections.Counter(r['method'] for r in rows if r['seed'] == '0')
+  assert tries == {'warm': 3, 'pda': 3}
+  found = {}
+  for method in tries:
+    of_one = [r for r in rows if r['method'] == method]
+    first = [r for r in of_one if r['seed'] == '0']
+    best = min(first, key=lambda r: float(r['validation_loss']))
+    names = ('server_learning_rate', 'alpha_i')
+    found[method] = {
+      int(r['seed']): float(r['test_perplexity'])
+      for r in of_one
+      if [r[n] for n in names] == [best[n] for n in names]
+    }
+  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  mean = statistics.fmean(found['warm'].values())
+  cell = _expected_cell(found['pda'], found['warm'], 2)
+  of_pda, gain, low, _, high = re.sub('[(+,)]', '', cell).split()
+  assert (
+    f'perplexity of {mean:.2f}, PDA-DPMD (i = 8) {of_pda}; the gain is {gain}'
+    f' ({low} to {high}).'
+  ) in text
