@@ -1,9 +1,10 @@
 """Figures: metrics against rounds, and heat maps. Needs matplotlib."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import io
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -20,6 +21,8 @@ from pda_fed.analysis import statistics as statistics_lib
 _MOST_PAIRED = 3
 # Panels per row.
 _MOST_PANELS = 4
+# An axis does not reach a gain that is so many times as far as the next one.
+_FAR = 10.0
 # Characters of a legend that fit above one panel.
 _LEGEND_LETTERS = 36
 # Placeholder for the page's text colour.
@@ -232,8 +235,12 @@ def draw_gains(
       place.set_title(title, fontsize='medium', parse_math=False)
       place.set_xlabel(label, parse_math=False)
       place.axvline(0, color='#888888', linewidth=1)
+      limit = _outer_limit(gains.values())
+      if limit is not None:
+        place.set_xlim(-limit, limit)
       for method, gain in gains.items():
-        _plot_gain(place, len(methods) - methods.index(method), method, gain)
+        height = len(methods) - methods.index(method)
+        _plot_gain(place, height, method, gain, limit)
       place.xaxis.set_major_locator(plt.MaxNLocator(3))
       place.grid(axis='x', alpha=0.25, linewidth=0.6)
     names = [methods_lib.title(method) for method in methods]
@@ -244,11 +251,44 @@ def draw_gains(
     _save(figure, plt, pathlib.Path(path))
 
 
+def _outer_limit(
+  gains: Iterable[statistics_lib.Difference],
+) -> Optional[float]:
+  """Returns where to end an axis that one far gain would stretch, or None.
+
+  Args:
+    gains: The gains of a panel.
+  """
+  reaches = sorted(
+    max(abs(end) for end in (g.mean, g.low, g.high) if end is not None)
+    for g in gains
+  )
+  if len(reaches) < 3 or reaches[-1] <= _FAR * reaches[-2]:
+    return None
+  return 1.5 * reaches[-2]
+
+
 def _plot_gain(
-  axes, height: int, method: str, gain: statistics_lib.Difference
+  axes,
+  height: int,
+  method: str,
+  gain: statistics_lib.Difference,
+  limit: Optional[float],
 ) -> None:
-  """Draws a point for the gain and a line for its interval."""
+  """Draws a point and its interval, or an arrow and a number beyond a limit."""
   colour = (methods_lib.find(method) or methods_lib.Method).colour
+  if limit is not None and abs(gain.mean) > limit:
+    side = math.copysign(1, gain.mean)
+    marker = '>' if side > 0 else '<'
+    axes.plot([0.93 * side * limit], [height], marker, color=colour)
+    axes.annotate(
+      f'{gain.mean:.3g}',
+      (0.84 * side * limit, height),
+      va='center',
+      ha='right' if side > 0 else 'left',
+      fontsize='small',
+    )
+    return
   if gain.low is not None:
     ends = [gain.low, gain.high]
     axes.plot(ends, [height, height], color=colour, linewidth=2)
