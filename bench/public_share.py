@@ -74,22 +74,18 @@ def mean_public_share(
   return float(1 - alpha.values(rounds).mean())
 
 
-def _rounds(task: str) -> int:
-  """Returns the number of rounds of a task, or of epochs at sample level."""
-  flags = cli.expanded(_load(task).flags)
-  values = dict(word.lstrip('-').partition('=')[::2] for word in flags)
-  return int(values.get('epochs') or values['rounds'])
-
-
 def _load(task: str) -> benchmark_tasks.Task:
   return benchmark_tasks.load(_ROOT / f'scripts/benchmark_tasks/{task}.json')
 
 
-def read_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
+def read_points(
+  rows: Sequence[Mapping[str, str]], rounds: Mapping[str, int]
+) -> list[Point]:
   """Returns tries at the best of the learning rates that warm start tried too.
 
   Args:
     rows: Rows of search.csv.
+    rounds: The number of rounds, or of epochs at sample level, by task.
   """
   warm, others = {}, []
   for row in rows:
@@ -99,7 +95,7 @@ def read_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
       for name, value in settings.items()
       if name.endswith('learning_rate')
     )
-    share = mean_public_share(settings, _rounds(row['task']))
+    share = mean_public_share(settings, rounds[row['task']])
     loss = float(row['loss'])
     if row['method'] == 'warm':
       warm[row['task'], rates] = loss
@@ -169,11 +165,22 @@ def _place(task: str) -> tuple[bool, str]:
   return not task.startswith(('cifar10', 'emnist')), task
 
 
+def read_results() -> list[Point]:
+  """Returns the recorded search's points. The root is the working folder."""
+  with (_RESULTS / 'search.csv').open(newline='') as file:
+    rows = list(csv.DictReader(file))
+  rounds = {}
+  for task in {row['task'] for row in rows}:
+    flags = cli.expanded(_load(task).flags)
+    values = dict(word.lstrip('-').partition('=')[::2] for word in flags)
+    rounds[task] = int(values.get('epochs') or values['rounds'])
+  return read_points(rows, rounds)
+
+
 def main(argv: Sequence[str]) -> None:
   """Draws the figure."""
   del argv
-  with (_RESULTS / 'search.csv').open(newline='') as file:
-    points = read_points(list(csv.DictReader(file)))
+  points = read_results()
   path = _RESULTS / 'public_share.png'
   draw(points, path)
   for point in points:

@@ -35,11 +35,13 @@ def test_tries_are_compared_at_the_best_common_rate():
       _row('pda', 'server_learning_rate=1 alpha_i=2', '4.1'),
       _row('pda', 'server_learning_rate=2 alpha_i=2', '4.3'),
       _row('dope', 'server_learning_rate=2', '4.2'),
-    ]
+    ],
+    {'stackexchange': 2},
   )
   (point,) = points
   assert (point.task, point.method) == ('stackexchange', 'pda')
   assert point.gain == pytest.approx(0.1)
+  assert point.share == pytest.approx((1 - math.sqrt(0.5)) / 2)
 
 
 def test_tries_from_other_models_are_left_out():
@@ -47,4 +49,4 @@ def test_tries_from_other_models_are_left_out():
     _row('warm', 'learning_rate=3', '0.9', task='cifar10_eps2'),
     _row('pda', 'learning_rate=3 alpha_K=20', '0.8', task='cifar10_eps2'),
   ]
-  assert not public_share.read_points(rows)
+  assert not public_share.read_points(rows, {'cifar10_eps2': 10})
