@@ -1,7 +1,6 @@
 """The benchmark's tasks are those of its page, and take the flags they give."""
 
 import collections
-import csv
 import json
 import math
 import re
@@ -96,12 +95,10 @@ def _results():
 
 def _final_values(task, metric):
   """Test values by method and seed."""
-  path = pages.ROOT / 'results/benchmark/final.csv'
-  with path.open(newline='') as file:
-    rows = [r for r in csv.DictReader(file) if r['task'] == task]
   found = collections.defaultdict(dict)
-  for row in rows:
-    found[row['method']][int(row['seed'])] = float(row[metric])
+  for row in pages.read_csv('benchmark/final.csv'):
+    if row['task'] == task:
+      found[row['method']][int(row['seed'])] = float(row[metric])
   return found
 
 
@@ -121,9 +118,8 @@ def _expected_cell(values, baseline, digits):
 
 
 def _recorded_tasks():
-  path = pages.ROOT / 'results/benchmark/final.csv'
-  with path.open(newline='') as file:
-    return list(dict.fromkeys(row['task'] for row in csv.DictReader(file)))
+  rows = pages.read_csv('benchmark/final.csv')
+  return list(dict.fromkeys(row['task'] for row in rows))
 
 
 def _column(task):
@@ -170,9 +166,7 @@ def test_results_are_the_recorded_runs(task):
 
 
 def test_every_method_had_nine_tries():
-  path = pages.ROOT / 'results/benchmark/search.csv'
-  with path.open(newline='') as file:
-    rows = list(csv.DictReader(file))
+  rows = pages.read_csv('benchmark/search.csv')
   tries = collections.Counter((r['task'], r['method']) for r in rows)
   assert set(tries.values()) == {9}
   for key in tries:
@@ -207,9 +201,7 @@ def test_the_page_says_where_the_mirror_step_pays(monkeypatch):
 
 
 def test_the_page_has_the_runs_with_held_out_public_text():
-  path = pages.ROOT / 'results/benchmark/held_out_public.csv'
-  with path.open(newline='') as file:
-    rows = list(csv.DictReader(file))
+  rows = pages.read_csv('benchmark/held_out_public.csv')
   tries = collections.Counter(r['method'] for r in rows if r['seed'] == '0')
   assert tries == {'warm': 3, 'pda': 3}
   found = {}
@@ -231,3 +223,37 @@ def test_the_page_has_the_runs_with_held_out_public_text():
     f'perplexity of {mean:.2f}, PDA-DPMD (i = 8) {of_pda}; the gain is {gain}'
     f' ({low} to {high}).'
   ) in text
+
+
+_CONDITIONS = {
+  row['changed']: None for row in pages.read_csv('benchmark/conditions.csv')
+}
+
+
+def _with_change(name, changed, method):
+  """Rows of a file with one changed condition and one method."""
+  return [
+    row
+    for row in pages.read_csv(f'benchmark/{name}.csv')
+    if (row['changed'], row['method']) == (changed, method)
+  ]
+
+
+@pytest.mark.parametrize('changed', _CONDITIONS)
+def test_the_page_has_the_runs_with_one_change(changed):
+  cells, perplexities = [], {}
+  for method in ('warm', 'pda'):
+    runs = _with_change('conditions', changed, method)
+    tries = _with_change('conditions_search', changed, method)
+    best = min(tries, key=lambda row: float(row['loss']))
+    assert len(tries) == 6
+    assert {run['settings'] for run in runs} == {best['settings']}
+    assert method == 'warm' or 'alpha_i=8' in best['settings']
+    found = {int(run['seed']): float(run['perplexity']) for run in runs}
+    perplexities[method] = found
+    rate = re.search('server_learning_rate=([^ ]+)', best['settings'])[1]
+    cells += [rate, _expected_cell(found, perplexities['warm'], 2)]
+  (epsilon,) = {f'{float(run["epsilon"]):.2f}' for run in runs}
+  alone = statistics.fmean(float(run['public_perplexity']) for run in runs)
+  row = ' | '.join([changed, epsilon, f'{alone:.2f}', *cells])
+  assert f'| {row} |' in (pages.ROOT / 'docs/benchmark.md').read_text()

@@ -1,5 +1,6 @@
 """Reads the project's pages: their blocks of code, links and headings."""
 
+import csv
 import dataclasses
 import json
 import pathlib
@@ -44,6 +45,12 @@ class Block:
 
   def __str__(self) -> str:
     return f'{self.page}:{self.line}'
+
+
+def read_csv(name: str) -> list[dict[str, str]]:
+  """Returns the rows of a file in the folder of results."""
+  with (ROOT / 'results' / name).open(newline='') as file:
+    return list(csv.DictReader(file))
 
 
 def blocks(path: pathlib.Path) -> list[Block]:
