@@ -1,6 +1,5 @@
 """Tables of results are the recorded runs, and presets are their settings."""
 
-import csv
 import math
 import re
 import statistics
@@ -90,14 +89,12 @@ def _flags_of_methods(preset):
 def _recorded(name, preset, method, noise, marked):
   """Rows of a CSV file of results in which the column `marked` says yes."""
   noise = float(noise or _flags(preset)['noise_multiplier'])
-  path = pages.ROOT / 'results/sample_level' / name
-  with path.open(newline='') as file:
-    return [
-      row
-      for row in csv.DictReader(file)
-      if (row['preset'], row['method'], row[marked]) == (preset, method, 'yes')
-      and float(row['noise_multiplier']) == noise
-    ]
+  return [
+    row
+    for row in pages.read_csv(f'sample_level/{name}')
+    if (row['preset'], row['method'], row[marked]) == (preset, method, 'yes')
+    and float(row['noise_multiplier']) == noise
+  ]
 
 
 def _runs(preset, method, noise=None):
@@ -118,7 +115,8 @@ def _mean(runs, name, digits, with_deviation=True, times=1):
 def _rows(heading, first):
   """Rows of a table by method, from the row on that begins with `first`."""
   text = (pages.ROOT / _PAGE).read_text()
-  section = re.search(rf'^### {heading}$(.*?)^##', text, re.M | re.S)[1]
+  title = re.escape(heading)
+  section = re.search(rf'^##+ {title}$(.*?)^##', text, re.M | re.S)[1]
   lines = section[section.index(f'\n| {first} |') + 1 :].splitlines()
   rows = {}
   for line in lines[1:]:
@@ -211,30 +209,83 @@ def test_validation_chose_what_the_tables_show(preset, noise, method):
     assert min(values) < float(best[name]) < max(values)
 
 
-def test_the_table_of_blogs_is_the_recorded_search():
-  path = pages.ROOT / 'results/blogs/search.csv'
-  with path.open(newline='') as file:
-    runs = list(csv.DictReader(file))
-  table = _rows('Blogs: a search on richer users', 'method')
-  for title, method in _METHODS.items():
-    best = min(
-      (run for run in runs if run['method'] == method),
-      key=lambda run: float(run['loss']),
-    )
-    assert table[title][1:] == [
-      best['server_learning_rate'],
-      best['client_learning_rate'],
-      best['alpha_i'],
-      f'{math.exp(float(best["loss"])):.1f}',
-      f'{100 * float(best["accuracy"]):.2f} %',
-      f'{100 * float(best["accuracy_with_oov"]):.2f} %',
+def _of_table_1(name, **wanted):
+  rows = pages.read_csv(f'table1/{name}.csv')
+  return [r for r in rows if all(r[key] == v for key, v in wanted.items())]
+
+
+def _settings(run):
+  names = ('server_learning_rate', 'client_learning_rate', 'alpha_i')
+  return [run[name] for name in names]
+
+
+@pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
+@pytest.mark.parametrize('name', _METHODS)
+def test_table_1_is_the_recorded_runs(title, name):
+  data, method = title.lower().replace(' ', ''), _METHODS[name]
+  runs = _of_table_1('final', data=data, method=method)
+  tries = _of_table_1('search', data=data, method=method, rounds='1600')
+  best = min(tries, key=lambda row: float(row['loss']))
+  several = len(runs) > 1
+  assert len(runs) == len({run['seed'] for run in runs})
+  assert all(_settings(run) == _settings(best) for run in runs)
+  row = _rows(
+    'Next-word prediction with user-level privacy (Table 1)', f'*{title}*'
+  )[name]
+  assert row[1:] == [
+    *_settings(best),
+    _mean(runs, 'perplexity', 2, several),
+    f'{_mean(runs, "accuracy", 2, several, times=100)} %',
+    f'{_mean(runs, "accuracy_with_oov", 2, several, times=100)} %',
+    str(len(tries)),
+  ]
+
+
+@pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
+def test_table_1_has_public_data_alone(title):
+  data = title.lower().replace(' ', '')
+  (alone,) = _of_table_1('final', data=data, method='public')
+  rows = _rows(
+    'Next-word prediction with user-level privacy (Table 1)', f'*{title}*'
+  )
+  assert rows['public data alone'][4:] == [
+    f'{float(alone["perplexity"]):.2f}',
+    f'{100 * float(alone["accuracy"]):.2f} %',
+    f'{100 * float(alone["accuracy_with_oov"]):.2f} %',
+    '',
+  ]
+
+
+def test_tries_of_table_1_end_their_curves():
+  curves = _of_table_1('curves')
+  for tried in _of_table_1('search', rounds='1600'):
+    (end,) = [
+      point
+      for point in curves
+      if point['round'] == '1600'
+      and all(point[k] == tried[k] for k in ('data', 'method', 'seed'))
+      and _settings(point) == _settings(tried)
     ]
+    assert end['loss'] == tried['loss']
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_the_table_of_blogs_is_the_recorded_search(name):
+  tries = _of_table_1(
+    'search', data='blogs', method=_METHODS[name], rounds='300'
+  )
+  best = min(tries, key=lambda run: float(run['loss']))
+  assert len(tries) == 8
+  assert _rows('The search on blogs', 'method')[name][1:] == [
+    *_settings(best),
+    f'{math.exp(float(best["loss"])):.1f}',
+    f'{100 * float(best["accuracy"]):.2f} %',
+    f'{100 * float(best["accuracy_with_oov"]):.2f} %',
+  ]
 
 
 def _of_residual_net(name):
-  path = pages.ROOT / f'results/residual/{name}.csv'
-  with path.open(newline='') as file:
-    return list(csv.DictReader(file))
+  return pages.read_csv(f'residual/{name}.csv')
 
 
 def test_the_table_of_the_residual_net_is_the_recorded_runs():
