@@ -5,6 +5,7 @@ import re
 import statistics
 
 from pda_fed import privacy
+from pda_fed.analysis import choices
 import pytest
 
 from tests.docs import pages
@@ -239,6 +240,21 @@ def test_table_1_is_the_recorded_runs(title, name):
     f'{_mean(runs, "accuracy_with_oov", 2, several, times=100)} %',
     str(len(tries)),
   ]
+
+
+@pytest.mark.parametrize('data', ['blogs', 'stackexchange'])
+def test_presets_of_table_1_have_its_settings(data):
+  path = pages.ROOT / f'scripts/presets/table1_{data}.json'
+  chosen = choices.load(path, list(_METHODS.values()))
+  assert chosen.select_by == 'loss'
+  for method, choice in chosen.methods.items():
+    run = _of_table_1('final', data=data, method=method, seed='0')[0]
+    tries = _of_table_1('search', data=data, method=method, rounds='1600')
+    values = dict(flag.lstrip('-').split('=') for flag in choice.flags)
+    assert list(values.values()) == [s for s in _settings(run) if s]
+    assert all(run[name] == value for name, value in values.items())
+    assert choice.tries == len(tries)
+    assert choice.value == min(float(row['loss']) for row in tries)
 
 
 @pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
