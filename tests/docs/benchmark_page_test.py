@@ -257,3 +257,17 @@ def test_the_page_has_the_runs_with_one_change(changed):
   alone = statistics.fmean(float(run['public_perplexity']) for run in runs)
   row = ' | '.join([changed, epsilon, f'{alone:.2f}', *cells])
   assert f'| {row} |' in (pages.ROOT / 'docs/benchmark.md').read_text()
+
+
+def test_the_page_says_how_much_more_public_weight_costs():
+  costs = {}
+  for changed in ('400 public users', '100 of these 400'):
+    tries = _with_change('conditions_search', changed, 'pda')
+    loss = {row['settings']: float(row['loss']) for row in tries}
+    name = 'server_learning_rate=1 alpha_i='
+    costs[changed] = f'{loss[f"{name}3"] - loss[f"{name}8"]:.3f}'
+  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  assert (
+    f'by {costs["400 public users"]} with 400 public users, and by'
+    f' {costs["100 of these 400"]} with 100 of them.'
+  ) in text
