@@ -5,7 +5,9 @@ import re
 import statistics
 
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed.analysis import choices
+from pda_fed.analysis import statistics as differences
 import pytest
 
 from tests.docs import pages
@@ -260,16 +262,118 @@ def test_presets_of_table_1_have_its_settings(data):
 @pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
 def test_table_1_has_public_data_alone(title):
   data = title.lower().replace(' ', '')
-  (alone,) = _of_table_1('final', data=data, method='public')
+  alone = _of_table_1('final', data=data, method='public')
   rows = _rows(
     'Next-word prediction with user-level privacy (Table 1)', f'*{title}*'
   )
+  assert len({run['seed'] for run in alone}) == 3
   assert rows['public data alone'][4:] == [
-    f'{float(alone["perplexity"]):.2f}',
-    f'{100 * float(alone["accuracy"]):.2f} %',
-    f'{100 * float(alone["accuracy_with_oov"]):.2f} %',
+    _mean(alone, 'perplexity', 2),
+    f'{_mean(alone, "accuracy", 2, times=100)} %',
+    f'{_mean(alone, "accuracy_with_oov", 2, times=100)} %',
     '',
   ]
+
+
+def _differences_of_table_1(data, metric):
+  """PDA-DPMD minus warm start on test users, with the interval, as shown."""
+  pda, warm = (
+    {
+      run['seed']: float(run[metric])
+      for run in _of_table_1('final', data=data, method=method)
+    }
+    for method in ('pda', 'warm')
+  )
+  assert set(pda) == set(warm) == {'0', '1', '2'}
+  found = differences.difference(pda, warm)
+  times = 1 if metric == 'perplexity' else 100
+  return [times * value for value in (found.mean, found.low, found.high)]
+
+
+def test_the_page_has_the_verdicts_of_table_1():
+  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
+  # Perplexity is lower on blogs: the signs change.
+  mean, low, high = _differences_of_table_1('blogs', 'perplexity')
+  assert (
+    f'lower by {-mean:.2f} (95 % interval {-high:.2f} to {-low:.2f})' in text
+  )
+  mean, low, high = _differences_of_table_1('blogs', 'accuracy')
+  assert f'higher by {mean:.2f} points ({low:.2f} to {high:.2f})' in text
+  mean, low, high = _differences_of_table_1('stackexchange', 'accuracy')
+  assert f'by {mean:.2f} points ({low:.2f} to {high:.2f}), and' in text
+  mean, low, high = _differences_of_table_1('stackexchange', 'perplexity')
+  assert f'its perplexity, by {mean:.2f} ({low:.2f} to {high:.2f})' in text
+  for data in ('blogs', 'stackexchange'):
+    mean, low, high = _differences_of_table_1(data, 'accuracy_with_oov')
+    assert low < 0 < high
+    assert f'({mean:.2f} points, {low:.2f} to {high:.2f})' in text
+
+
+def test_the_readme_has_the_verdicts_of_table_1():
+  shares = []
+  for data in ('blogs', 'stackexchange'):
+    mean, *_ = _differences_of_table_1(data, 'perplexity')
+    runs = _of_table_1('final', data=data, method='warm')
+    warm = statistics.mean(float(run['perplexity']) for run in runs)
+    shares.append(f'{100 * mean / warm:+.1f} %')
+  assert shares == ['-0.2 %', '+0.8 %']
+  text = ' '.join((pages.ROOT / 'README.md').read_text().split())
+  assert '0.2 % lower on blogs and 0.8 % higher' in text
+
+
+def _curve_of_table_1(column, **wanted):
+  """Values of a curve by seed and round."""
+  return {
+    (row['seed'], row['round']): float(row[column])
+    for row in _of_table_1('curves', **wanted)
+    if row[column]
+  }
+
+
+def test_the_page_says_when_perplexity_gets_worse():
+  of_methods = {'warm': '', 'pda': '8'}
+  warm, pda = (
+    _curve_of_table_1(
+      'loss',
+      data='stackexchange',
+      method=method,
+      server_learning_rate='1',
+      alpha_i=i,
+    )
+    for method, i in of_methods.items()
+  )
+  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
+  for round_num in (1000, 1600):
+    found = [
+      math.exp(pda[key]) - math.exp(warm[key])
+      for key in ((seed, str(round_num)) for seed in '012')
+    ]
+    assert f'between {min(found):.2f} and {max(found):.2f}' in text
+    alpha = schedules.for_stackoverflow(8, 1600).values(1600)[round_num - 1]
+    assert f'{1 - alpha:.2f}' == {1000: '0.03', 1600: '0.08'}[round_num]
+
+
+def test_the_page_has_the_cosines_of_table_1():
+  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
+  of_data = {'blogs': '2', 'stackexchange': '1'}
+  means = {}
+  for data, rate in of_data.items():
+    found = _curve_of_table_1(
+      'cosine',
+      data=data,
+      method='pda',
+      server_learning_rate=rate,
+      alpha_i='8',
+    )
+    for round_num in range(100, 1700, 100):
+      values = [found[seed, str(round_num)] for seed in '012']
+      means[data, round_num] = statistics.mean(values)
+  first, last = means['blogs', 100], means['blogs', 1600]
+  assert f'from {first:.4f} in the first 100 rounds to {last:.4f}' in text
+  signs = [means['blogs', r] < 0 for r in range(100, 1700, 100)]
+  assert signs == [False] * 8 + [True] * 8  # Negative from round 800 on.
+  first, last = (means['stackexchange', r] for r in (100, 1600))
+  assert f'begins at {first:.4f} and ends at {last:.4f}' in text
 
 
 def test_tries_of_table_1_end_their_curves():
