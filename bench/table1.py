@@ -2,9 +2,9 @@
 
     python -m bench.table1
 
-A row of the figure is a data set. Its panels show the mean over seeds of
-accuracy and perplexity on validation users, and for each seed the difference
-between PDA-DPMD and warm start. It reads results/table1/final.csv and
+A row of the figure is a data set. Its panels show accuracy and perplexity on
+validation users: means over seeds, and for each seed the difference between
+PDA-DPMD and warm start. The program reads results/table1/final.csv and
 curves.csv, and writes results/table1/curves.png.
 """
 
@@ -22,10 +22,19 @@ _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
 _DATA = {'blogs': 'blogs', 'stackexchange': 'Stack Exchange'}
 _METHODS = ('cold', 'warm', 'pda')
 _METRICS = ('perplexity', 'accuracy', 'accuracy_with_oov')
-# Metrics of the figure, with their titles.
+# Metrics of the figure, with the titles of values and of differences.
 _SHOWN = {
-  'accuracy': 'accuracy over known words (%)',
-  'perplexity': 'perplexity',
+  'accuracy': (
+    'accuracy over known words (%)',
+    'PDA-DPMD minus warm start,\naccuracy over known words (points)',
+  ),
+  'perplexity': ('perplexity', 'PDA-DPMD minus warm start,\nperplexity'),
+}
+# Warm start is drawn over PDA-DPMD, since the two nearly coincide.
+_STYLES = {
+  'cold': {'linestyle': ':'},
+  'warm': {'linestyle': (0, (4, 4)), 'zorder': 3},
+  'pda': {'linestyle': '-'},
 }
 _SETTINGS = (
   'data',
@@ -69,11 +78,15 @@ def sentences(runs: Sequence[Row], data: str) -> Iterator[str]:
     for method in _METHODS
   }
   writer = verdicts.Writer(_METRICS, methods.title, means)
+  found = {}
   for metric in _METRICS:
-    verdict = verdicts.decide(metric, values[metric])
-    if verdict:
+    if verdict := verdicts.decide(metric, values[metric]):
+      found[metric] = verdict
       yield writer.sentence(verdict)
-      yield from filter(None, [writer.others(verdict)])
+      if others := writer.others(verdict):
+        yield others
+  if disagreement := writer.disagreement(found):
+    yield disagreement
 
 
 def read_curves(
@@ -102,14 +115,15 @@ def read_curves(
 
 
 def _plot_means(axes, curves: Mapping[str, Curves]) -> None:
-  """Draws each method's mean over seeds."""
+  """Draws each method's mean over seeds, by method."""
   shown = []
   for method, by_seed in curves.items():
+    runs = list(by_seed.values())
+    rounds = [r for r in runs[0] if all(r in run for run in runs)]
+    means = [statistics.fmean(run[r] for run in runs) for r in rounds]
     kind = methods.get(method)
-    rounds = list(next(iter(by_seed.values())))
-    means = [statistics.fmean(of[r] for of in by_seed.values()) for r in rounds]
-    style = '--' if kind.public == 'none' else '-'
-    axes.plot(rounds, means, style, color=kind.colour, label=kind.title)
+    style = {'color': kind.colour, 'label': kind.title} | _STYLES[method]
+    axes.plot(rounds, means, linewidth=1.8, **style)
     shown += means[len(means) // 4 :]
   # The first rounds of cold start are far from the rest.
   margin = 0.05 * (max(shown) - min(shown))
@@ -119,11 +133,10 @@ def _plot_means(axes, curves: Mapping[str, Curves]) -> None:
 def _plot_differences(axes, pda: Curves, warm: Curves) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
   axes.axhline(0, color='#888888', linewidth=1)
-  for seed, of_seed in pda.items():
-    differences = [value - warm[seed][r] for r, value in of_seed.items()]
-    axes.plot(
-      list(of_seed), differences, color=methods.get('pda').colour, alpha=0.7
-    )
+  colour = methods.get('pda').colour
+  for seed, by_round in pda.items():
+    differences = [value - warm[seed][r] for r, value in by_round.items()]
+    axes.plot(list(by_round), differences, color=colour, alpha=0.7)
 
 
 def draw(
@@ -146,20 +159,15 @@ def draw(
   for (data, title), row in zip(_DATA.items(), places, strict=True):
     row[0].set_ylabel(title, fontsize='large')
     for place, metric in enumerate(_SHOWN):
-      of = {method: curves[data, method, metric] for method in _METHODS}
-      _plot_means(row[place], of)
-      _plot_differences(row[len(_SHOWN) + place], of['pda'], of['warm'])
+      by_method = {m: curves[data, m, metric] for m in _METHODS}
+      _plot_means(row[place], by_method)
+      differences = row[len(_SHOWN) + place]
+      _plot_differences(differences, by_method['pda'], by_method['warm'])
     for axes in row:
       axes.grid(alpha=0.3)
       axes.spines[['top', 'right']].set_visible(False)
-  titles = [
-    *_SHOWN.values(),
-    *(
-      f'PDA-DPMD minus warm start,\n{name.replace("%", "points")}'
-      for name in _SHOWN.values()
-    ),
-  ]
-  for axes, title in zip(places[0], titles, strict=True):
+  of_values, of_differences = zip(*_SHOWN.values(), strict=True)
+  for axes, title in zip(places[0], of_values + of_differences, strict=True):
     axes.set_title(title, fontsize='medium')
   figure.supxlabel('round', fontsize='medium')
   handles, names = places[0, 0].get_legend_handles_labels()

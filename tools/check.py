@@ -15,7 +15,12 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-_OF_PAGES = ('links_test.py', 'results_test.py', 'benchmark_page_test.py')
+_OF_PAGES = (
+  'links_test.py',
+  'results_test.py',
+  'table1_page_test.py',
+  'benchmark_page_test.py',
+)
 
 
 def _git(*words: str) -> list[str]:

@@ -1,13 +1,8 @@
 """Tables of results are the recorded runs, and presets are their settings."""
 
-import math
 import re
-import statistics
 
 from pda_fed import privacy
-from pda_fed import schedules
-from pda_fed.analysis import choices
-from pda_fed.analysis import statistics as differences
 import pytest
 
 from tests.docs import pages
@@ -107,40 +102,17 @@ def _runs(preset, method, noise=None):
   return runs
 
 
-def _mean(runs, name, digits, with_deviation=True, times=1):
-  values = [times * float(row[name]) for row in runs]
-  shown = f'{statistics.mean(values):.{digits}f}'
-  if with_deviation:
-    shown += f' ± {statistics.stdev(values):.{digits}f}'
-  return shown
-
-
-def _rows(heading, first):
-  """Rows of a table by method, from the row on that begins with `first`."""
-  text = (pages.ROOT / _PAGE).read_text()
-  title = re.escape(heading)
-  section = re.search(rf'^##+ {title}$(.*?)^##', text, re.M | re.S)[1]
-  lines = section[section.index(f'\n| {first} |') + 1 :].splitlines()
-  rows = {}
-  for line in lines[1:]:
-    cells = [c.strip() for c in line.replace('**', '').split('|')[1:-1]]
-    if not cells or cells[0].startswith('*'):
-      break
-    rows[cells[0]] = cells
-  return rows
-
-
 @pytest.mark.parametrize('heading, first, cells', _TABLES)
 @pytest.mark.parametrize('method', _METHODS)
 def test_tables_are_the_recorded_runs(heading, first, cells, method):
-  row = _rows(heading, first)[method]
+  row = pages.table(_PAGE, heading, first)[method]
   for column, (preset, noise) in cells.items():
     runs = _runs(preset, _METHODS[method], noise)
     if preset.startswith('wikitext'):
-      expected = _mean(runs, 'loss', 4, with_deviation=False)
+      expected = pages.mean_of(runs, 'loss', 4, with_deviation=False)
     else:
-      accuracy = _mean(runs, 'accuracy', 2, times=100)
-      expected = f'{accuracy} %, {_mean(runs, "loss", 3)}'
+      accuracy = pages.mean_of(runs, 'accuracy', 2, times=100)
+      expected = f'{accuracy} %, {pages.mean_of(runs, "loss", 3)}'
     assert row[column] == expected, preset
 
 
@@ -157,8 +129,10 @@ def test_the_readmes_table_is_the_recorded_runs(begin, preset):
   shown = []
   for method in _METHODS.values():
     runs = _runs(preset, method)
-    accuracy = _mean(runs, 'accuracy', 2, with_deviation=False, times=100)
-    loss = _mean(runs, 'loss', 3, with_deviation=False)
+    accuracy = pages.mean_of(
+      runs, 'accuracy', 2, with_deviation=False, times=100
+    )
+    loss = pages.mean_of(runs, 'loss', 3, with_deviation=False)
     shown.append(f'{accuracy} %, {loss}')
   text = (pages.ROOT / 'README.md').read_text()
   assert f'{begin} {" | ".join(shown)} |' in text
@@ -212,204 +186,12 @@ def test_validation_chose_what_the_tables_show(preset, noise, method):
     assert min(values) < float(best[name]) < max(values)
 
 
-def _of_table_1(name, **wanted):
-  rows = pages.read_csv(f'table1/{name}.csv')
-  return [r for r in rows if all(r[key] == v for key, v in wanted.items())]
-
-
-def _settings(run):
-  names = ('server_learning_rate', 'client_learning_rate', 'alpha_i')
-  return [run[name] for name in names]
-
-
-@pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
-@pytest.mark.parametrize('name', _METHODS)
-def test_table_1_is_the_recorded_runs(title, name):
-  data, method = title.lower().replace(' ', ''), _METHODS[name]
-  runs = _of_table_1('final', data=data, method=method)
-  tries = _of_table_1('search', data=data, method=method, rounds='1600')
-  best = min(tries, key=lambda row: float(row['loss']))
-  several = len(runs) > 1
-  assert len(runs) == len({run['seed'] for run in runs})
-  assert all(_settings(run) == _settings(best) for run in runs)
-  row = _rows(
-    'Next-word prediction with user-level privacy (Table 1)', f'*{title}*'
-  )[name]
-  assert row[1:] == [
-    *_settings(best),
-    _mean(runs, 'perplexity', 2, several),
-    f'{_mean(runs, "accuracy", 2, several, times=100)} %',
-    f'{_mean(runs, "accuracy_with_oov", 2, several, times=100)} %',
-    str(len(tries)),
-  ]
-
-
-@pytest.mark.parametrize('data', ['blogs', 'stackexchange'])
-def test_presets_of_table_1_have_its_settings(data):
-  path = pages.ROOT / f'scripts/presets/table1_{data}.json'
-  chosen = choices.load(path, list(_METHODS.values()))
-  assert chosen.select_by == 'loss'
-  for method, choice in chosen.methods.items():
-    run = _of_table_1('final', data=data, method=method, seed='0')[0]
-    tries = _of_table_1('search', data=data, method=method, rounds='1600')
-    values = dict(flag.lstrip('-').split('=') for flag in choice.flags)
-    assert list(values.values()) == [s for s in _settings(run) if s]
-    assert all(run[name] == value for name, value in values.items())
-    assert choice.tries == len(tries)
-    assert choice.value == min(float(row['loss']) for row in tries)
-
-
-@pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
-def test_table_1_has_public_data_alone(title):
-  data = title.lower().replace(' ', '')
-  alone = _of_table_1('final', data=data, method='public')
-  rows = _rows(
-    'Next-word prediction with user-level privacy (Table 1)', f'*{title}*'
-  )
-  assert len({run['seed'] for run in alone}) == 3
-  assert rows['public data alone'][4:] == [
-    _mean(alone, 'perplexity', 2),
-    f'{_mean(alone, "accuracy", 2, times=100)} %',
-    f'{_mean(alone, "accuracy_with_oov", 2, times=100)} %',
-    '',
-  ]
-
-
-def _differences_of_table_1(data, metric):
-  """PDA-DPMD minus warm start on test users, with the interval, as shown."""
-  pda, warm = (
-    {
-      run['seed']: float(run[metric])
-      for run in _of_table_1('final', data=data, method=method)
-    }
-    for method in ('pda', 'warm')
-  )
-  assert set(pda) == set(warm) == {'0', '1', '2'}
-  found = differences.difference(pda, warm)
-  times = 1 if metric == 'perplexity' else 100
-  return [times * value for value in (found.mean, found.low, found.high)]
-
-
-def test_the_page_has_the_verdicts_of_table_1():
-  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
-  # Perplexity is lower on blogs: the signs change.
-  mean, low, high = _differences_of_table_1('blogs', 'perplexity')
-  assert (
-    f'lower by {-mean:.2f} (95 % interval {-high:.2f} to {-low:.2f})' in text
-  )
-  mean, low, high = _differences_of_table_1('blogs', 'accuracy')
-  assert f'higher by {mean:.2f} points ({low:.2f} to {high:.2f})' in text
-  mean, low, high = _differences_of_table_1('stackexchange', 'accuracy')
-  assert f'by {mean:.2f} points ({low:.2f} to {high:.2f}), and' in text
-  mean, low, high = _differences_of_table_1('stackexchange', 'perplexity')
-  assert f'its perplexity, by {mean:.2f} ({low:.2f} to {high:.2f})' in text
-  for data in ('blogs', 'stackexchange'):
-    mean, low, high = _differences_of_table_1(data, 'accuracy_with_oov')
-    assert low < 0 < high
-    assert f'({mean:.2f} points, {low:.2f} to {high:.2f})' in text
-
-
-def test_the_readme_has_the_verdicts_of_table_1():
-  shares = []
-  for data in ('blogs', 'stackexchange'):
-    mean, *_ = _differences_of_table_1(data, 'perplexity')
-    runs = _of_table_1('final', data=data, method='warm')
-    warm = statistics.mean(float(run['perplexity']) for run in runs)
-    shares.append(f'{100 * mean / warm:+.1f} %')
-  assert shares == ['-0.2 %', '+0.8 %']
-  text = ' '.join((pages.ROOT / 'README.md').read_text().split())
-  assert '0.2 % lower on blogs and 0.8 % higher' in text
-
-
-def _curve_of_table_1(column, **wanted):
-  """Values of a curve by seed and round."""
-  return {
-    (row['seed'], row['round']): float(row[column])
-    for row in _of_table_1('curves', **wanted)
-    if row[column]
-  }
-
-
-def test_the_page_says_when_perplexity_gets_worse():
-  of_methods = {'warm': '', 'pda': '8'}
-  warm, pda = (
-    _curve_of_table_1(
-      'loss',
-      data='stackexchange',
-      method=method,
-      server_learning_rate='1',
-      alpha_i=i,
-    )
-    for method, i in of_methods.items()
-  )
-  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
-  for round_num in (1000, 1600):
-    found = [
-      math.exp(pda[key]) - math.exp(warm[key])
-      for key in ((seed, str(round_num)) for seed in '012')
-    ]
-    assert f'between {min(found):.2f} and {max(found):.2f}' in text
-    alpha = schedules.for_stackoverflow(8, 1600).values(1600)[round_num - 1]
-    assert f'{1 - alpha:.2f}' == {1000: '0.03', 1600: '0.08'}[round_num]
-
-
-def test_the_page_has_the_cosines_of_table_1():
-  text = ' '.join((pages.ROOT / _PAGE).read_text().split())
-  of_data = {'blogs': '2', 'stackexchange': '1'}
-  means = {}
-  for data, rate in of_data.items():
-    found = _curve_of_table_1(
-      'cosine',
-      data=data,
-      method='pda',
-      server_learning_rate=rate,
-      alpha_i='8',
-    )
-    for round_num in range(100, 1700, 100):
-      values = [found[seed, str(round_num)] for seed in '012']
-      means[data, round_num] = statistics.mean(values)
-  first, last = means['blogs', 100], means['blogs', 1600]
-  assert f'from {first:.4f} in the first 100 rounds to {last:.4f}' in text
-  signs = [means['blogs', r] < 0 for r in range(100, 1700, 100)]
-  assert signs == [False] * 8 + [True] * 8  # Negative from round 800 on.
-  first, last = (means['stackexchange', r] for r in (100, 1600))
-  assert f'begins at {first:.4f} and ends at {last:.4f}' in text
-
-
-def test_tries_of_table_1_end_their_curves():
-  curves = _of_table_1('curves')
-  for tried in _of_table_1('search', rounds='1600'):
-    (end,) = [
-      point
-      for point in curves
-      if point['round'] == '1600'
-      and all(point[k] == tried[k] for k in ('data', 'method', 'seed'))
-      and _settings(point) == _settings(tried)
-    ]
-    assert end['loss'] == tried['loss']
-
-
-@pytest.mark.parametrize('name', _METHODS)
-def test_the_table_of_blogs_is_the_recorded_search(name):
-  tries = _of_table_1(
-    'search', data='blogs', method=_METHODS[name], rounds='300'
-  )
-  best = min(tries, key=lambda run: float(run['loss']))
-  assert len(tries) == 8
-  assert _rows('The search on blogs', 'method')[name][1:] == [
-    *_settings(best),
-    f'{math.exp(float(best["loss"])):.1f}',
-    f'{100 * float(best["accuracy"]):.2f} %',
-    f'{100 * float(best["accuracy_with_oov"]):.2f} %',
-  ]
-
-
 def _of_residual_net(name):
   return pages.read_csv(f'residual/{name}.csv')
 
 
 def test_the_table_of_the_residual_net_is_the_recorded_runs():
-  table = _rows('CIFAR-10 with a residual net', 'method')
+  table = pages.table(_PAGE, 'CIFAR-10 with a residual net', 'method')
   final, search = _of_residual_net('final'), _of_residual_net('search')
   for title, method in (('warm start', 'warm'), ('PDA-DPMD, K = 400', 'pda')):
     runs = [run for run in final if run['method'] == method]
@@ -417,10 +199,10 @@ def test_the_table_of_the_residual_net_is_the_recorded_runs():
     with_deviation = len(runs) > 1
     (epsilon,) = {run['epsilon'] for run in runs}
     tries = [run for run in search if run['method'] == method]
-    accuracy = _mean(runs, 'accuracy', 2, with_deviation, times=100)
+    accuracy = pages.mean_of(runs, 'accuracy', 2, with_deviation, times=100)
     assert table[title][1:] == [
       f'{accuracy} %',
-      _mean(runs, 'loss', 3, with_deviation),
+      pages.mean_of(runs, 'loss', 3, with_deviation),
       f'{float(epsilon):.3f}',
       str(len(runs)),
       str(len(tries)),
@@ -459,7 +241,7 @@ def test_the_residual_net_keeps_its_epsilon_and_its_preset():
 
 def test_the_front_page_has_the_residual_nets_mean():
   runs = [r for r in _of_residual_net('final') if r['method'] == 'warm']
-  mean = _mean(runs, 'accuracy', 1, with_deviation=False, times=100)
+  mean = pages.mean_of(runs, 'accuracy', 1, with_deviation=False, times=100)
   text = ' '.join((pages.ROOT / 'README.md').read_text().split())
   assert f'public images reaches [{mean} %]' in text
   assert min(float(r['accuracy']) for r in runs) > 0.751
