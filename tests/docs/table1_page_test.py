@@ -186,6 +186,18 @@ def test_the_page_says_when_perplexity_falls_behind():
   ) in text
 
 
+def test_cold_start_is_worse_with_every_seed():
+  for run in _recorded('final', method='cold'):
+    wanted = {'data': run['data'], 'seed': run['seed']}
+    for method in ('warm', 'pda'):
+      (other,) = _recorded('final', method=method, **wanted)
+      assert float(other['perplexity']) < float(run['perplexity'])
+      assert float(other['accuracy']) > float(run['accuracy'])
+    (alone,) = _recorded('final', method='public', **wanted)
+    is_worse = float(run['perplexity']) > float(alone['perplexity'])
+    assert is_worse == (run['data'] == 'stackexchange')
+
+
 def _last_round_above(values, limit=0.0):
   """The last evaluated round whose mean over seeds is above a limit."""
   above = [r for r, of in values.items() if statistics.mean(of) > limit]
