@@ -194,7 +194,7 @@ def test_the_page_says_where_the_mirror_step_pays(monkeypatch):
   assert f'{max(gains.values()):.4f}' == '0.0003'
   shares = [f'{best[task].share:.3f}' for task in images]
   assert shares == ['0.001', '0.001', '0.014', '0.315']
-  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  text = pages.on_one_line('docs/benchmark.md')
   assert f'gains are {", ".join(shown[:3])} and {shown[3]}.' in text
   assert 'and 0.014 at epsilon 0.185; on EMNIST it is 0.31.' in text
   assert 'No weight gains more than 0.0003 of loss with PDA-DPMD' in text
@@ -215,7 +215,7 @@ def test_the_page_has_the_runs_with_held_out_public_text():
       for r in of_one
       if [r[n] for n in names] == [best[n] for n in names]
     }
-  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  text = pages.on_one_line('docs/benchmark.md')
   mean = statistics.fmean(found['warm'].values())
   cell = _expected_cell(found['pda'], found['warm'], 2)
   of_pda, gain, low, _, high = re.sub('[(+,)]', '', cell).split()
@@ -266,7 +266,7 @@ def test_the_page_says_how_much_more_public_weight_costs():
     loss = {row['settings']: float(row['loss']) for row in tries}
     name = 'server_learning_rate=1 alpha_i='
     costs[changed] = f'{loss[f"{name}3"] - loss[f"{name}8"]:.3f}'
-  text = ' '.join((pages.ROOT / 'docs/benchmark.md').read_text().split())
+  text = pages.on_one_line('docs/benchmark.md')
   assert (
     f'by {costs["400 public users"]} with 400 public users, and by'
     f' {costs["100 of these 400"]} with 100 of them.'

@@ -54,6 +54,11 @@ def read_csv(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(file))
 
 
+def on_one_line(page: str) -> str:
+  """Returns the text of a page without its line breaks."""
+  return ' '.join((ROOT / page).read_text().split())
+
+
 def mean_of(runs, name, digits, with_deviation=True, times=1):
   """A mean of recorded runs as tables show it, with the standard deviation."""
   values = [times * float(row[name]) for row in runs]

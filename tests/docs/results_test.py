@@ -242,6 +242,6 @@ def test_the_residual_net_keeps_its_epsilon_and_its_preset():
 def test_the_front_page_has_the_residual_nets_mean():
   runs = [r for r in _of_residual_net('final') if r['method'] == 'warm']
   mean = pages.mean_of(runs, 'accuracy', 1, with_deviation=False, times=100)
-  text = ' '.join((pages.ROOT / 'README.md').read_text().split())
+  text = pages.on_one_line('README.md')
   assert f'public images reaches [{mean} %]' in text
   assert min(float(r['accuracy']) for r in runs) > 0.751

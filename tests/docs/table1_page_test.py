@@ -33,15 +33,14 @@ def test_table_1_is_the_recorded_runs(title, name):
   runs = _recorded('final', data=data, method=method)
   tries = _recorded('search', data=data, method=method, rounds='1600')
   best = min(tries, key=lambda row: float(row['loss']))
-  several = len(runs) > 1
   assert len(runs) == len({run['seed'] for run in runs})
   assert all(_settings(run) == _settings(best) for run in runs)
   row = pages.table(_PAGE, _HEADING, f'*{title}*')[name]
   assert row[1:] == [
     *_settings(best),
-    pages.mean_of(runs, 'perplexity', 2, several),
-    f'{pages.mean_of(runs, "accuracy", 2, several, times=100)} %',
-    f'{pages.mean_of(runs, "accuracy_with_oov", 2, several, times=100)} %',
+    pages.mean_of(runs, 'perplexity', 2),
+    f'{pages.mean_of(runs, "accuracy", 2, times=100)} %',
+    f'{pages.mean_of(runs, "accuracy_with_oov", 2, times=100)} %',
     str(len(tries)),
   ]
 
@@ -90,10 +89,6 @@ def _differences(data, metric):
   return [times * value for value in (found.mean, found.low, found.high)]
 
 
-def _text(page):
-  return ' '.join((pages.ROOT / page).read_text().split())
-
-
 def _percent_of_perplexity(data):
   runs = _recorded('final', data=data, method='warm')
   warm = statistics.mean(float(run['perplexity']) for run in runs)
@@ -101,7 +96,7 @@ def _percent_of_perplexity(data):
 
 
 def test_the_page_has_the_verdicts_of_table_1():
-  text = _text(_PAGE)
+  text = pages.on_one_line(_PAGE)
   # Perplexity is lower on blogs: the signs change.
   mean, low, high = _differences('blogs', 'perplexity')
   percent = -_percent_of_perplexity('blogs')
@@ -138,7 +133,7 @@ def test_the_readme_has_the_verdicts_of_table_1():
   assert (
     f'perplexity is {-blogs:.1f} % lower on blogs and {others:.1f} % higher on'
     f' Stack Exchange, accuracy {points[0]} and {points[1]} points higher.'
-  ) in _text('README.md')
+  ) in pages.on_one_line('README.md')
 
 
 def _curves(column, data, method, i=''):
@@ -166,7 +161,7 @@ def _ahead(column, data, round_num, i='8'):
 
 
 def test_the_page_says_when_perplexity_falls_behind():
-  text = _text(_PAGE)
+  text = pages.on_one_line(_PAGE)
   alphas = schedules.for_stackoverflow(8, 1600).values(1600)
   texts = [
     'is between {} at round 1,000, where the public weight 1 - alpha_t is {}.',
@@ -198,39 +193,32 @@ def test_cold_start_is_worse_with_every_seed():
     assert is_worse == (run['data'] == 'stackexchange')
 
 
-def _last_round_above(values, limit=0.0):
-  """The last evaluated round whose mean over seeds is above a limit."""
-  above = [r for r, of in values.items() if statistics.mean(of) > limit]
-  return max(above)
+def _mean_cosines(data, i):
+  """Means over seeds, by the last of 100 rounds."""
+  by_round = _curves('cosine', data, 'pda', i)
+  return {r: statistics.mean(of.values()) for r, of in by_round.items()}
+
+
+def _last_positive(cosines):
+  return max(r for r, cosine in cosines.items() if cosine > 0)
 
 
 def test_the_page_has_the_cosines_of_table_1():
-  text = _text(_PAGE)
-  found = {
-    (data, i): {
-      r: list(by_seed.values())
-      for r, by_seed in _curves('cosine', data, 'pda', i).items()
-    }
-    for data, i in (('blogs', '8'), ('blogs', '5'), ('stackexchange', '8'))
-  }
-  mean = {
-    key: {r: statistics.mean(of) for r, of in values.items()}
-    for key, values in found.items()
-  }
-  first, last = (mean['blogs', '8'][r] for r in (100, 1600))
-  end = _last_round_above(found['blogs', '8'])
+  text = pages.on_one_line(_PAGE)
+  blogs = _mean_cosines('blogs', '8')
   assert (
-    f'from {first:.4f} in the first 100 rounds to {last:.4f} in the last (means'
-    f' over seeds), and is negative from round {end} on.'
+    f'from {blogs[100]:.4f} in the first 100 rounds to {blogs[1600]:.4f} in the'
+    ' last (means over seeds), and is negative from round'
+    f' {_last_positive(blogs)} on.'
   ) in text
-  end = _last_round_above(found['blogs', '5'])
+  end = _last_positive(_mean_cosines('blogs', '5'))
   assert f'the cosine is negative from round {end} on' in text
-  first, last = (mean['stackexchange', '8'][r] for r in (100, 1600))
-  assert f'the cosine falls from {first:.4f} to {last:.4f}.' in text
+  others = _mean_cosines('stackexchange', '8')
+  assert f'falls from {others[100]:.4f} to {others[1600]:.4f}.' in text
 
 
 def test_the_page_says_when_the_loss_is_above_warm_starts():
-  text = _text(_PAGE)
+  text = pages.on_one_line(_PAGE)
   rounds = range(0, 1700, 100)
   above = [r for r in rounds if max(_ahead('loss', 'blogs', r)) >= 0]
   assert f'From round {max(above) + 100} on, the loss is below' in text
@@ -245,7 +233,7 @@ def test_the_page_has_the_losses_on_public_users():
   losses = _curves('public_loss', 'stackexchange', 'pda', '8')
   values = [value for of in losses.values() for value in of.values()]
   expected = f'varies between {min(values):.1f} and {max(values):.1f}.'
-  assert expected in _text(_PAGE)
+  assert expected in pages.on_one_line(_PAGE)
 
 
 def test_the_page_says_how_many_clients_diverge():
@@ -259,39 +247,36 @@ def test_the_page_says_how_many_clients_diverge():
     assert len(runs) == 6
     mean = statistics.mean(float(run['diverged_clients']) for run in runs)
     shown.append(f'{mean:.{digits}f}')
-  text = _text('docs/benchmark.md')
+  text = pages.on_one_line('docs/benchmark.md')
   assert f'There, {shown[0]} clients diverge in a round of 100 on blogs' in text
   assert f'and {shown[1]} on Stack Exchange, where warm start has it.' in text
 
 
-def test_final_runs_of_table_1_are_consistent():
-  curves = _recorded('curves')
-  names = ('data', 'method', 'seed')
-  epsilons = {'blogs': '46.4448', 'stackexchange': '24.4645'}
+def _loss_at_the_end(run):
+  """The loss after round 1,600 on the curve of a run."""
+  wanted = {name: run[name] for name in ('data', 'method', 'seed')}
+  (loss,) = [
+    point['loss']
+    for point in _recorded('curves', round='1600', **wanted)
+    if _settings(point) == _settings(run)
+  ]
+  return loss
+
+
+def test_curves_of_table_1_end_where_its_runs_end():
+  for run in _recorded('search', rounds='1600'):
+    assert _loss_at_the_end(run) == run['loss']
   for run in _recorded('final'):
-    assert math.exp(float(run['loss'])) == pytest.approx(
-      float(run['perplexity']), rel=1e-6
-    )
-    if run['method'] == 'public':
-      continue
-    assert run['epsilon'] == epsilons[run['data']]
-    (end,) = [
-      point
-      for point in curves
-      if point['round'] == '1600'
-      and all(point[name] == run[name] for name in names)
-      and _settings(point) == _settings(run)
-    ]
-    assert end['loss'] == run['validation_loss']
-  for epsilon in epsilons.values():
-    rounded_up = math.ceil(100 * float(epsilon)) / 100
-    assert f'{rounded_up:.2f} on ' in _text(_PAGE)
+    perplexity = math.exp(float(run['loss']))
+    assert perplexity == pytest.approx(float(run['perplexity']), rel=1e-6)
+    if run['method'] != 'public':
+      assert _loss_at_the_end(run) == run['validation_loss']
 
 
 @pytest.mark.parametrize(
-  'data, population', [('blogs', 8067), ('stackexchange', 18749)]
+  'title, population', [('blogs', 8067), ('Stack Exchange', 18749)]
 )
-def test_epsilon_of_table_1(data, population):
+def test_epsilon_of_table_1(title, population):
   plan = privacy.PrivacyPlan(
     population=population,
     expected_cohort=100,
@@ -300,23 +285,13 @@ def test_epsilon_of_table_1(data, population):
     noise_multiplier=0.4,
     clip_norm=0.3,
   )
-  for run in _recorded('final', data=data, method='pda'):
-    assert float(run['epsilon']) == pytest.approx(
-      privacy.epsilon(plan), rel=1e-4
-    )
-
-
-def test_tries_of_table_1_end_their_curves():
-  curves = _recorded('curves')
-  for tried in _recorded('search', rounds='1600'):
-    (end,) = [
-      point
-      for point in curves
-      if point['round'] == '1600'
-      and all(point[k] == tried[k] for k in ('data', 'method', 'seed'))
-      and _settings(point) == _settings(tried)
-    ]
-    assert end['loss'] == tried['loss']
+  epsilon = privacy.epsilon(plan)
+  data = title.lower().replace(' ', '')
+  for method in _METHODS.values():
+    for run in _recorded('final', data=data, method=method):
+      assert float(run['epsilon']) == pytest.approx(epsilon, rel=1e-4)
+  rounded_up = math.ceil(100 * epsilon) / 100
+  assert f'{rounded_up:.2f} on {title}' in pages.on_one_line(_PAGE)
 
 
 @pytest.mark.parametrize('name', _METHODS)
