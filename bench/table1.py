@@ -4,8 +4,12 @@
 
 A row of the figure is a data set. Its panels show accuracy and perplexity on
 validation users: means over seeds, and for each seed the difference between
-PDA-DPMD and warm start. The program reads results/table1/final.csv and
-curves.csv, and writes results/table1/curves.png.
+PDA-DPMD and warm start. The program reads final.csv, local_training.csv and
+curves.csv in results/table1, and writes curves.png there.
+
+Pre-training on a GPU gives slightly different models when it is repeated. Runs
+with the same seed and the same number in the column `pretraining` start from
+the same model. Only such runs are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +23,6 @@ from pda_fed import methods
 from pda_fed.analysis import verdicts
 
 _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
-_DATA = {'blogs': 'blogs', 'stackexchange': 'Stack Exchange'}
 _METHODS = ('cold', 'warm', 'pda')
 _METRICS = ('perplexity', 'accuracy', 'accuracy_with_oov')
 # Metrics of the figure, with the titles of values and of differences.
@@ -29,6 +32,23 @@ _SHOWN = {
     'PDA-DPMD minus warm start,\naccuracy over known words (points)',
   ),
   'perplexity': ('perplexity', 'PDA-DPMD minus warm start,\nperplexity'),
+}
+# Rows of the figure: the data set, the comparison whose curves are shown, and
+# the comparisons whose differences are shown, by public update.
+_ROWS = (
+  ('blogs', 'Blogs', {'local training': 'Blogs'}),
+  (
+    'Stack Exchange',
+    'Stack Exchange',
+    {
+      'local training': 'Stack Exchange, local training',
+      'public gradients': 'Stack Exchange',
+    },
+  ),
+)
+_DIFFERENCE_STYLES = {
+  'local training': {'linestyle': '-'},
+  'public gradients': {'linestyle': '--'},
 }
 # Warm start is drawn over PDA-DPMD, since the two nearly coincide.
 _STYLES = {
@@ -42,13 +62,16 @@ _SETTINGS = (
   'server_learning_rate',
   'client_learning_rate',
   'alpha_i',
+  'public_update',
   'seed',
+  'pretraining',
 )
 
 # A row of a file, by column.
 Row = Mapping[str, str]
-# Validation values by seed and round.
-Curves = Mapping[str, Mapping[int, float]]
+# Validation values by method and metric, then by seed and round.
+BySeed = Mapping[str, Mapping[int, float]]
+Curves = Mapping[tuple[str, str], BySeed]
 
 
 def _read(name: str) -> list[Row]:
@@ -56,18 +79,40 @@ def _read(name: str) -> list[Row]:
     return list(csv.DictReader(file))
 
 
-def sentences(runs: Sequence[Row], data: str) -> Iterator[str]:
+def comparisons(
+  final: Sequence[Row], local_training: Sequence[Row]
+) -> dict[str, list[Row]]:
+  """Returns the runs to compare, by title: one setting of each method.
+
+  Args:
+    final: Rows of final.csv.
+    local_training: Rows of local_training.csv.
+  """
+  return {
+    'Blogs': [run for run in final if run['data'] == 'blogs'],
+    # With local training, the table's runs started from other models.
+    'Stack Exchange': [
+      run
+      for run in final
+      if run['data'] == 'stackexchange'
+      and run['public_update'] != 'local_training'
+    ],
+    'Stack Exchange, local training': list(local_training),
+  }
+
+
+def sentences(runs: Sequence[Row]) -> Iterator[str]:
   """Yields the verdict by each metric, and clear leads over other methods.
 
   Args:
-    runs: Rows of final.csv.
-    data: The name of the data set.
+    runs: One of `comparisons`.
   """
+  present = [m for m in _METHODS if any(run['method'] == m for run in runs)]
   values: dict[str, dict[str, dict[str, float]]] = {
-    metric: {method: {} for method in _METHODS} for metric in _METRICS
+    metric: {method: {} for method in present} for metric in _METRICS
   }
   for run in runs:
-    if run['data'] == data and run['method'] in _METHODS:
+    if run['method'] in present:
       for metric in _METRICS:
         values[metric][run['method']][run['seed']] = float(run[metric])
   means = {
@@ -75,7 +120,7 @@ def sentences(runs: Sequence[Row], data: str) -> Iterator[str]:
       metric: statistics.fmean(values[metric][method].values())
       for metric in _METRICS
     }
-    for method in _METHODS
+    for method in present
   }
   writer = verdicts.Writer(_METRICS, methods.title, means)
   found = {}
@@ -89,32 +134,30 @@ def sentences(runs: Sequence[Row], data: str) -> Iterator[str]:
     yield disagreement
 
 
-def read_curves(
-  points: Sequence[Row], runs: Sequence[Row]
-) -> dict[tuple[str, str, str], dict[str, dict[int, float]]]:
-  """Returns curves of finished runs by data set, method and metric.
+def read_curves(points: Sequence[Row], runs: Sequence[Row]) -> Curves:
+  """Returns curves of runs by method and metric, then by seed and round.
 
   Args:
     points: Rows of curves.csv.
-    runs: Rows of final.csv. Curves of other runs are left out.
+    runs: One of `comparisons`. Curves of other runs are left out.
   """
-  finished = {tuple(run[name] for name in _SETTINGS) for run in runs}
-  curves: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
+  wanted = {tuple(run[name] for name in _SETTINGS) for run in runs}
+  curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
   for point in points:
-    if tuple(point[name] for name in _SETTINGS) not in finished:
+    if tuple(point[name] for name in _SETTINGS) not in wanted:
       continue
     values = {
       'accuracy': 100 * float(point['accuracy']),
       'perplexity': math.exp(float(point['loss'])),
     }
     for metric, value in values.items():
-      key = point['data'], point['method'], metric
+      key = point['method'], metric
       of_seed = curves.setdefault(key, {}).setdefault(point['seed'], {})
       of_seed[int(point['round'])] = value
   return curves
 
 
-def _plot_means(axes, curves: Mapping[str, Curves]) -> None:
+def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
   """Draws each method's mean over seeds, by method."""
   shown = []
   for method, by_seed in curves.items():
@@ -130,22 +173,22 @@ def _plot_means(axes, curves: Mapping[str, Curves]) -> None:
   axes.set_ylim(min(shown) - margin, max(shown) + margin)
 
 
-def _plot_differences(axes, pda: Curves, warm: Curves) -> None:
+def _plot_differences(axes, curves: Curves, metric: str, label: str) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
   axes.axhline(0, color='#888888', linewidth=1)
-  colour = methods.get('pda').colour
-  for seed, by_round in pda.items():
+  style = {'color': methods.get('pda').colour} | _DIFFERENCE_STYLES[label]
+  warm = curves['warm', metric]
+  for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]
-    axes.plot(list(by_round), differences, color=colour, alpha=0.7)
+    axes.plot(list(by_round), differences, alpha=0.7, label=label, **style)
+    label = '_'  # One entry in the legend.
 
 
-def draw(
-  curves: Mapping[tuple[str, str, str], Curves], path: pathlib.Path
-) -> None:
+def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
   """Plots a row of panels for each data set.
 
   Args:
-    curves: The result of `read_curves`.
+    curves: The results of `read_curves`, by the title of the comparison.
     path: The PNG file.
   """
   import matplotlib
@@ -156,13 +199,14 @@ def draw(
   figure, places = plt.subplots(
     2, 4, figsize=(12, 5.2), layout='constrained', sharex=True
   )
-  for (data, title), row in zip(_DATA.items(), places, strict=True):
-    row[0].set_ylabel(title, fontsize='large')
+  for (name, shown, compared), row in zip(_ROWS, places, strict=True):
+    row[0].set_ylabel(name, fontsize='large')
     for place, metric in enumerate(_SHOWN):
-      by_method = {m: curves[data, m, metric] for m in _METHODS}
+      by_method = {m: curves[shown][m, metric] for m in _METHODS}
       _plot_means(row[place], by_method)
-      differences = row[len(_SHOWN) + place]
-      _plot_differences(differences, by_method['pda'], by_method['warm'])
+      for label, title in compared.items():
+        differences = row[len(_SHOWN) + place]
+        _plot_differences(differences, curves[title], metric, label)
     for axes in row:
       axes.grid(alpha=0.3)
       axes.spines[['top', 'right']].set_visible(False)
@@ -174,6 +218,7 @@ def draw(
   figure.legend(
     handles, names, loc='outside upper left', ncols=3, frameon=False
   )
+  places[1, 3].legend(title='public update', frameon=False)
   figure.savefig(path, dpi=110)
   plt.close(figure)
 
@@ -181,11 +226,14 @@ def draw(
 def main(argv: Sequence[str]) -> None:
   """Prints the verdicts and draws the figure."""
   del argv
-  runs = _read('final')
-  for data, title in _DATA.items():
-    print(f'{title}:', *sentences(runs, data), sep='\n  ')
+  compared = comparisons(_read('final'), _read('local_training'))
+  for title, runs in compared.items():
+    print(f'{title}:', *sentences(runs), sep='\n  ')
+  points = _read('curves')
   path = _RESULTS / 'curves.png'
-  draw(read_curves(_read('curves'), runs), path)
+  draw(
+    {title: read_curves(points, runs) for title, runs in compared.items()}, path
+  )
   print(f'Wrote {path}.')
 
 

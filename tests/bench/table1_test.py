@@ -7,30 +7,33 @@ import pytest
 from bench import table1
 
 
-def _run(method, seed, perplexity, data='blogs'):
+def _run(method, seed, perplexity, **changed):
   return {
-    'data': data,
+    'data': 'blogs',
     'method': method,
     'server_learning_rate': '1',
     'client_learning_rate': '0.5',
     'alpha_i': '8' if method == 'pda' else '',
+    'public_update': 'local_training' if method == 'pda' else '',
     'seed': seed,
+    'pretraining': '' if method == 'cold' else '1',
     'perplexity': perplexity,
     'accuracy': '0.5',
     'accuracy_with_oov': '0.5',
-  }
+  } | changed
 
 
-def test_sentences_compare_seed_by_seed():
-  values = {'cold': (30, 31), 'warm': (20, 21), 'pda': (18.5, 19.5)}
-  runs = [
+def _runs(**values):
+  return [
     _run(method, str(seed), str(value))
     for method, of in values.items()
     for seed, value in enumerate(of)
   ]
-  # Another data set has no effect.
-  runs.append(_run('warm', '0', '1', data='stackexchange'))
-  first, second, *_ = table1.sentences(runs, 'blogs')
+
+
+def test_sentences_compare_seed_by_seed():
+  runs = _runs(cold=(30, 31), warm=(20, 21), pda=(18.5, 19.5))
+  first, second, *_ = table1.sentences(runs)
   assert first == (
     'PDA-DPMD is better than warm start in perplexity, by 1.50 (95 % interval'
     ' 1.50 to 1.50).'
@@ -38,18 +41,38 @@ def test_sentences_compare_seed_by_seed():
   assert second.startswith('PDA-DPMD is better in perplexity than cold start')
 
 
-def test_curves_are_those_of_finished_runs():
-  def point(seed, round_num):
-    return _run('pda', seed, '') | {
-      'round': round_num,
-      'loss': str(math.log(7)),
-      'accuracy': '0.25',
-    }
+def test_comparisons_have_one_setting_of_a_method():
+  stackexchange = {'data': 'stackexchange'}
+  pda = _run('pda', '0', '1', **stackexchange)
+  gradient = pda | {'public_update': 'gradient'}
+  warm, blogs = _run('warm', '0', '2', **stackexchange), _run('warm', '0', '3')
+  former = _run('warm', '0', '4', **stackexchange)
+  found = table1.comparisons([warm, pda, gradient, blogs], [former])
+  assert list(found.values()) == [
+    [blogs],
+    [warm, gradient],
+    [former],
+  ]
 
-  points = [point('0', '0'), point('0', '100'), point('1', '0')]
-  points.append(point('0', '0') | {'server_learning_rate': '2', 'loss': '9'})
+
+@pytest.mark.parametrize(
+  'column, value',
+  [
+    ('server_learning_rate', '2'),
+    ('public_update', 'gradient'),
+    ('pretraining', '2'),
+    ('seed', '1'),
+  ],
+)
+def test_curves_are_those_of_the_runs(column, value):
+  def point(round_num, **changed):
+    shown = {'round': round_num, 'loss': str(math.log(7)), 'accuracy': '0.25'}
+    return _run('pda', '0', '') | shown | changed
+
+  other = point('0', **{column: value, 'loss': '9'})
+  points = [point('0'), point('100'), other]
   curves = table1.read_curves(points, [_run('pda', '0', '7')])
-  assert curves['blogs', 'pda', 'accuracy'] == {'0': {0: 25.0, 100: 25.0}}
-  found = curves['blogs', 'pda', 'perplexity']
+  assert curves['pda', 'accuracy'] == {'0': {0: 25.0, 100: 25.0}}
+  found = curves['pda', 'perplexity']
   assert list(found) == ['0']
   assert found['0'] == pytest.approx({0: 7.0, 100: 7.0})
