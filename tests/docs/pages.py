@@ -54,6 +54,12 @@ def read_csv(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(file))
 
 
+def recorded(folder: str, name: str, **wanted: str) -> list[dict[str, str]]:
+  """Returns the rows of results/FOLDER/NAME.csv that have wanted values."""
+  rows = read_csv(f'{folder}/{name}.csv')
+  return [r for r in rows if all(r[key] == v for key, v in wanted.items())]
+
+
 def on_one_line(page: str) -> str:
   """Returns the text of a page without its line breaks."""
   return ' '.join((ROOT / page).read_text().split())

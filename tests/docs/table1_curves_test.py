@@ -1,0 +1,172 @@
+"""The text around Table 1 has the recorded curves."""
+
+import functools
+import math
+import statistics
+
+from pda_fed import schedules
+import pytest
+
+from tests.docs import pages
+
+_PAGE = 'docs/reproduction.md'
+_recorded = functools.partial(pages.recorded, 'table1')
+_SETTINGS = (
+  'data',
+  'method',
+  'server_learning_rate',
+  'client_learning_rate',
+  'alpha_i',
+  'public_update',
+  'seed',
+  'pretraining',
+)
+
+
+def _curves(column, data, i='', public_update='local_training'):
+  """Values of the curves with the rates of the table, by round and seed.
+
+  Args:
+    column: The column.
+    data: The data set.
+    i: Of the schedule; '' for warm start.
+    public_update: Chooses the runs of PDA-DPMD, or warm start from the
+      pre-trained models of these runs.
+  """
+  wanted = {'data': data, 'method': 'pda' if i else 'warm', 'alpha_i': i}
+  (rate,) = {
+    run['server_learning_rate']
+    for run in _recorded('final', data=data, method=wanted['method'])
+  }
+  wanted['pretraining'] = '3' if public_update == 'gradient' else '1'
+  if i:
+    wanted['public_update'] = public_update
+  values = {}
+  for row in _recorded('curves', server_learning_rate=rate, **wanted):
+    if row[column]:
+      by_seed = values.setdefault(int(row['round']), {})
+      by_seed[row['seed']] = float(row[column])
+  return values
+
+
+def _ahead(data, round_num, i='8', public_update='local_training'):
+  """Perplexity on validation users, PDA-DPMD minus warm start, by seed."""
+  pda = _curves('loss', data, i, public_update)[round_num]
+  warm = _curves('loss', data, public_update=public_update)[round_num]
+  return [math.exp(loss) - math.exp(warm[seed]) for seed, loss in pda.items()]
+
+
+def test_the_page_says_when_perplexity_falls_behind():
+  text = pages.on_one_line(_PAGE)
+  alphas = schedules.for_stackoverflow(8, 1600).values(1600)
+  for round_num in (1000, 1600):
+    found = _ahead('stackexchange', round_num)
+    weight = f'{1 - alphas[round_num - 1]:.2f}'
+    bounds = f'between {min(found):.2f} and {max(found):.2f}'
+    shown = f'{bounds} at round {round_num:,} (public weight {weight})'
+    assert len(found) == 3 and shown in text
+  found = _ahead('stackexchange', 1600, public_update='gradient')
+  shown = f'between {min(found):.2f} and {max(found):.2f} at round 1,600.'
+  assert len(found) == 3 and shown in text
+
+
+def test_public_gradients_are_ahead_throughout():
+  for round_num in range(100, 1700, 100):
+    ahead = _ahead('stackexchange', round_num, public_update='gradient')
+    assert len(ahead) == 3 and max(ahead) < 0
+
+
+def test_local_training_also_loses_where_public_users_diverge_least():
+  losses = _curves('public_loss', 'stackexchange', '8')
+  largest = {
+    seed: max(of[seed] for of in losses.values()) for seed in ('0', '1', '2')
+  }
+  assert min(largest, key=largest.get) == '1'
+  assert _ahead('stackexchange', 1600)[1] > 0
+
+
+def _mean_cosines(data, i, public_update='local_training'):
+  """Means over seeds, by the last of 100 rounds."""
+  by_round = _curves('cosine', data, i, public_update)
+  return {r: statistics.mean(of.values()) for r, of in by_round.items()}
+
+
+def _last_positive(cosines):
+  return max(r for r, cosine in cosines.items() if cosine > 0)
+
+
+def test_the_page_has_the_cosines_of_table_1():
+  text = pages.on_one_line(_PAGE)
+  blogs = _mean_cosines('blogs', '8')
+  assert (
+    f'from {blogs[100]:.4f} in the first 100 rounds to {blogs[1600]:.4f} in the'
+    ' last (means over seeds), and is negative from round'
+    f' {_last_positive(blogs)} on.'
+  ) in text
+  end = _last_positive(_mean_cosines('blogs', '5'))
+  assert f'the cosine is negative from round {end} on' in text
+  shown = []
+  for public_update in ('local_training', 'gradient'):
+    others = _mean_cosines('stackexchange', '8', public_update)
+    shown.append(f'from {others[100]:.4f} to {others[1600]:.4f}')
+  assert (
+    f'On Stack Exchange it falls {shown[0]}, and with public gradients'
+    f' {shown[1]}.'
+  ) in text
+
+
+def test_the_page_says_when_the_loss_is_above_warm_starts():
+  text = pages.on_one_line(_PAGE)
+  rounds = range(0, 1700, 100)
+  above = [r for r in rounds if max(_ahead('blogs', r)) >= 0]
+  assert f'From round {max(above) + 100} on, the loss is below' in text
+  last, before = (_ahead('blogs', r) for r in (1600, 1500))
+  assert all(a > b for a, b in zip(last, before, strict=True))
+  seed_0 = {r: _ahead('blogs', r, i='5')[0] for r in rounds[:15]}
+  below = [r for r, difference in seed_0.items() if difference < 0]
+  assert f"above warm start's from round {max(below) + 100:,} on." in text
+
+
+def test_the_pages_have_the_losses_on_public_users():
+  bounds = []
+  for public_update in ('local_training', 'gradient'):
+    losses = _curves('public_loss', 'stackexchange', '8', public_update)
+    values = [value for of in losses.values() for value in of.values()]
+    bounds.append(f'between {min(values):.1f} and {max(values):.1f}')
+  text = pages.on_one_line(_PAGE)
+  assert f'varies {bounds[0]}.' in text
+  assert f'the mean loss is {bounds[1]}.' in text
+  largest = [bound.split()[-1] for bound in bounds]
+  assert (
+    f'reaches {largest[0]} in local training and {largest[1]} with public'
+    ' gradients.'
+  ) in pages.on_one_line('docs/benchmark.md')
+
+
+def _loss_at_the_end(run):
+  """The loss after round 1,600 on the curve of a run."""
+  wanted = {name: run[name] for name in _SETTINGS}
+  (point,) = _recorded('curves', round='1600', **wanted)
+  return point['loss']
+
+
+def test_runs_with_the_same_pretraining_start_from_the_same_model():
+  starts = {}
+  for point in _recorded('curves', round='0'):
+    if point['pretraining']:
+      key = point['data'], point['seed'], point['pretraining']
+      starts.setdefault(key, []).append(float(point['loss']))
+  assert len({losses[0] for losses in starts.values()}) == len(starts)
+  for losses in starts.values():
+    # The sums of an evaluation on a GPU have no fixed order.
+    assert max(losses) - min(losses) < 2e-5
+
+
+def test_curves_of_table_1_end_where_its_runs_end():
+  for run in _recorded('search', rounds='1600'):
+    assert _loss_at_the_end(run) == run['loss']
+  for run in _recorded('final') + _recorded('local_training'):
+    perplexity = math.exp(float(run['loss']))
+    assert perplexity == pytest.approx(float(run['perplexity']), rel=1e-6)
+    if run['method'] != 'public':
+      assert _loss_at_the_end(run) == run['validation_loss']
