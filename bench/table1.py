@@ -39,10 +39,10 @@ _ROWS = (
   ('blogs', 'Blogs', {'local training': 'Blogs'}),
   (
     'Stack Exchange',
-    'Stack Exchange',
+    'Stack Exchange, i = 8',
     {
-      'local training': 'Stack Exchange, local training',
-      'public gradients': 'Stack Exchange',
+      'local training': 'Stack Exchange, i = 8',
+      'public gradients': 'Stack Exchange, public gradients',
     },
   ),
 )
@@ -85,20 +85,27 @@ def comparisons(
   """Returns the runs to compare, by title: one setting of each method.
 
   Args:
-    final: Rows of final.csv.
+    final: Rows of final.csv. On Stack Exchange, its runs of PDA-DPMD and warm
+      start began with different models, so only cold start is compared.
     local_training: Rows of local_training.csv.
   """
+  cold = [run for run in final if run['method'] == 'cold']
   return {
     'Blogs': [run for run in final if run['data'] == 'blogs'],
-    # With local training, the table's runs started from other models.
-    'Stack Exchange': [
-      run
-      for run in final
-      if run['data'] == 'stackexchange'
-      and run['public_update'] != 'local_training'
+    'Stack Exchange, i = 8': [
+      *(run for run in cold if run['data'] == 'stackexchange'),
+      *local_training,
     ],
-    'Stack Exchange, local training': list(local_training),
   }
+
+
+def with_public_gradients(points: Sequence[Row]) -> list[Row]:
+  """Returns unfinished runs, and warm start from the same models.
+
+  Args:
+    points: Rows of curves.csv.
+  """
+  return [point for point in points if point['pretraining'] == '3']
 
 
 def sentences(runs: Sequence[Row]) -> Iterator[str]:
@@ -107,12 +114,11 @@ def sentences(runs: Sequence[Row]) -> Iterator[str]:
   Args:
     runs: One of `comparisons`.
   """
-  present = [m for m in _METHODS if any(run['method'] == m for run in runs)]
   values: dict[str, dict[str, dict[str, float]]] = {
-    metric: {method: {} for method in present} for metric in _METRICS
+    metric: {method: {} for method in _METHODS} for metric in _METRICS
   }
   for run in runs:
-    if run['method'] in present:
+    if run['method'] in _METHODS:
       for metric in _METRICS:
         values[metric][run['method']][run['seed']] = float(run[metric])
   means = {
@@ -120,7 +126,7 @@ def sentences(runs: Sequence[Row]) -> Iterator[str]:
       metric: statistics.fmean(values[metric][method].values())
       for metric in _METRICS
     }
-    for method in present
+    for method in _METHODS
   }
   writer = verdicts.Writer(_METRICS, methods.title, means)
   found = {}
@@ -139,7 +145,7 @@ def read_curves(points: Sequence[Row], runs: Sequence[Row]) -> Curves:
 
   Args:
     points: Rows of curves.csv.
-    runs: One of `comparisons`. Curves of other runs are left out.
+    runs: Runs by their settings. Curves of other runs are left out.
   """
   wanted = {tuple(run[name] for name in _SETTINGS) for run in runs}
   curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
@@ -231,8 +237,10 @@ def main(argv: Sequence[str]) -> None:
     print(f'{title}:', *sentences(runs), sep='\n  ')
   points = _read('curves')
   path = _RESULTS / 'curves.png'
+  compared['Stack Exchange, public gradients'] = with_public_gradients(points)
   draw(
-    {title: read_curves(points, runs) for title, runs in compared.items()}, path
+    {title: read_curves(points, runs) for title, runs in compared.items()},
+    path,
   )
   print(f'Wrote {path}.')
 

@@ -1,7 +1,6 @@
 """Table 1 and the text around it are the recorded runs."""
 
 import functools
-import itertools
 import math
 import statistics
 
@@ -16,13 +15,11 @@ _PAGE = 'docs/reproduction.md'
 _recorded = functools.partial(pages.recorded, 'table1')
 _HEADING = 'Next-word prediction with user-level privacy (Table 1)'
 _METHODS = {'cold start': 'cold', 'warm start': 'warm', 'PDA-DPMD': 'pda'}
-_GRADIENTS = 'PDA-DPMD, public gradients'
 # Rows of the table: method, and how the public update is computed.
 _ROWS = {
   'cold start': {'method': 'cold'},
   'warm start': {'method': 'warm'},
   'PDA-DPMD': {'method': 'pda', 'public_update': 'local_training'},
-  _GRADIENTS: {'method': 'pda', 'public_update': 'gradient'},
 }
 
 
@@ -31,13 +28,8 @@ def _settings(run):
   return [run[name] for name in names]
 
 
-@pytest.mark.parametrize(
-  'title, name',
-  [
-    *itertools.product(['blogs', 'Stack Exchange'], _METHODS),
-    ('Stack Exchange', _GRADIENTS),
-  ],
-)
+@pytest.mark.parametrize('title', ['blogs', 'Stack Exchange'])
+@pytest.mark.parametrize('name', _METHODS)
 def test_table_1_is_the_recorded_runs(title, name):
   data = title.lower().replace(' ', '')
   runs = _recorded('final', data=data, **_ROWS[name])
@@ -86,27 +78,25 @@ def test_table_1_has_public_data_alone(title):
   ]
 
 
-def _differences(data, metric, file='final'):
+def _differences(data, metric):
   """PDA-DPMD minus warm start on test users, with the interval, as shown.
+
+  Both have i = 8 and start from the same models.
 
   Args:
     data: The data set.
     metric: The metric.
-    file: 'final', whose runs on Stack Exchange with the pre-trained models of
-      warm start are those with public gradients, or 'local_training'.
   """
-  runs = _recorded(file, data=data)
-  warm = {run['seed']: run for run in runs if run['method'] == 'warm'}
-  pda = {
-    run['seed']: run
-    for run in runs
-    if run['method'] == 'pda'
-    and run['pretraining'] == warm[run['seed']]['pretraining']
-  }
-  assert set(pda) == set(warm) == {'0', '1', '2'}
-  found = statistics_lib.difference(
-    *({s: float(run[metric]) for s, run in of.items()} for of in (pda, warm))
+  file = 'final' if data == 'blogs' else 'local_training'
+  pda, warm = (
+    {
+      (run['seed'], run['pretraining']): float(run[metric])
+      for run in _recorded(file, data=data, method=method)
+    }
+    for method in ('pda', 'warm')
   )
+  assert list(pda) == list(warm) == [('0', '1'), ('1', '1'), ('2', '1')]
+  found = statistics_lib.difference(pda, warm)
   times = 1 if metric == 'perplexity' else 100
   return [times * value for value in (found.mean, found.low, found.high)]
 
@@ -131,76 +121,54 @@ def test_the_page_has_the_verdicts_of_table_1():
   mean, low, high = _differences('stackexchange', 'accuracy')
   assert low > 0
   assert (
-    'On Stack Exchange with public gradients, its accuracy is clearly better**,'
-    f' by {mean:.2f} points ({low:.2f} to {high:.2f}).'
+    'With i = 8 on Stack Exchange, the metrics disagree.** Its accuracy is'
+    f' clearly better, by {mean:.2f} points ({low:.2f} to {high:.2f})'
   ) in text
   mean, low, high = _differences('stackexchange', 'perplexity')
-  percent = -_percent_of_perplexity('stackexchange')
-  assert low < 0 < high
-  assert (
-    f'Its perplexity is lower with every seed, by {-mean:.2f} in the mean'
-    f' ({-high:.2f} to {-low:.2f}), or {percent:.1f} %: no clear difference.'
-  ) in text
-  for title in ('blogs', 'Stack Exchange'):
-    data = title.lower().replace(' ', '')
-    mean, low, high = _differences(data, 'accuracy_with_oov')
-    assert f'{mean:.2f} points on {title} ({low:.2f} to {high:.2f})' in text
-
-
-def test_the_page_has_the_verdicts_of_local_training():
-  text = pages.on_one_line(_PAGE)
-  runs = 'local_training'
-  mean, low, high = _differences('stackexchange', 'accuracy', runs)
-  assert (
-    'With local training and i = 8 on Stack Exchange, the metrics disagree.**'
-    f' Its accuracy is clearly better, by {mean:.2f} points ({low:.2f} to'
-    f' {high:.2f})'
-  ) in text
-  mean, low, high = _differences('stackexchange', 'perplexity', runs)
   assert low > 0
   assert (
     f'its perplexity is clearly worse, by {mean:.2f} ({low:.2f} to {high:.2f};'
   ) in text
-  means = [
-    statistics.mean(
-      float(run['perplexity'])
-      for run in _recorded('final', data='stackexchange', **_ROWS[name])
+  for shown in ('blogs', 'Stack Exchange with i = 8'):
+    data = shown.removesuffix(' with i = 8').lower().replace(' ', '')
+    mean, low, high = _differences(data, 'accuracy_with_oov')
+    assert low < 0 < high
+    assert f'{mean:.2f} points on {shown} ({low:.2f} to {high:.2f})' in text
+
+
+def _perplexities(file, **wanted):
+  runs = _recorded(file, data='stackexchange', **wanted)
+  return {run['seed']: float(run['perplexity']) for run in runs}
+
+
+def test_the_table_lies_between_the_repeats_of_warm_start():
+  low, between, high = (
+    statistics.mean(of.values())
+    for of in (
+      _perplexities('local_training', method='warm'),
+      _perplexities('final', method='pda'),
+      _perplexities('final', method='warm'),
     )
-    for name in ('warm start', 'PDA-DPMD')
-  ]
-  shown = f'Perplexity is then lower by {means[0] - means[1]:.2f}, without a'
-  assert shown in text
+  )
+  assert low < between < high
+  assert (
+    f"The perplexity, {between:.2f}, lies between those of warm start's two"
+    f' repeats, {low:.2f} and {high:.2f}.'
+  ) in pages.on_one_line(_PAGE)
 
 
 def test_the_readme_has_the_verdicts_of_table_1():
-  blogs, others = map(_percent_of_perplexity, ('blogs', 'stackexchange'))
-  points = [
-    f'{_differences(data, "accuracy")[0]:.1f}'
-    for data in ('blogs', 'stackexchange')
-  ]
+  percent = -_percent_of_perplexity('blogs')
+  points = _differences('blogs', 'accuracy')[0]
   assert (
-    f'perplexity is {-blogs:.1f} % lower on blogs and {-others:.1f} % lower on'
-    ' Stack Exchange (not clearly), accuracy'
-    f' {points[0]} and {points[1]} points higher.'
+    f'perplexity is {percent:.1f} % lower and accuracy {points:.1f} points'
+    ' higher on blogs,'
   ) in pages.on_one_line('README.md')
 
 
-def test_the_benchmarks_page_has_both_public_updates():
-  worse = _differences('stackexchange', 'perplexity', 'local_training')[0]
-  better = -_differences('stackexchange', 'perplexity')[0]
-  text = pages.on_one_line('docs/benchmark.md')
-  assert f"perplexity is {worse:.2f} higher than warm start's;" in text
-  assert f'(`--public_update=gradient`), it is {better:.2f} lower.' in text
-
-
 def test_the_page_says_what_repeated_pretraining_changes():
-  before, after = (
-    {
-      run['seed']: float(run['perplexity'])
-      for run in _recorded(file, data='stackexchange', method='warm')
-    }
-    for file in ('local_training', 'final')
-  )
+  before = _perplexities('local_training', method='warm')
+  after = _perplexities('final', method='warm')
   first, second, third = (
     f'{after[seed] - before[seed]:.2f}' for seed in ('0', '1', '2')
   )
@@ -228,7 +196,7 @@ def test_the_page_says_how_many_clients_diverge():
       for method in ('warm', 'pda')
       for run in _recorded('final', data=data, method=method)
     ]
-    assert len(runs) == (6 if data == 'blogs' else 9)
+    assert len(runs) == 6
     mean = statistics.mean(float(run['diverged_clients']) for run in runs)
     shown.append(f'{mean:.{digits}f}')
   text = pages.on_one_line('docs/benchmark.md')
