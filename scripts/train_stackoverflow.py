@@ -102,7 +102,7 @@ _COMPUTE_DTYPE = flags.DEFINE_enum(
   'compute_dtype',
   'float32',
   ['float32', 'bfloat16'],
-  'Data type of matrix products in the JAX engine. On a CPU it is float32.',
+  'Data type of matrix products in the JAX engine.',
 )
 _CLIENTS_PER_CHUNK = flags.DEFINE_integer(
   'clients_per_chunk',

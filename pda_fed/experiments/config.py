@@ -294,7 +294,7 @@ class FederatedConfig(RunConfig):
     remote_workers: Machines on which the TFF engine computes; None for this
       machine.
     compute_dtype: Dtype of the JAX engine's matrix products: 'float32' or
-      'bfloat16'; on a CPU always 'float32'.
+      'bfloat16'.
     clients_per_chunk: Number of clients that the JAX engine trains side by
       side; None lets the engine choose.
     platform: Platform of the JAX engine: 'cpu' or 'gpu'; None for JAX's

@@ -71,10 +71,6 @@ class JaxEngine:
     self._store = stores.open_checked(config)
     self._devices = devices_lib.choose_devices(config.platform)
     self._own_devices = devices_lib.places_of_this_host(self._devices)
-    # On a CPU bfloat16 gains nothing, and jaxlib 0.10.2 computed a wrong public
-    # gradient in it when a dispatch had several rounds.
-    is_cpu = self._devices[0].platform == 'cpu'
-    self._compute_dtype = 'float32' if is_cpu else config.compute_dtype
     self._model = config.spec.jax_model()
     self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
     self._settings = vectorized.FederatedSettings(
@@ -88,7 +84,7 @@ class JaxEngine:
       client_gradient_clip=config.client_gradient_clip,
       public_clip_norm=config.public_clip_norm,
       mean_clip_norm=config.mean_clip_norm,
-      compute_dtype=self._compute_dtype,
+      compute_dtype=config.compute_dtype,
       canaries=jax_canaries.settings_of(self.canaries),
     )
     self._run = vectorized.build_rounds(self._settings, self._devices)
@@ -99,16 +95,13 @@ class JaxEngine:
 
   def order_of_sums(self) -> dict[str, Any]:
     """See `engine.Engine`."""
-    order = {
+    return {
       'clients_per_chunk': self._clients_per_chunk,
       'machine': platform.machine(),
       'platform': self._devices[0].platform,
       'device': self._devices[0].device_kind,
       'num_devices': len(self._devices),
     }
-    if self._compute_dtype != self._config.compute_dtype:
-      order['compute_dtype'] = self._compute_dtype
-    return order
 
   def _choose_clients_per_chunk(self) -> int:
     batch = self._config.batch_size
@@ -304,7 +297,7 @@ class JaxEngine:
       self._public_examples,
       settings.learning_rate,
       settings.convergence(seeds.shuffling),
-      compute_dtype=self._compute_dtype,
+      compute_dtype=self._config.compute_dtype,
       on_epoch=on_epoch,
     )
     return done.weights, done.figures

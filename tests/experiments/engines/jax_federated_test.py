@@ -154,22 +154,6 @@ def test_evaluates_the_first_users(engine, store):
   assert engine.evaluate(weights, 'test', 10**6) == every
 
 
-def test_products_on_a_cpu_are_in_float32(store):
-  engines = [
-    _engine(_config(store, platform='cpu', compute_dtype=dtype))
-    for dtype in ('float32', 'bfloat16')
-  ]
-  expected, found = (
-    engine.get_weights(engine.run_rounds(engine.initialize(), 0, 2)[0])
-    for engine in engines
-  )
-  for a, b in zip(expected, found, strict=True):
-    np.testing.assert_array_equal(a, b)
-  # A killed run that had computed in bfloat16 must not go on.
-  expected, found = (engine.order_of_sums() for engine in engines)
-  assert found == {**expected, 'compute_dtype': 'float32'} != expected
-
-
 @pytest.mark.slow
 def test_the_loop_runs_it(store, tmp_path):
   folder = experiments.train(
