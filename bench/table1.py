@@ -56,7 +56,8 @@ _STYLES = {
   'warm': {'linestyle': (0, (4, 4)), 'zorder': 3},
   'pda': {'linestyle': '-'},
 }
-_SETTINGS = (
+# Columns that identify a run.
+SETTINGS = (
   'data',
   'method',
   'server_learning_rate',
@@ -147,10 +148,10 @@ def read_curves(points: Sequence[Row], runs: Sequence[Row]) -> Curves:
     points: Rows of curves.csv.
     runs: Runs by their settings. Curves of other runs are left out.
   """
-  wanted = {tuple(run[name] for name in _SETTINGS) for run in runs}
+  wanted = {tuple(run[name] for name in SETTINGS) for run in runs}
   curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
   for point in points:
-    if tuple(point[name] for name in _SETTINGS) not in wanted:
+    if tuple(point[name] for name in SETTINGS) not in wanted:
       continue
     values = {
       'accuracy': 100 * float(point['accuracy']),

@@ -7,20 +7,11 @@ import statistics
 from pda_fed import schedules
 import pytest
 
+from bench import table1
 from tests.docs import pages
 
 _PAGE = 'docs/reproduction.md'
 _recorded = functools.partial(pages.recorded, 'table1')
-_SETTINGS = (
-  'data',
-  'method',
-  'server_learning_rate',
-  'client_learning_rate',
-  'alpha_i',
-  'public_update',
-  'seed',
-  'pretraining',
-)
 
 
 def _curves(column, data, i='', public_update='local_training'):
@@ -29,7 +20,7 @@ def _curves(column, data, i='', public_update='local_training'):
   Args:
     column: The column.
     data: The data set.
-    i: Of the schedule; '' for warm start.
+    i: The schedule's i; '' for warm start.
     public_update: Chooses the runs of PDA-DPMD, or warm start from the
       pre-trained models of these runs.
   """
@@ -149,7 +140,7 @@ def test_the_page_has_the_losses_on_public_users():
 
 def _loss_at_the_end(run):
   """The loss after round 1,600 on the curve of a run."""
-  wanted = {name: run[name] for name in _SETTINGS}
+  wanted = {name: run[name] for name in table1.SETTINGS}
   (point,) = _recorded('curves', round='1600', **wanted)
   return point['loss']
 
