@@ -6,10 +6,15 @@ product over all time steps is enough. The cross-entropy's scatters into an
 array of the logits' size.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+# With at most as many rows, a product over rows has a single block. XLA chooses
+# about 256 for a cache of 48 KiB, and fewer for smaller caches.
+_ROWS_OF_A_BLOCK = 128
 
 
 def _contract(
@@ -38,9 +43,29 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     b: An array with as many rows as `a` has columns, and the same dtype.
   """
   if jax.default_backend() == 'cpu':
-    return _dot(a, b).astype(a.dtype)
+    return _cpu_dot(a, b)
   # On other devices, products and their derivatives stay in that dtype.
   return jnp.dot(a, b)
+
+
+@jax.custom_vjp
+def _cpu_dot(a: jax.Array, b: jax.Array) -> jax.Array:
+  return _dot(a, b).astype(a.dtype)
+
+
+def _cpu_dot_forward(a, b):
+  return _cpu_dot(a, b), (a, b)
+
+
+def _cpu_dot_backward(residuals, gradient):
+  a, b = residuals
+  return (
+    _dot_transposed(gradient, b).astype(a.dtype),
+    _sum_of_outer(a, gradient).astype(b.dtype),
+  )
+
+
+_cpu_dot.defvjp(_cpu_dot_forward, _cpu_dot_backward)
 
 
 @jax.custom_vjp
@@ -79,7 +104,13 @@ def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
 def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
   """Returns the sum of outer products over all axes but the last."""
   axes = tuple(range(a.ndim - 1))
-  return _contract(a, b, axes, axes)
+  is_small = math.prod(a.shape[:-1]) <= _ROWS_OF_A_BLOCK
+  if is_small or jax.default_backend() != 'cpu':
+    return _contract(a, b, axes, axes)
+  # Transpose a copy. Otherwise jaxlib 0.10.2 multiplies blocks of rows and
+  # columns, and on several CPU devices it can lose the first block.
+  copy = jax.lax.optimization_barrier(jnp.moveaxis(a, -1, 0))
+  return _contract(copy, b, tuple(range(1, a.ndim)), axes)
 
 
 def _scan(step, start, inputs, reverse=False):

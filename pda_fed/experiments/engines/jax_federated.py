@@ -103,20 +103,6 @@ class JaxEngine:
       'num_devices': len(self._devices),
     }
 
-  def _rounds_per_dispatch(self) -> int:
-    config = self._config
-    on_several_cpus = (
-      len(self._devices) > 1 and self._devices[0].platform == 'cpu'
-    )
-    takes_gradients = (
-      config.method.uses_public and config.public_update == 'gradient'
-    )
-    if on_several_cpus and takes_gradients:
-      # With several rounds, jaxlib 0.10.2 computes a wrong public gradient of
-      # the first 624 columns of the logits' kernel.
-      return 1
-    return config.rounds_per_dispatch
-
   def _choose_clients_per_chunk(self) -> int:
     batch = self._config.batch_size
     return devices_lib.choose_clients_per_chunk(
@@ -134,7 +120,7 @@ class JaxEngine:
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
     metrics = []
-    room = self._rounds_per_dispatch()
+    room = self._config.rounds_per_dispatch
     end = first_round + num_rounds
     for first in range(first_round, end, room):
       rounds = range(first, min(first + room, end))

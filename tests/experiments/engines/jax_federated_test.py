@@ -154,39 +154,6 @@ def test_evaluates_the_first_users(engine, store):
   assert engine.evaluate(weights, 'test', 10**6) == every
 
 
-@pytest.mark.parametrize(
-  'public_update, method, num_devices, expected',
-  [
-    ('gradient', methods.PdaDpmd(alpha=schedules.cosine(5)), 2, [1, 1, 1]),
-    ('gradient', methods.PdaDpmd(alpha=schedules.cosine(5)), 1, [2, 1]),
-    ('gradient', methods.WarmStart(), 2, [2, 1]),
-    ('local_training', methods.PdaDpmd(alpha=schedules.cosine(5)), 2, [2, 1]),
-  ],
-)
-def test_public_gradients_on_cpus_have_a_dispatch_each(
-  store, monkeypatch, public_update, method, num_devices, expected
-):
-  config = _config(
-    store,
-    platform='cpu',
-    public_update=public_update,
-    method=method,
-    rounds_per_dispatch=2,
-  )
-  engine = _engine(config)
-  monkeypatch.setattr(engine, '_devices', engine._devices[:1] * num_devices)
-  sizes = []
-
-  def dispatch(state, rounds, room):
-    sizes.append(len(rounds))
-    return state, {}
-
-  monkeypatch.setattr(engine, '_dispatch', dispatch)
-  monkeypatch.setattr(engine, '_shown', lambda round_num, metrics: metrics)
-  engine.run_rounds(None, 0, 3)
-  assert sizes == expected
-
-
 @pytest.mark.slow
 def test_the_loop_runs_it(store, tmp_path):
   folder = experiments.train(

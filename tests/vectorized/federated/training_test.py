@@ -298,6 +298,64 @@ def test_devices_share_clients(exact, tmp_path):
   np.testing.assert_allclose(np.load(path), _flat(expected.params), atol=1e-7)
 
 
+_PUBLIC_GRADIENT = """
+from pda_fed.vectorized import devices
+devices.use_all_cores(2)
+import numpy as np
+from pda_fed import methods
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import schedules
+from pda_fed import vectorized
+from pda_fed.vectorized import rounds as rounds_lib
+from pda_fed.vectorized.federated import chunks
+from pda_fed.vectorized.federated import settings as settings_lib
+from pda_fed.vectorized.federated import training
+model = models.RecurrentSpec(
+  num_words=10_000, embedding_size=16, lstm_size=32).jax_model()
+settings = settings_lib.FederatedSettings(
+  model=model,
+  plan=privacy.PrivacyPlan(
+    population=500, expected_cohort=400, rounds=10, delta=1e-3,
+    noise_multiplier=1.0, clip_norm=0.5),
+  client_learning_rate=1.0, server_learning_rate=1.0,
+  method=methods.PdaDpmd(alpha=schedules.constant(0.5)))
+run = training.build_rounds(settings, devices.choose_devices('cpu'))
+rng = np.random.default_rng(0)
+sentences = rng.integers(4, 10_000, [5, 21], np.uint16)
+users = chunks.chunk_clients(
+  np.full(400, 5),
+  lambda _, n: ((np.broadcast_to(sentences, [n, 1, 5, 21]),),
+                np.ones([n, 1, 5], np.float32)),
+  batch_size=5, clients_per_chunk=1, num_devices=2)
+public = chunks.one_batch((rng.integers(4, 624, [50, 21], np.uint16),), 2)
+inputs = vectorized.RoundInputs(
+  np.int32(0), users, public, {'alpha': np.float32(0.5)}, None)
+alone, among_five = (
+  run(settings_lib.initial_state(settings, model.initial_params(0)),
+      rounds_lib.stack_rounds([inputs], room), 1, rounds_lib.noise_key(0))
+  for room in (1, 5))
+for a, b in zip(alone[0].params, among_five[0].params, strict=True):
+  np.testing.assert_allclose(a, b, atol=1e-7)
+"""
+
+
+@pytest.mark.slow
+def test_public_gradients_are_complete_on_two_devices():
+  # jaxlib 0.10.2 loses a part of this one, if the program has room for more
+  # rounds, unless `jax_ops` transposes a copy. It needs all optimizations.
+  environment = {
+    k: v
+    for k, v in os.environ.items()
+    if k not in ('XLA_FLAGS', 'JAX_DISABLE_MOST_OPTIMIZATIONS')
+  }
+  subprocess.run(
+    [sys.executable, '-c', _PUBLIC_GRADIENT],
+    env=environment | {'PYTHONPATH': '.'},
+    check=True,
+  )
+
+
 @pytest.mark.parametrize(
   ('changes', 'words'),
   [
