@@ -4,7 +4,7 @@
 
 A row of the figure is a data set. Its panels show accuracy and perplexity on
 validation users: means over seeds, and for each seed the difference between
-PDA-DPMD and warm start. The program reads final.csv, local_training.csv and
+PDA-DPMD and warm start. The program reads final.csv, other_runs.csv and
 curves.csv in results/table1, and writes curves.png there.
 
 Pre-training on a GPU gives slightly different models when it is repeated. Runs
@@ -36,7 +36,11 @@ _SHOWN = {
 # Rows of the figure: the data set, the comparison whose curves are shown, and
 # the comparisons whose differences are shown, by public update.
 _ROWS = (
-  ('blogs', 'Blogs', {'local training': 'Blogs'}),
+  (
+    'blogs',
+    'Blogs',
+    {'local training': 'Blogs', 'public gradients': 'Blogs, public gradients'},
+  ),
   (
     'Stack Exchange',
     'Stack Exchange, i = 8',
@@ -81,32 +85,44 @@ def _read(name: str) -> list[Row]:
 
 
 def comparisons(
-  final: Sequence[Row], local_training: Sequence[Row]
+  final: Sequence[Row], others: Sequence[Row]
 ) -> dict[str, list[Row]]:
   """Returns the runs to compare, by title: one setting of each method.
 
   Args:
-    final: Rows of final.csv. On Stack Exchange, its runs of PDA-DPMD and warm
-      start began with different models, so only cold start is compared.
-    local_training: Rows of local_training.csv.
+    final: Rows of final.csv. On Stack Exchange, its runs with local training
+      and of warm start began with different models, so they are not compared.
+    others: Rows of other_runs.csv.
   """
-  cold = [run for run in final if run['method'] == 'cold']
+  on_stackexchange = [run for run in final if run['data'] == 'stackexchange']
   return {
     'Blogs': [run for run in final if run['data'] == 'blogs'],
     'Stack Exchange, i = 8': [
-      *(run for run in cold if run['data'] == 'stackexchange'),
-      *local_training,
+      *(run for run in on_stackexchange if run['method'] == 'cold'),
+      *(run for run in others if run['data'] == 'stackexchange'),
+    ],
+    'Stack Exchange, public gradients': [
+      run
+      for run in on_stackexchange
+      if run['public_update'] != 'local_training'
     ],
   }
 
 
-def with_public_gradients(points: Sequence[Row]) -> list[Row]:
-  """Returns unfinished runs, and warm start from the same models.
+def gradients_on_blogs(points: Sequence[Row]) -> list[Row]:
+  """Returns runs with public gradients, and warm start from the same models.
+
+  Those with seed 2 are not finished, so they are not in other_runs.csv.
 
   Args:
     points: Rows of curves.csv.
   """
-  return [point for point in points if point['pretraining'] == '3']
+  wanted = {'data': 'blogs', 'server_learning_rate': '2', 'pretraining': '4'}
+  return [
+    point
+    for point in points
+    if all(point[name] == value for name, value in wanted.items())
+  ]
 
 
 def sentences(runs: Sequence[Row]) -> Iterator[str]:
@@ -233,12 +249,12 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
 def main(argv: Sequence[str]) -> None:
   """Prints the verdicts and draws the figure."""
   del argv
-  compared = comparisons(_read('final'), _read('local_training'))
+  compared = comparisons(_read('final'), _read('other_runs'))
   for title, runs in compared.items():
     print(f'{title}:', *sentences(runs), sep='\n  ')
   points = _read('curves')
   path = _RESULTS / 'curves.png'
-  compared['Stack Exchange, public gradients'] = with_public_gradients(points)
+  compared['Blogs, public gradients'] = gradients_on_blogs(points)
   draw(
     {title: read_curves(points, runs) for title, runs in compared.items()},
     path,

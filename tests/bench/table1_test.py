@@ -45,9 +45,29 @@ def test_comparisons_have_one_setting_of_a_method():
   stackexchange = {'data': 'stackexchange'}
   cold = _run('cold', '0', '1', **stackexchange)
   warm = _run('warm', '0', '2', **stackexchange)
+  local = _run('pda', '0', '2', **stackexchange)
+  gradient = local | {'public_update': 'gradient'}
   blogs = _run('warm', '0', '3')
-  found = table1.comparisons([cold, blogs, warm], [warm | {'seed': '1'}])
-  assert list(found.values()) == [[blogs], [cold, warm | {'seed': '1'}]]
+  other = warm | {'seed': '1'}
+  found = table1.comparisons(
+    [cold, blogs, warm, local, gradient], [other, blogs | {'seed': '1'}]
+  )
+  assert list(found.values()) == [
+    [blogs],
+    [cold, other],
+    [cold, warm, gradient],
+  ]
+
+
+def test_gradients_on_blogs_are_those_with_their_warm_start():
+  wanted = {'server_learning_rate': '2', 'pretraining': '4'}
+  points = [_run('warm', '2', '1', **wanted), _run('pda', '2', '1', **wanted)]
+  others = [
+    _run('warm', '2', '1', server_learning_rate='3', pretraining='4'),
+    _run('warm', '2', '1', server_learning_rate='2', pretraining='1'),
+    _run('warm', '2', '1', data='stackexchange', **wanted),
+  ]
+  assert table1.gradients_on_blogs([*others, *points]) == points
 
 
 @pytest.mark.parametrize(
