@@ -12,9 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-# With at most as many rows, a product over rows has a single block. XLA chooses
-# about 256 for a cache of 48 KiB, and fewer for smaller caches.
-_ROWS_OF_A_BLOCK = 128
+# On CPUs, a product over more rows is a sum of products. XLA splits a product
+# over more rows than about 200 into blocks; with several CPU devices, jaxlib
+# 0.10.2 can lose the first one.
+_ROWS_PER_PRODUCT = 128
 
 
 def _contract(
@@ -40,7 +41,7 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
 
   Args:
     a: An array with any number of axes.
-    b: An array with as many rows as `a` has columns, and the same dtype.
+    b: A matrix with as many rows as `a` has columns, and the same dtype.
   """
   if jax.default_backend() == 'cpu':
     return _cpu_dot(a, b)
@@ -104,13 +105,22 @@ def _dot_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
 def _sum_of_outer(a: jax.Array, b: jax.Array) -> jax.Array:
   """Returns the sum of outer products over all axes but the last."""
   axes = tuple(range(a.ndim - 1))
-  is_small = math.prod(a.shape[:-1]) <= _ROWS_OF_A_BLOCK
-  if is_small or jax.default_backend() != 'cpu':
+  num_rows = math.prod(a.shape[:-1])
+  if num_rows <= _ROWS_PER_PRODUCT or jax.default_backend() != 'cpu':
     return _contract(a, b, axes, axes)
-  # Transpose a copy. Otherwise jaxlib 0.10.2 multiplies blocks of rows and
-  # columns, and on several CPU devices it can lose the first block.
-  copy = jax.lax.optimization_barrier(jnp.moveaxis(a, -1, 0))
-  return _contract(copy, b, tuple(range(1, a.ndim)), axes)
+
+  num_parts = -(-num_rows // _ROWS_PER_PRODUCT)
+
+  def in_parts(array):
+    rows = array.reshape(num_rows, -1)
+    padded = jnp.pad(rows, ((0, -num_rows % num_parts), (0, 0)))
+    return padded.reshape(num_parts, -1, rows.shape[1])
+
+  def add(total, parts):
+    return total + _contract(*parts, (0,), (0,)), None
+
+  start = jnp.zeros((a.shape[-1], b.shape[-1]), jnp.float32)
+  return jax.lax.scan(add, start, (in_parts(a), in_parts(b)))[0]
 
 
 def _scan(step, start, inputs, reverse=False):
