@@ -33,27 +33,26 @@ _SHOWN = {
   ),
   'perplexity': ('perplexity', 'PDA-DPMD minus warm start,\nperplexity'),
 }
-# Rows of the figure: the data set, the comparison whose curves are shown, and
-# the comparisons whose differences are shown, by public update.
+# Rows of the figure: the data set, and the comparisons whose differences are
+# shown, by label. The curves of the first comparison are shown, too.
 _ROWS = (
   (
     'blogs',
-    'Blogs',
-    {'local training': 'Blogs', 'public gradients': 'Blogs, public gradients'},
+    {
+      'server rate 3': 'Blogs',
+      'rate 2': 'Blogs, server rate 2',
+      'rate 2, public gradients': 'Blogs, public gradients',
+    },
   ),
   (
     'Stack Exchange',
-    'Stack Exchange, i = 8',
     {
       'local training': 'Stack Exchange, i = 8',
       'public gradients': 'Stack Exchange, public gradients',
     },
   ),
 )
-_DIFFERENCE_STYLES = {
-  'local training': {'linestyle': '-'},
-  'public gradients': {'linestyle': '--'},
-}
+_DIFFERENCE_STYLES = ('-', '--', ':')
 # Warm start is drawn over PDA-DPMD, since the two nearly coincide.
 _STYLES = {
   'cold': {'linestyle': ':'},
@@ -94,9 +93,18 @@ def comparisons(
       and of warm start began with different models, so they are not compared.
     others: Rows of other_runs.csv.
   """
+  on_blogs = [run for run in final if run['data'] == 'blogs']
   on_stackexchange = [run for run in final if run['data'] == 'stackexchange']
   return {
-    'Blogs': [run for run in final if run['data'] == 'blogs'],
+    'Blogs': on_blogs,
+    'Blogs, server rate 2': [
+      *(run for run in on_blogs if run['method'] == 'cold'),
+      *(
+        run
+        for run in others
+        if run['data'] == 'blogs' and run['pretraining'] == '1'
+      ),
+    ],
     'Stack Exchange, i = 8': [
       *(run for run in on_stackexchange if run['method'] == 'cold'),
       *(run for run in others if run['data'] == 'stackexchange'),
@@ -181,10 +189,11 @@ def read_curves(points: Sequence[Row], runs: Sequence[Row]) -> Curves:
 
 
 def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
-  """Draws each method's mean over seeds, by method."""
+  """Draws each method's mean over the seeds that all methods have."""
+  seeds = set.intersection(*map(set, curves.values()))
   shown = []
   for method, by_seed in curves.items():
-    runs = list(by_seed.values())
+    runs = [by_seed[seed] for seed in seeds]
     rounds = [r for r in runs[0] if all(r in run for run in runs)]
     means = [statistics.fmean(run[r] for run in runs) for r in rounds]
     kind = methods.get(method)
@@ -196,15 +205,14 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
   axes.set_ylim(min(shown) - margin, max(shown) + margin)
 
 
-def _plot_differences(axes, curves: Curves, metric: str, label: str) -> None:
+def _plot_differences(axes, curves: Curves, metric: str, **style) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
-  axes.axhline(0, color='#888888', linewidth=1)
-  style = {'color': methods.get('pda').colour} | _DIFFERENCE_STYLES[label]
+  style |= {'color': methods.get('pda').colour, 'alpha': 0.7}
   warm = curves['warm', metric]
   for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]
-    axes.plot(list(by_round), differences, alpha=0.7, label=label, **style)
-    label = '_'  # One entry in the legend.
+    axes.plot(list(by_round), differences, **style)
+    style['label'] = '_'  # One entry in the legend.
 
 
 def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
@@ -222,14 +230,19 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
   figure, places = plt.subplots(
     2, 4, figsize=(12, 5.2), layout='constrained', sharex=True
   )
-  for (name, shown, compared), row in zip(_ROWS, places, strict=True):
+  for (name, compared), row in zip(_ROWS, places, strict=True):
     row[0].set_ylabel(name, fontsize='large')
+    shown, *_ = compared.values()
     for place, metric in enumerate(_SHOWN):
       by_method = {m: curves[shown][m, metric] for m in _METHODS}
       _plot_means(row[place], by_method)
-      for label, title in compared.items():
-        differences = row[len(_SHOWN) + place]
-        _plot_differences(differences, curves[title], metric, label)
+      differences = row[len(_SHOWN) + place]
+      differences.axhline(0, color='#888888', linewidth=1)
+      for line, label in zip(_DIFFERENCE_STYLES, compared, strict=False):
+        found = curves[compared[label]]
+        _plot_differences(
+          differences, found, metric, label=label, linestyle=line
+        )
     for axes in row:
       axes.grid(alpha=0.3)
       axes.spines[['top', 'right']].set_visible(False)
@@ -241,7 +254,8 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
   figure.legend(
     handles, names, loc='outside upper left', ncols=3, frameon=False
   )
-  places[1, 3].legend(title='public update', frameon=False)
+  for axes in places[:, 3]:
+    axes.legend(frameon=False, fontsize='small')
   figure.savefig(path, dpi=110)
   plt.close(figure)
 

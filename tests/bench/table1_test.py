@@ -47,13 +47,15 @@ def test_comparisons_have_one_setting_of_a_method():
   warm = _run('warm', '0', '2', **stackexchange)
   local = _run('pda', '0', '2', **stackexchange)
   gradient = local | {'public_update': 'gradient'}
-  blogs = _run('warm', '0', '3')
-  other = warm | {'seed': '1'}
+  cold_on_blogs, blogs = _run('cold', '0', '4'), _run('warm', '0', '3')
+  rate_2, other = blogs | {'seed': '1'}, warm | {'seed': '1'}
   found = table1.comparisons(
-    [cold, blogs, warm, local, gradient], [other, blogs | {'seed': '1'}]
+    [cold, cold_on_blogs, blogs, warm, local, gradient],
+    [other, rate_2, blogs | {'pretraining': '4'}],
   )
   assert list(found.values()) == [
-    [blogs],
+    [cold_on_blogs, blogs],
+    [cold_on_blogs, rate_2],
     [cold, other],
     [cold, warm, gradient],
   ]

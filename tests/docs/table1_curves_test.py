@@ -14,8 +14,8 @@ _PAGE = 'docs/reproduction.md'
 _recorded = functools.partial(pages.recorded, 'table1')
 
 
-def _curves(column, data, i='', public_update='local_training'):
-  """Values of the curves with the rates of the table, by round and seed.
+def _curves(column, data, i='', public_update='local_training', rate=None):
+  """Values of curves by round and seed.
 
   Args:
     column: The column.
@@ -23,13 +23,13 @@ def _curves(column, data, i='', public_update='local_training'):
     i: The schedule's i; '' for warm start.
     public_update: Chooses the runs of PDA-DPMD, or warm start from the
       pre-trained models of these runs.
+    rate: The server learning rate; by default 2 on blogs, 1 on Stack Exchange.
   """
   wanted = {'data': data, 'method': 'pda' if i else 'warm', 'alpha_i': i}
-  (rate,) = {
-    run['server_learning_rate']
-    for run in _recorded('final', data=data, method=wanted['method'])
-  }
+  rate = rate or {'blogs': '2', 'stackexchange': '1'}[data]
   wanted['pretraining'] = '3' if public_update == 'gradient' else '1'
+  if rate == '3':
+    wanted['pretraining'] = '5'
   if i:
     wanted['public_update'] = public_update
   values = {}
@@ -40,10 +40,10 @@ def _curves(column, data, i='', public_update='local_training'):
   return values
 
 
-def _ahead(data, round_num, i='8', public_update='local_training'):
+def _ahead(data, round_num, i='8', public_update='local_training', rate=None):
   """Perplexity on validation users, PDA-DPMD minus warm start, by seed."""
-  pda = _curves('loss', data, i, public_update)[round_num]
-  warm = _curves('loss', data, public_update=public_update)[round_num]
+  pda = _curves('loss', data, i, public_update, rate)[round_num]
+  warm = _curves('loss', data, '', public_update, rate)[round_num]
   return [math.exp(loss) - math.exp(warm[seed]) for seed, loss in pda.items()]
 
 
@@ -74,6 +74,24 @@ def test_the_pages_say_how_far_public_gradients_are_ahead():
   assert shown in pages.on_one_line('docs/benchmark.md')
 
 
+def test_the_pages_say_how_the_gain_on_blogs_grows():
+  def shown(round_num, rate):
+    found = _ahead('blogs', round_num, rate=rate)
+    return f'{-max(found):.2f} to {-min(found):.2f}'
+
+  assert (
+    f"{shown(800, '3')} below warm start's at round 800, and {shown(1600, '3')}"
+    ' below at round 1,600 (two seeds). At rate 2 it ends'
+    f' {shown(1600, "2")} below.'
+  ) in pages.on_one_line('docs/benchmark.md')
+  last = _ahead('blogs', 1400, rate='3')[2]
+  assert (
+    'stopped after round 1,400, where its perplexity on validation users was'
+    f" {-last:.2f} below warm start's."
+  ) in pages.on_one_line(_PAGE)
+  assert '2' not in _curves('loss', 'blogs', '8', rate='3')[1500]
+
+
 def test_public_users_diverge_most_where_least_is_lost():
   losses = _curves('public_loss', 'stackexchange', '8')
   largest = [max(of[s] for of in losses.values()) for s in ('0', '1', '2')]
@@ -81,9 +99,9 @@ def test_public_users_diverge_most_where_least_is_lost():
   assert largest.index(max(largest)) == lost.index(min(lost)) == 2
 
 
-def _mean_cosines(data, i):
+def _mean_cosines(data, i, rate=None):
   """Means over seeds, by the last of 100 rounds."""
-  by_round = _curves('cosine', data, i)
+  by_round = _curves('cosine', data, i, rate=rate)
   return {r: statistics.mean(of.values()) for r, of in by_round.items()}
 
 
@@ -99,8 +117,10 @@ def test_the_page_has_the_cosines_of_table_1():
     ' last (means over seeds), and is negative from round'
     f' {_last_positive(blogs)} on.'
   ) in text
+  end = _last_positive(_mean_cosines('blogs', '8', rate='3'))
+  assert f'With rate 3 the cosine is negative from round {end:,} on.' in text
   end = _last_positive(_mean_cosines('blogs', '5'))
-  assert f'the cosine is negative from round {end} on' in text
+  assert f'i = 5 (seed 0), it is negative from round {end} on' in text
   others = _mean_cosines('stackexchange', '8')
   shown = f'falls from {others[100]:.4f} to {others[1600]:.4f}.'
   assert shown in text
