@@ -175,9 +175,11 @@ class Writer:
       text = f'{metrics_lib.scale(metric) * value:.{digits}f}'
       return text.removeprefix('-') if float(text) == 0 else text
 
-    size = f'{shown(lead.mean)}{unit}'
     if lead.low is None:
-      return size, ''
+      return f'{shown(lead.mean)}{unit}', ''
+    if float(shown(lead.low)) == 0:
+      digits += 1  # Shows on which side of 0 the interval ends.
+    size = f'{shown(lead.mean)}{unit}'
     return size, f'{shown(lead.low)} to {shown(lead.high)}'
 
   def disagreement(self, verdicts: Mapping[str, Verdict]) -> Optional[str]:

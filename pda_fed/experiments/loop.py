@@ -403,7 +403,7 @@ class Run:
       test = self._tested(self._engine.get_weights(self._state))
       # The warm start's own metrics: private rounds can make a model worse.
       weights = start and warm_start.find(
-        config.pretraining_settings(), warm_start_dir
+        config.pretraining_settings(), warm_start_dir, start
       )
       if weights:
         start = {**start, 'test': self._tested(weights)}

@@ -33,22 +33,30 @@ def _load(
 
 
 def find(
-  settings: dict[str, Any], folder: os.PathLike | str
+  settings: dict[str, Any],
+  folder: os.PathLike | str,
+  figures: dict[str, Any],
 ) -> Optional[list[np.ndarray]]:
-  """Returns the weights of a cached warm start, or None.
+  """Returns the weights of a run's warm start; None, with a warning, if gone.
 
   Args:
     settings: All settings that determine the weights.
     folder: The folder of warm starts.
+    figures: The figures of the run's pre-training. On a GPU, training it again
+      gives slightly different weights, and with them different figures.
   """
   path = pathlib.Path(folder) / f'{cache_key(settings)}.ckpt'
-  if not path.exists():
-    return None
   try:
-    return _load(path, settings)[0]
-  except errors.CheckpointError:
-    # This only omits a test metric. `load_or_pretrain` warns of damage.
-    return None
+    weights, of_file = _load(path, settings)
+    if of_file == figures:
+      return weights
+    reason = f'{path} was trained again since'
+  except errors.CheckpointError as e:
+    reason = str(e).rstrip('.')
+  warnings.warn(
+    f'no test of the model that this run started with: {reason}.', stacklevel=2
+  )
+  return None
 
 
 def load_or_pretrain(

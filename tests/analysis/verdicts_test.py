@@ -39,6 +39,15 @@ def test_no_clear_winner():
   )
 
 
+def test_an_interval_that_ends_near_0_has_one_more_decimal():
+  values = {'a': _by_seed(90, 91, 92), 'b': _by_seed(90.1, 91.235, 92.235)}
+  # Differences 0.1, 0.235 and 0.235: 0.19 +- 4.303 * 0.045.
+  assert _sentence('perplexity', values) == (
+    'No clear winner between method A and method B in perplexity (difference'
+    ' 0.190, 95 % interval -0.004 to 0.384).'
+  )
+
+
 def test_one_seed_and_other_seeds():
   assert _sentence('loss', {'a': {0: 1.5}, 'b': {0: 1.25}}) == (
     'One seed: no verdict. Method B has the best loss, 0.2500 better than'

@@ -107,10 +107,23 @@ def test_a_warm_start_that_is_gone_has_no_test(tmp_path, left):
   path.unlink()
   if left is not None:
     path.write_bytes(left)
-  folder, engine = runs.train(tmp_path / 'run', fake_engine.make_config())
+  with pytest.warns(UserWarning, match=f'no test of .* {path} cannot be used'):
+    folder, engine = runs.train(tmp_path / 'run', fake_engine.make_config())
   assert folder.read_result()['test'] is not None
   assert folder.read_result()['warm_start'] == {'epochs': 3}
   assert engine.num_pretrainings == 0
+
+
+def test_a_warm_start_that_was_trained_again_has_no_test(tmp_path):
+  config = fake_engine.make_config(final_test=False)
+  runs.train(tmp_path / 'run', config)
+  (path,) = (tmp_path / 'warm_start').glob('*.ckpt')
+  arrays, record = checkpoints.read_arrays(path)
+  record['figures']['epochs'] = 4
+  checkpoints.write_arrays(path, arrays, record)
+  with pytest.warns(UserWarning, match=f'{path} was trained again since'):
+    folder, _ = runs.train(tmp_path / 'run', fake_engine.make_config())
+  assert folder.read_result()['warm_start'] == {'epochs': 3}
 
 
 def test_a_damaged_warm_start_is_trained_again(tmp_path):
