@@ -33,26 +33,40 @@ _SHOWN = {
   ),
   'perplexity': ('perplexity', 'PDA-DPMD minus warm start,\nperplexity'),
 }
-# Rows of the figure: the data set, and the comparisons whose differences are
-# shown, by label. The curves of the first comparison are shown, too.
+# Rows of the figure: the data set, the comparison whose curves are shown, and
+# the comparisons whose differences are shown, by label.
 _ROWS = (
   (
     'blogs',
+    'Blogs',
     {
-      'server rate 3': 'Blogs',
+      'server rate 3': 'Blogs, server rate 3',
       'rate 2': 'Blogs, server rate 2',
       'rate 2, public gradients': 'Blogs, public gradients',
     },
   ),
   (
     'Stack Exchange',
+    'Stack Exchange, i = 8',
     {
       'local training': 'Stack Exchange, i = 8',
       'public gradients': 'Stack Exchange, public gradients',
     },
   ),
 )
-_DIFFERENCE_STYLES = ('-', '--', ':')
+_DIFFERENCE_STYLES = {
+  'server rate 3': '-',
+  'rate 2': '--',
+  'rate 2, public gradients': ':',
+  'local training': '-',
+  'public gradients': ':',
+}
+# Runs on blogs that the figure shows though one of them stopped early, by
+# title: server learning rate and number of the pre-training.
+_WITH_STOPPED_RUNS = {
+  'Blogs, server rate 3': ('3', '5'),
+  'Blogs, public gradients': ('2', '4'),
+}
 # Warm start is drawn over PDA-DPMD, since the two nearly coincide.
 _STYLES = {
   'cold': {'linestyle': ':'},
@@ -107,7 +121,11 @@ def comparisons(
     ],
     'Stack Exchange, i = 8': [
       *(run for run in on_stackexchange if run['method'] == 'cold'),
-      *(run for run in others if run['data'] == 'stackexchange'),
+      *(
+        run
+        for run in others
+        if run['data'] == 'stackexchange' and run['pretraining'] == '1'
+      ),
     ],
     'Stack Exchange, public gradients': [
       run
@@ -117,15 +135,21 @@ def comparisons(
   }
 
 
-def gradients_on_blogs(points: Sequence[Row]) -> list[Row]:
-  """Returns runs with public gradients, and warm start from the same models.
-
-  Those with seed 2 are not finished, so they are not in other_runs.csv.
+def on_blogs_from(
+  points: Sequence[Row], rate: str, pretraining: str
+) -> list[Row]:
+  """Returns runs on blogs from the same models, also those that stopped early.
 
   Args:
     points: Rows of curves.csv.
+    rate: The server learning rate.
+    pretraining: The number of the pre-training.
   """
-  wanted = {'data': 'blogs', 'server_learning_rate': '2', 'pretraining': '4'}
+  wanted = {
+    'data': 'blogs',
+    'server_learning_rate': rate,
+    'pretraining': pretraining,
+  }
   return [
     point
     for point in points
@@ -230,19 +254,16 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
   figure, places = plt.subplots(
     2, 4, figsize=(12, 5.2), layout='constrained', sharex=True
   )
-  for (name, compared), row in zip(_ROWS, places, strict=True):
+  for (name, shown, compared), row in zip(_ROWS, places, strict=True):
     row[0].set_ylabel(name, fontsize='large')
-    shown, *_ = compared.values()
     for place, metric in enumerate(_SHOWN):
       by_method = {m: curves[shown][m, metric] for m in _METHODS}
       _plot_means(row[place], by_method)
       differences = row[len(_SHOWN) + place]
       differences.axhline(0, color='#888888', linewidth=1)
-      for line, label in zip(_DIFFERENCE_STYLES, compared, strict=False):
-        found = curves[compared[label]]
-        _plot_differences(
-          differences, found, metric, label=label, linestyle=line
-        )
+      for label, title in compared.items():
+        style = {'label': label, 'linestyle': _DIFFERENCE_STYLES[label]}
+        _plot_differences(differences, curves[title], metric, **style)
     for axes in row:
       axes.grid(alpha=0.3)
       axes.spines[['top', 'right']].set_visible(False)
@@ -268,7 +289,8 @@ def main(argv: Sequence[str]) -> None:
     print(f'{title}:', *sentences(runs), sep='\n  ')
   points = _read('curves')
   path = _RESULTS / 'curves.png'
-  compared['Blogs, public gradients'] = gradients_on_blogs(points)
+  for title, wanted in _WITH_STOPPED_RUNS.items():
+    compared[title] = on_blogs_from(points, *wanted)
   draw(
     {title: read_curves(points, runs) for title, runs in compared.items()},
     path,

@@ -177,8 +177,11 @@ class Writer:
 
     if lead.low is None:
       return f'{shown(lead.mean)}{unit}', ''
-    if float(shown(lead.low)) == 0:
-      digits += 1  # Shows on which side of 0 the interval ends.
+    ends = lead.low, lead.high
+    most = digits + 3
+    # Shows on which side of 0 the interval ends.
+    while digits < most and any(e and not float(shown(e)) for e in ends):
+      digits += 1
     size = f'{shown(lead.mean)}{unit}'
     return size, f'{shown(lead.low)} to {shown(lead.high)}'
 

@@ -39,13 +39,19 @@ def test_no_clear_winner():
   )
 
 
-def test_an_interval_that_ends_near_0_has_one_more_decimal():
-  values = {'a': _by_seed(90, 91, 92), 'b': _by_seed(90.1, 91.235, 92.235)}
-  # Differences 0.1, 0.235 and 0.235: 0.19 +- 4.303 * 0.045.
-  assert _sentence('perplexity', values) == (
-    'No clear winner between method A and method B in perplexity (difference'
-    ' 0.190, 95 % interval -0.004 to 0.384).'
-  )
+@pytest.mark.parametrize(
+  'difference, words',
+  [
+    # 0.19 +- 4.303 * 0.045.
+    (0.235, '(difference 0.190, 95 % interval -0.004 to 0.384).'),
+    # 0.1867 +- 4.303 * 0.0433.
+    (0.23, 'by 0.1867 (95 % interval 0.0002 to 0.3731).'),
+  ],
+)
+def test_an_interval_that_ends_near_0_has_more_decimals(difference, words):
+  b = _by_seed(90.1, 91 + difference, 92 + difference)
+  text = _sentence('perplexity', {'a': _by_seed(90, 91, 92), 'b': b})
+  assert text.endswith(words)
 
 
 def test_one_seed_and_other_seeds():

@@ -51,7 +51,12 @@ def test_comparisons_have_one_setting_of_a_method():
   rate_2, other = blogs | {'seed': '1'}, warm | {'seed': '1'}
   found = table1.comparisons(
     [cold, cold_on_blogs, blogs, warm, local, gradient],
-    [other, rate_2, blogs | {'pretraining': '4'}],
+    [
+      other,
+      rate_2,
+      blogs | {'pretraining': '4'},
+      cold | {'seed': '1'},
+    ],
   )
   assert list(found.values()) == [
     [cold_on_blogs, blogs],
@@ -61,7 +66,7 @@ def test_comparisons_have_one_setting_of_a_method():
   ]
 
 
-def test_gradients_on_blogs_are_those_with_their_warm_start():
+def test_runs_on_blogs_are_those_from_the_same_models():
   wanted = {'server_learning_rate': '2', 'pretraining': '4'}
   points = [_run('warm', '2', '1', **wanted), _run('pda', '2', '1', **wanted)]
   others = [
@@ -69,7 +74,7 @@ def test_gradients_on_blogs_are_those_with_their_warm_start():
     _run('warm', '2', '1', server_learning_rate='2', pretraining='1'),
     _run('warm', '2', '1', data='stackexchange', **wanted),
   ]
-  assert table1.gradients_on_blogs([*others, *points]) == points
+  assert table1.on_blogs_from([*others, *points], '2', '4') == points
 
 
 @pytest.mark.parametrize(
