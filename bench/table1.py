@@ -37,7 +37,7 @@ _SHOWN = {
 # the comparisons whose differences are shown, by label.
 _ROWS = (
   (
-    'blogs',
+    'Blogs',
     'Blogs',
     {
       'server rate 3': 'Blogs, server rate 3',
@@ -270,7 +270,7 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
   of_values, of_differences = zip(*_SHOWN.values(), strict=True)
   for axes, title in zip(places[0], of_values + of_differences, strict=True):
     axes.set_title(title, fontsize='medium')
-  figure.supxlabel('round', fontsize='medium')
+  figure.supxlabel('round (values on validation users)', fontsize='medium')
   handles, names = places[0, 0].get_legend_handles_labels()
   figure.legend(
     handles, names, loc='outside upper left', ncols=3, frameon=False

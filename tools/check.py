@@ -19,6 +19,7 @@ _OF_PAGES = (
   'links_test.py',
   'results_test.py',
   'table1_page_test.py',
+  'table1_search_test.py',
   'table1_curves_test.py',
   'benchmark_page_test.py',
 )
