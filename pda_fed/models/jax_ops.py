@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 
 # On CPUs, a product over more rows is a sum of products. XLA splits a product
-# over more rows than about 200 into blocks; with several CPU devices, jaxlib
-# 0.10.2 can lose the first one.
+# over more rows than about 200 into blocks. With two CPU devices and two
+# threads, jaxlib 0.10.2 can multiply the first block with the next one's data,
+# always in the same way. It does not with a third thread (NPROC=3), which is
+# slower.
 _ROWS_PER_PRODUCT = 128
 
 

@@ -335,11 +335,16 @@ inputs = vectorized.RoundInputs(
 weights = model.initial_params(0)
 _, gradient = model.gradients(weights, public_examples, np.ones(50, 'f4'))
 expected = np.sqrt(sum((np.float64(g) ** 2).sum() for g in gradient))
+found = []
 for room in (1, 5):
-  _, metrics = run(
+  state, metrics = run(
     settings_lib.initial_state(settings, weights),
     rounds_lib.stack_rounds([inputs], room), 1, rounds_lib.noise_key(0))
   np.testing.assert_allclose(metrics['public_norm'][0], expected, rtol=2e-6)
+  found.append(state.params)
+# On some CPUs, what is lost hardly changes the norm.
+for a, b in zip(*found):
+  np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
 """
 
 
