@@ -3,6 +3,7 @@
 import functools
 import math
 
+from pda_fed import models
 from pda_fed import privacy
 from pda_fed.analysis import choices
 import pytest
@@ -296,3 +297,23 @@ def test_more_public_weight_overfits_on_blogs():
     f'lowers the loss on public users {shown[0]} and raises that on validation'
     f' users {shown[1]}.'
   ) in pages.on_one_line('docs/benchmark.md')
+
+
+def test_the_page_has_the_settings_of_the_preset():
+  path = pages.ROOT / 'scripts/presets/table1.flags'
+  lines = path.read_text().splitlines()
+  flags = dict(
+    line.removeprefix('--').split('=') for line in lines if line[:2] == '--'
+  )
+  spec = models.RecurrentSpec(
+    embedding_size=int(flags['embedding_size']),
+    lstm_size=int(flags['lstm_size']),
+  )
+  num_parameters = sum(spec.parameter_counts.values())
+  text = pages.on_one_line(_PAGE)
+  assert (
+    f'{num_parameters:,} parameters, {int(flags["rounds"]):,} rounds of'
+    f' {flags["clients_per_round"]} users, sigma = {flags["noise_multiplier"]},'
+    f' clip norm {flags["clip_norm"]}.'
+  ) in text
+  assert f'Momentum is {flags["server_momentum"]}.' in text
