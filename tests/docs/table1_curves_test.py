@@ -100,9 +100,10 @@ def test_the_page_has_the_gain_on_blogs_where_a_run_stopped():
   found = statistics_lib.difference(gains, dict.fromkeys(gains, 0.0))
   assert len(gains) == 3
   assert (
-    'Seed 2 stopped after round 1,400 of 1,600. At that round, on validation'
-    " users with three seeds, PDA-DPMD's perplexity is lower by"
-    f' {found.mean:.2f} ({found.low:.2f} to {found.high:.2f}).'
+    'Its run with seed 2 stopped after round 1,400 of 1,600, when our GPU time'
+    ' ended. At that round, on validation users with three seeds, its'
+    f' perplexity is lower by {found.mean:.2f} ({found.low:.2f} to'
+    f' {found.high:.2f}).'
   ) in pages.on_one_line(_PAGE)
   assert '2' not in _curves('loss', 'blogs', '8', rate='3')[1500]
 
@@ -138,6 +139,11 @@ def test_the_page_has_the_cosines_of_table_1():
   assert f'within {within:.5f} in nineteen of twenty cases)' in text
   end = _last_positive(_mean_cosines('blogs', '8', rate='3'))
   assert f'With rate 3 the cosine is negative from round {end:,} on,' in text
+  end = _last_positive(_mean_cosines('blogs', '5'))
+  assert f'i = 5 (seed 0), the cosine is negative from round {end} on' in text
+  others = _mean_cosines('stackexchange', '8')
+  shown = f'falls from {others[100]:.4f} to {others[1600]:.4f}.'
+  assert shown in text
 
 
 def test_the_page_says_when_the_loss_is_above_warm_starts():
@@ -146,8 +152,13 @@ def test_the_page_says_when_the_loss_is_above_warm_starts():
   above = [r for r in rounds if max(_ahead('blogs', r)) >= 0]
   assert (
     "The loss is below warm start's with every seed from round"
-    f' {max(above) + 100} on.'
+    f' {max(above) + 100} on, though the lead shrinks in the last 100 rounds.'
   ) in text
+  last, before = (_ahead('blogs', r) for r in (1600, 1500))
+  assert all(a > b for a, b in zip(last, before, strict=True))
+  seed_0 = {r: _ahead('blogs', r, i='5')[0] for r in rounds[:15]}
+  below = [r for r, difference in seed_0.items() if difference < 0]
+  assert f"above warm start's from round {max(below) + 100:,} on." in text
 
 
 def test_the_page_has_the_losses_on_public_users():

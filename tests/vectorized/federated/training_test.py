@@ -342,7 +342,7 @@ for room in (1, 5):
     rounds_lib.stack_rounds([inputs], room), 1, rounds_lib.noise_key(0))
   np.testing.assert_allclose(metrics['public_norm'][0], expected, rtol=2e-6)
   found.append(state.params)
-# On some CPUs, what is lost hardly changes the norm.
+# On some CPUs, the wrong block hardly changes the norm.
 for a, b in zip(*found):
   np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
 """
@@ -350,8 +350,9 @@ for a, b in zip(*found):
 
 @pytest.mark.slow
 def test_public_gradients_are_complete_on_two_devices():
-  # Unless `jax_ops` splits its products, jaxlib 0.10.2 for x86-64 loses a part
-  # of this one in a program with room for five rounds and all optimizations.
+  # Unless `jax_ops` splits its products, jaxlib 0.10.2 for x86-64 computes a
+  # block of this one wrongly in a program with room for five rounds and all
+  # optimizations.
   environment = {
     k: v
     for k, v in os.environ.items()
