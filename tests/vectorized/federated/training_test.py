@@ -342,9 +342,10 @@ for room in (1, 5):
     rounds_lib.stack_rounds([inputs], room), 1, rounds_lib.noise_key(0))
   np.testing.assert_allclose(metrics['public_norm'][0], expected, rtol=2e-6)
   found.append(state.params)
-# On some CPUs, the wrong block hardly changes the norm.
+# On some CPUs, the wrong block hardly changes the norm. A step of the noise's
+# grid is 1.5e-7 here; rounding may differ by one.
 for a, b in zip(*found):
-  np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
+  np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 """
 
 
