@@ -40,7 +40,7 @@ _ROWS = (
     'Blogs',
     'Blogs',
     {
-      'server rate 3': 'Blogs, server rate 3',
+      'server rate 3': 'Blogs',
       'rate 2': 'Blogs, server rate 2',
       'rate 2, public gradients': 'Blogs, public gradients',
     },
@@ -64,7 +64,6 @@ _DIFFERENCE_STYLES = {
 # Runs on blogs that the figure shows though one of them stopped early, by
 # title: server learning rate and number of the pre-training.
 _WITH_STOPPED_RUNS = {
-  'Blogs, server rate 3': ('3', '5'),
   'Blogs, public gradients': ('2', '4'),
 }
 # Warm start is drawn over PDA-DPMD, since the two nearly coincide.
