@@ -74,12 +74,15 @@ def test_the_page_has_the_verdicts_of_table_1():
   assert f'on blogs, with {percent:.1f} % lower perplexity than' in text
   mean, low, high = _differences('blogs', 'accuracy')
   assert low > 0
-  shown = f'is higher by {mean:.2f} points ({low:.2f} to {high:.2f}; paper:'
+  shown = (
+    f'is higher by {mean:.2f} points over known words ({low:.2f} to {high:.2f};'
+    f' paper: {higher - accuracy:.2f})'
+  )
   mean, low, high = _differences('blogs', 'accuracy_with_oov')
   assert low > 0
   assert (
-    f'{shown} {higher - accuracy:.2f}), over all tokens by {mean:.2f}'
-    f' ({low:.2f} to {high:.2f}).'
+    f'{shown} and by {mean:.2f} points over all tokens ({low:.2f} to'
+    f' {high:.2f}).'
   ) in text
   mean, low, high = _differences('stackexchange', 'accuracy')
   assert low > 0
@@ -107,7 +110,12 @@ def test_the_page_has_the_verdict_of_server_rate_2_on_blogs():
   mean, low, high = _differences('blogs', 'accuracy', **rate_2)
   assert low > 0
   shown += f' higher by {mean:.2f} points ({low:.2f} to {high:.2f};'
-  assert shown in pages.on_one_line(_PAGE)
+  text = pages.on_one_line(_PAGE)
+  assert shown in text
+  mean, low, high = _differences('blogs', 'accuracy_with_oov', **rate_2)
+  assert low < 0 < high
+  shown = f'no clear winner ({mean:.2f} points, {low:.2f} to {high:.2f}).'
+  assert shown in text
 
 
 def test_the_page_has_the_verdict_of_public_gradients():
@@ -217,24 +225,55 @@ def test_the_page_says_what_repeated_pretraining_changes():
   ) in pages.on_one_line(_PAGE)
 
 
-def test_the_page_has_the_warm_start_with_one_more_epoch():
-  wanted = {'data': 'blogs', 'method': 'warm', 'server_learning_rate': '3'}
-  runs = [
-    run
-    for file in ('final', 'other_runs')
-    for run in _recorded(file, seed='2', **wanted)
-  ]
-  longer, *others = sorted(float(run['perplexity']) for run in runs)
-  first, second = others
+def test_the_pages_say_what_one_more_epoch_of_pretraining_gained():
+  wanted = {'data': 'blogs', 'seed': '2'}
+  (sixth,) = _recorded('other_runs', method='warm', pretraining='7', **wanted)
+  (alone,) = _recorded('other_runs', method='public', pretraining='7', **wanted)
+  sixth, sixth_alone = (float(run['perplexity']) for run in (sixth, alone))
+  fifth, pda, fifth_alone = (
+    float(_recorded('final', method=method, **wanted)[0]['perplexity'])
+    for method in ('warm', 'pda', 'public')
+  )
+  assert sixth < pda < fifth and sixth_alone > fifth_alone
+  text = pages.on_one_line(_PAGE)
   assert (
-    f'From it, warm start has a test perplexity of {longer:.2f}, and from the'
-    f' two others {first:.2f} and {second:.2f}.'
-  ) in pages.on_one_line(_PAGE)
-  gain = -_differences('blogs', 'perplexity')[0]
-  assert first - longer > gain
+    f'From the sixth, warm start has a test perplexity of {sixth:.2f}; from the'
+    f' fifth, warm start has {fifth:.2f} and PDA-DPMD {pda:.2f}.'
+  ) in text
+  assert (
+    f'on test users the sixth has a perplexity of {sixth_alone:.2f}, the fifth'
+    f' {fifth_alone:.2f}.'
+  ) in text
+  percent = 100 * (fifth - sixth) / fifth
+  shown = f'one more epoch of pre-training lowered it by {percent:.1f} %.'
+  assert shown in pages.on_one_line('README.md')
+
+
+def test_the_page_says_how_little_warm_starts_rates_differ():
+  by_rate = [
+    _recorded('curves', round='1600', data='blogs', method='warm', **rate)
+    for rate in (
+      {'server_learning_rate': '2', 'pretraining': '1'},
+      {'server_learning_rate': '3'},
+    )
+  ]
+  rate_2, rate_3 = (
+    {
+      seed: [float(row['loss']) for row in rows if row['seed'] == seed]
+      for seed in '012'
+    }
+    for rows in by_rate
+  )
+  assert all(max(rate_3[seed]) < min(rate_2[seed]) for seed in '012')
+  shown = f'2 and 3 differ by only {rate_2["0"][0] - rate_3["0"][0]:.4f}.'
+  assert shown in pages.on_one_line(_PAGE)
 
 
 def test_cold_start_is_worse_with_every_seed():
+  shown = (
+    'On Stack Exchange it is even worse than public data alone, with every'
+  )
+  assert shown in pages.on_one_line(_PAGE)
   for run in _recorded('final', method='cold'):
     wanted = {'data': run['data'], 'seed': run['seed']}
     for method in ('warm', 'pda'):

@@ -105,9 +105,10 @@ def test_the_page_says_which_try_has_two_seeds():
     for point in _recorded('curves', seed='2', server_learning_rate='4', **cold)
   ]
   assert (
-    f'the validation loss is {losses["4"]:.3f} ({losses["3"]:.3f} with rate 3),'
-    f' the test perplexity {perplexities}. The third run stopped after round'
-    f' {max(rounds)}.'
+    'has two finished seeds.** It has rate 4. Its validation loss is'
+    f' {losses["4"]:.3f} ({losses["3"]:.3f} with rate 3), its test'
+    f' perplexity {perplexities}. The third run stopped after round'
+    f' {max(rounds)}. The table shows rate 3,'
   ) in pages.on_one_line(_PAGE)
 
 
