@@ -155,6 +155,8 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
   figure.supylabel('gain in validation loss', fontsize='medium')
   handles, labels = places.flat[0].get_legend_handles_labels()
   places.flat[-1].set_axis_off()
+  # No panel is below this one to carry the labels of the shared axis.
+  places[0, -1].tick_params(labelbottom=True)
   places.flat[-1].legend(handles, labels, loc='center', frameon=False)
   figure.savefig(path, dpi=110)
   plt.close(figure)

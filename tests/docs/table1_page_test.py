@@ -203,8 +203,9 @@ def test_the_readme_has_the_verdicts_of_table_1():
   for public_update in ('local_training', 'gradient'):
     points = _differences('stackexchange', 'accuracy', public_update)[0]
     assert (
-      f'On Stack Exchange, accuracy is at most {points:.1f} points higher, and'
-      ' perplexity is worse or not clearly different.'
+      f'On Stack Exchange, accuracy over known words is at most about'
+      f' {points:.1f} points higher, and perplexity is worse or not clearly'
+      ' different.'
     ) in pages.on_one_line('README.md')
     shown = f"with i = 8, PDA-DPMD's accuracy is {points:.1f} points above"
     assert shown in pages.on_one_line(_PAGE)
@@ -220,7 +221,7 @@ def test_the_page_says_what_repeated_pretraining_changes():
     )
     shown.append(f'by {first}, {second} and {third}')
   assert (
-    f'the perplexity of public data alone changed {shown[0]}, that of warm'
+    f'The perplexity of public data alone changed {shown[0]}, that of warm'
     f' start {shown[1]}.'
   ) in pages.on_one_line(_PAGE)
 
@@ -229,11 +230,15 @@ def test_the_pages_say_what_one_more_epoch_of_pretraining_gained():
   wanted = {'data': 'blogs', 'seed': '2'}
   (sixth,) = _recorded('other_runs', method='warm', pretraining='7', **wanted)
   (alone,) = _recorded('other_runs', method='public', pretraining='7', **wanted)
-  sixth, sixth_alone = (float(run['perplexity']) for run in (sixth, alone))
-  fifth, pda, fifth_alone = (
-    float(_recorded('final', method=method, **wanted)[0]['perplexity'])
+  in_table = [
+    _recorded('final', method=method, **wanted)[0]
     for method in ('warm', 'pda', 'public')
+  ]
+  of_sixth, *of_fifth, _ = (
+    f'{100 * float(run["accuracy"]):.2f}' for run in (sixth, *in_table)
   )
+  sixth, sixth_alone = (float(run['perplexity']) for run in (sixth, alone))
+  fifth, pda, fifth_alone = (float(run['perplexity']) for run in in_table)
   assert sixth < pda < fifth and sixth_alone > fifth_alone
   text = pages.on_one_line(_PAGE)
   assert (
@@ -241,11 +246,15 @@ def test_the_pages_say_what_one_more_epoch_of_pretraining_gained():
     f' fifth, warm start has {fifth:.2f} and PDA-DPMD {pda:.2f}.'
   ) in text
   assert (
+    f'does not follow: {of_sixth} % from the sixth, {" and ".join(of_fifth)} %'
+    ' from the fifth.'
+  ) in text
+  assert (
     f'on test users the sixth has a perplexity of {sixth_alone:.2f}, the fifth'
     f' {fifth_alone:.2f}.'
   ) in text
   percent = 100 * (fifth - sixth) / fifth
-  shown = f'one more epoch of pre-training lowered it by {percent:.1f} %.'
+  shown = f"a later epoch lowered warm start's by {percent:.1f} %."
   assert shown in pages.on_one_line('README.md')
 
 

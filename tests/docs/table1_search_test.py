@@ -236,7 +236,26 @@ def test_a_search_of_300_rounds_selects_too_high_a_rate():
   ) in pages.on_one_line(_PAGE)
 
 
-def test_the_gain_at_rate_5_grows_with_the_public_weight():
+def test_the_best_weight_at_rate_5_depends_on_the_round():
+  after_300 = [
+    float(row['loss'])
+    for method, i in (('warm', ''), ('pda', '8'), ('pda', '5'))
+    for row in _recorded(
+      'search',
+      data='blogs',
+      method=method,
+      alpha_i=i,
+      server_learning_rate='5',
+      client_learning_rate='0.5',
+      rounds='300',
+    )
+  ]
+  first = (
+    f'the loss is {after_300[0]:.3f} for warm start, {after_300[1]:.3f} for i ='
+    f' 8 and {after_300[2]:.3f} for i = 5.'
+  )
+  assert min(after_300) == after_300[1] and max(after_300) == after_300[2]
+  assert first in pages.on_one_line(_PAGE)
   warm, i_8, i_5, at_rate_2 = (
     _loss_on_blogs(
       '800',
