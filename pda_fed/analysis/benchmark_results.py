@@ -348,14 +348,40 @@ def search_csv(results: Sequence[TaskResult]) -> str:
   return _as_csv(names, table)
 
 
+def _public_rows(result: TaskResult) -> list[list[Any]]:
+  """Returns a row of final.csv for the warm start of each seed."""
+  found = {
+    metric: comparison_lib.by_seed(result.comparison, metric).get(
+      comparison_lib.PUBLIC, {}
+    )
+    for metric in result.comparison.known
+  }
+  seeds = found[result.metric]
+  return [
+    [
+      result.task.name,
+      'public',
+      seed,
+      '',
+      0.0,
+      *(None for _ in ('delta', 'tries', 'validation')),
+      *(found.get(metric, {}).get(seed) for metric in engine_lib.METRICS),
+    ]
+    for seed in seeds
+  ]
+
+
 def final_csv(results: Sequence[TaskResult]) -> str:
   """Returns a row for each final run, with its test metrics.
+
+  Warm starts, if they were tested, have rows of a method `public`.
 
   Args:
     results: The results of tasks.
   """
   table = []
   for result in results:
+    table += _public_rows(result)
     for method, choice in result.choices.methods.items():
       for run in result.comparison.runs.get(methods_lib.get(method).name, []):
         test = run.result['test']

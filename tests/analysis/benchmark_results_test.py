@@ -149,6 +149,22 @@ def test_final_runs_are_a_row_each():
   }
 
 
+def test_public_data_alone_has_a_row_for_each_seed():
+  result = _result(skip=['dope'])
+  for runs in result.comparison.runs.values():
+    for run in runs:
+      test = {**run.result['test'], 'accuracy': 0.5 + run.result['seed']}
+      run.result['warm_start'] = {'test': test}
+  rows = list(csv.DictReader(benchmark_results.final_csv([result]).split()))
+  assert [row['method'] for row in rows] == 2 * ['public'] + [
+    *2 * ['warm'],
+    *2 * ['pda'],
+  ]
+  shown = [(r['seed'], r['accuracy'], r['epsilon']) for r in rows[:2]]
+  assert shown == [('0', '0.5', '0'), ('1', '1.5', '0')]
+  assert rows[0]['tries'] == rows[0]['settings'] == ''
+
+
 def test_figure_has_a_panel_for_each_task(tmp_path):
   many = [_result(f'task{i}') for i in range(5)]
   benchmark_results.draw([*many, _result('none', skip=['warm'])], tmp_path)
