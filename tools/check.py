@@ -21,6 +21,7 @@ _OF_PAGES = (
   'table1_page_test.py',
   'table1_search_test.py',
   'table1_curves_test.py',
+  'table1_reasons_test.py',
   'benchmark_page_test.py',
 )
 

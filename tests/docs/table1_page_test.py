@@ -309,8 +309,8 @@ def test_the_page_says_how_many_clients_diverge():
     shown.append(f'{mean:.{digits}f}')
   text = pages.on_one_line('docs/benchmark.md')
   assert (
-    f'There, {shown[0]} clients diverge in a round of 100 on blogs, and'
-    f' PDA-DPMD gains more, not less; on Stack Exchange, {shown[1]} diverge.'
+    f'{shown[0]} of 100 clients diverge in a round on blogs, and {shown[1]} on'
+    ' Stack Exchange.'
   ) in text
 
 
