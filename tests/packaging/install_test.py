@@ -47,8 +47,9 @@ for name in ('tensorflow', 'tensorflow_federated', 'tf_keras'):
 
 
 def _run(*command, cwd):
-  # Byte code is worth it: the same packages are imported several times.
-  unwanted = ('PYTHONDONTWRITEBYTECODE', 'PYTHONPATH')
+  # Byte code is worth it: the same packages are imported several times. XLA's
+  # flags are for the lock's jaxlib.
+  unwanted = ('PYTHONDONTWRITEBYTECODE', 'PYTHONPATH', 'XLA_FLAGS')
   environment = {k: v for k, v in os.environ.items() if k not in unwanted}
   return subprocess.run(
     [str(word) for word in command],

@@ -31,7 +31,8 @@ def _port():
 
 
 def _start(store, folder, num_devices, *arguments):
-  flag = f'--xla_force_host_platform_device_count={num_devices}'
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += f' --xla_force_host_platform_device_count={num_devices}'
   return subprocess.Popen(
     [
       *(sys.executable, '-m', 'tests.scripts.train_tiny'),
@@ -40,7 +41,7 @@ def _start(store, folder, num_devices, *arguments):
     cwd=programs.ROOT,
     env=os.environ
     | {
-      'XLA_FLAGS': flag,
+      'XLA_FLAGS': flags,
       'JAX_PLATFORMS': 'cpu',
       # Most of such a run is compilation.
       'JAX_COMPILATION_CACHE_DIR': str(store.with_name('cache')),

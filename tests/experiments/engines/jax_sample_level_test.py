@@ -171,12 +171,13 @@ def run_on_two_devices(path):
 @pytest.fixture(name='two_devices', scope='module')
 def fixture_two_devices(tmp_path_factory):
   path = tmp_path_factory.mktemp('two_devices')
-  flag = '--xla_force_host_platform_device_count=2'
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += ' --xla_force_host_platform_device_count=2'
   code = (
     'import sys; from tests.experiments.engines import jax_sample_level_test;'
     ' jax_sample_level_test.run_on_two_devices(sys.argv[1])'
   )
-  environment = {'PYTHONPATH': '.', 'XLA_FLAGS': flag, 'JAX_PLATFORMS': 'cpu'}
+  environment = {'PYTHONPATH': '.', 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'}
   subprocess.run(
     [sys.executable, '-c', code, str(path)],
     env=os.environ | environment,

@@ -89,12 +89,13 @@ def compute_all(path):
 @pytest.fixture(name='found', scope='module')
 def fixture_found(tmp_path_factory):
   path = tmp_path_factory.mktemp('devices') / 'found.npz'
-  flag = '--xla_force_host_platform_device_count=4'
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += ' --xla_force_host_platform_device_count=4'
   code = (
     'import sys; from tests.vectorized.sample_level import devices_test;'
     ' devices_test.compute_all(sys.argv[1])'
   )
-  environment = {'PYTHONPATH': '.', 'XLA_FLAGS': flag, 'JAX_PLATFORMS': 'cpu'}
+  environment = {'PYTHONPATH': '.', 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'}
   subprocess.run(
     [sys.executable, '-c', code, str(path)],
     env=os.environ | environment,
