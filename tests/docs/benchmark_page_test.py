@@ -98,7 +98,7 @@ def _final_values(task, metric):
   """Test values by method and seed."""
   found = collections.defaultdict(dict)
   for row in pages.read_csv('benchmark/final.csv'):
-    if row['task'] == task:
+    if row['task'] == task and row['method'] != 'public':
       found[row['method']][int(row['seed'])] = float(row[metric])
   return found
 

@@ -254,7 +254,7 @@ def test_the_pages_say_what_one_more_epoch_of_pretraining_gained():
     f' {fifth_alone:.2f}.'
   ) in text
   percent = 100 * (fifth - sixth) / fifth
-  shown = f"a later epoch lowered warm start's by {percent:.1f} %."
+  shown = f"a later epoch lowered warm start's perplexity by {percent:.1f} %."
   assert shown in pages.on_one_line('README.md')
 
 
@@ -309,8 +309,8 @@ def test_the_page_says_how_many_clients_diverge():
     shown.append(f'{mean:.{digits}f}')
   text = pages.on_one_line('docs/benchmark.md')
   assert (
-    f'{shown[0]} of 100 clients diverge in a round on blogs, and {shown[1]} on'
-    ' Stack Exchange.'
+    f'Of about 100 clients in a round there, {shown[0]} diverge on blogs and'
+    f' {shown[1]} on Stack Exchange.'
   ) in text
 
 
