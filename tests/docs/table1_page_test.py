@@ -309,7 +309,7 @@ def test_the_page_says_how_many_clients_diverge():
     shown.append(f'{mean:.{digits}f}')
   text = pages.on_one_line('docs/benchmark.md')
   assert (
-    f'Of about 100 clients in a round there, {shown[0]} diverge on blogs and'
+    f'in a round of about 100 clients, {shown[0]} diverge on blogs and'
     f' {shown[1]} on Stack Exchange.'
   ) in text
 
