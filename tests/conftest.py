@@ -16,8 +16,8 @@ os.environ.setdefault(
 os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
 os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES', '-1')
 
-# XLA compiles in half the time without these. Other versions may not know the
-# flag, and XLA ends a process with a flag that it does not know.
+# XLA compiles faster without its fusion emitters. Other versions may not know
+# the flag, and XLA ends a process that has a flag it does not know.
 if importlib.metadata.version('jaxlib').startswith('0.10.'):
   _FLAG = '--xla_cpu_use_fusion_emitters'
   _FLAGS = os.environ.get('XLA_FLAGS', '')

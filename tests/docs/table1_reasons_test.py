@@ -201,8 +201,7 @@ def test_the_share_of_diverging_clients():
       assert float(run['diverged_share']) == 0
   wanted = (
     f'{shares[0]} of the clients [diverge](training.md) at client rate 1, and'
-    f' {shares[1]} at'
-    ' 1.5; with it, none does.'
+    f' {shares[1]} at 1.5; with it, none does.'
   )
   assert wanted in _bullet()
 
