@@ -162,8 +162,9 @@ class RunConfig:
 
   # Version of the map from seed and round to noise and sums. A round repeated
   # after a kill must be the same round, so a run of another version cannot be
-  # resumed. Version 4 rounds noised sums to a grid.
-  noise_version: ClassVar[int] = 4
+  # resumed. Version 4 rounds noised sums to a grid. Version 5 gives TFF's noise
+  # a seed of 128 bits for each draw.
+  noise_version: ClassVar[int] = 5
 
   method: methods.Method
   dataset: str

@@ -14,7 +14,7 @@ from typing import Optional
 import dp_accounting
 from pda_fed import privacy
 from pda_fed.common import validate
-from pda_fed.privacy import rounding
+from pda_fed.learning import noise
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
@@ -63,80 +63,24 @@ def _norm(update) -> tf.Tensor:
   )
 
 
-def _seed_words(seed: Optional[int], dtype: tf.DType) -> tf.Tensor:
-  """Returns a seed for TensorFlow's stateless generators.
-
-  Args:
-    seed: 64 bits, or None for system entropy of the machine that runs
-      `initialize`. Then each call of `initialize` has its own noise.
-    dtype: An integer type.
-  """
-  if seed is None:
-    return tf.raw_ops.NonDeterministicInts(shape=[2], dtype=dtype)
-  words = tf.constant([seed & 0xFFFFFFFF, seed >> 32], tf.uint32)
-  return tf.cast(tf.bitcast(words, tf.int32), dtype)
-
-
-def draw_normal(
-  shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
-  """Draws normal samples whose tails are long enough for privacy.
-
-  One draw never exceeds 5.7 standard deviations.
-  `vectorized.aggregation.draw_normal` explains why that is too short, and why
-  half the sum of four draws is not.
-
-  Args:
-    shape: Shape of the result.
-    seed: Two integers, used only for these samples.
-    dtype: Dtype of the result.
-
-  Returns:
-    Independent samples with mean 0 and variance 1.
-  """
-  four = tf.concat([[4], shape], axis=0)
-  draws = tf.random.stateless_normal(four, seed, dtype=dtype)
-  return tf.reduce_sum(draws, axis=0) / 2
-
-
-def round_noised(values: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """Rounds noised values to the grid of their noise.
-
-  The low bits of float32 noise reveal where a sum is exactly zero; see
-  `privacy.rounding`.
-
-  Args:
-    values: Values with noise.
-    stddev: Standard deviation of the noise. If 0, values are not rounded.
-
-  Returns:
-    Multiples of a power of two, at most 2^-12 of `stddev`.
-  """
-  # Take the power of two below from the bits: logarithms are not exact.
-  bits = tf.bitcast(tf.cast(stddev, tf.float32), tf.int32)
-  power = tf.bitcast(tf.bitwise.bitwise_and(bits, 0x7F800000), tf.float32)
-  step = tf.cast(power * rounding.GRID_STEP, values.dtype)
-  safe = tf.where(step > 0, step, tf.ones_like(step))
-  # The step is a power of two, so division and product are exact.
-  return tf.where(step > 0, tf.round(values / safe) * step, values)
-
-
 class _TreeNoise(tfp.tree_aggregation.GaussianNoiseGenerator):
   """Noise of tree nodes, without clock seeds and without truncated tails."""
 
   def initialize(self):
     """See the base class."""
-    return self.make_state(_seed_words(self._seed, tf.int64), self._noise_std)
+    seeds = noise.draw_seed(noise.noise_secret(self._seed), 0, 0, 1)
+    return self.make_state(seeds, self._noise_std)
 
   def next(self, state):
     """See the base class."""
     specs = tf.nest.flatten(self._specs)
-    noise = [
-      state.stddev * draw_normal(spec.shape, state.seeds + i, tf.float32)
+    values = [
+      state.stddev
+      * noise.draw_normal(spec.shape, state.seeds + [0, i], tf.float32)
       for i, spec in enumerate(specs)
     ]
-    end = self.make_state(state.seeds + len(specs), state.stddev)
-    return tf.nest.pack_sequence_as(self._specs, noise), end
+    end = self.make_state(state.seeds + [0, len(specs)], state.stddev)
+    return tf.nest.pack_sequence_as(self._specs, values), end
 
 
 class PlannedSumQuery(tfp.SumAggregationDPQuery):
@@ -150,7 +94,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
   """
 
   _GlobalState = collections.namedtuple(
-    '_GlobalState', ['clip_norm', 'seed', 'round_num']
+    '_GlobalState', ['clip_norm', 'secret', 'round_num']
   )
 
   def __init__(self, plan: privacy.PrivacyPlan, seed: Optional[int]):
@@ -168,7 +112,7 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
     """See the base class."""
     return self._GlobalState(
       tf.constant(self._plan.clip_norm, tf.float32),
-      _seed_words(self._seed, tf.int32),
+      noise.noise_secret(self._seed),
       tf.constant(0, tf.int32),
     )
 
@@ -196,17 +140,19 @@ class PlannedSumQuery(tfp.SumAggregationDPQuery):
   def get_noised_result(self, sample_state, global_state):
     """See the base class."""
     total, below = sample_state if self._adaptive else (sample_state, None)
-    fold_in = tf.random.experimental.stateless_fold_in
-    round_seed = fold_in(global_state.seed, global_state.round_num)
+    leaves = tf.nest.flatten(total)
+    draws = len(leaves) + bool(self._adaptive)
 
     def noised(value: tf.Tensor, index: int, stddev: tf.Tensor) -> tf.Tensor:
-      noise = draw_normal(
-        tf.shape(value), fold_in(round_seed, index), value.dtype
+      seed = noise.draw_seed(
+        global_state.secret, global_state.round_num, index, draws
       )
-      return round_noised(value + noise * tf.cast(stddev, value.dtype), stddev)
+      drawn = noise.draw_normal(tf.shape(value), seed, value.dtype)
+      return noise.round_noised(
+        value + drawn * tf.cast(stddev, value.dtype), stddev
+      )
 
     stddev = global_state.clip_norm * self._plan.update_noise_multiplier
-    leaves = tf.nest.flatten(total)
     result = tf.nest.pack_sequence_as(
       total, [noised(leaf, i, stddev) for i, leaf in enumerate(leaves)]
     )
@@ -234,10 +180,10 @@ class _TreeQuery(tfp.TreeResidualSumQuery):
   """Tree aggregation whose releases are rounded to the grid of a node."""
 
   def __init__(
-    self, record_specs, noise: _TreeNoise, plan: privacy.PrivacyPlan
+    self, record_specs, generator: _TreeNoise, plan: privacy.PrivacyPlan
   ):
     super().__init__(
-      record_specs, noise, clip_fn=clip_update, clip_value=plan.clip_norm
+      record_specs, generator, clip_fn=clip_update, clip_value=plan.clip_norm
     )
     self._node_stddev = plan.clip_norm * plan.noise_multiplier
 
@@ -245,7 +191,7 @@ class _TreeQuery(tfp.TreeResidualSumQuery):
     """See the base class; each release has the noise of at least one node."""
     result, *others = super().get_noised_result(sample_state, global_state)
     rounded = tf.nest.map_structure(
-      lambda leaf: round_noised(leaf, self._node_stddev), result
+      lambda leaf: noise.round_noised(leaf, self._node_stddev), result
     )
     return rounded, *others
 
@@ -322,10 +268,11 @@ def build_dp_aggregator(
   Args:
     plan: Sets the clipping norm, the noise and the expected cohort.
     noise_seed: 64-bit seed of all noise. Keep it secret: anyone who knows it
-      can remove the noise. By default each call of the process's `initialize`
-      draws a seed from system entropy and keeps it only in the state. The noise
-      is a function of the state, so calling `next` twice on one state repeats
-      it. This makes a run resumable, but it must not be done with different
+      can remove the noise. By default the process draws 64 bits from system
+      entropy when it is built, and each call of `initialize` makes a seed of
+      its own from them; do not publish the process then. The noise is a
+      function of the state, so calling `next` twice on one state repeats it.
+      This makes a run resumable, but it must not be done with different
       clients.
     mean_clip_norm: Clips the noised mean again, as the paper does in its image
       tasks. This is post-processing.

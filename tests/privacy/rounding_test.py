@@ -11,7 +11,7 @@ import numpy as np
 from pda_fed import learning
 from pda_fed import linear_regression
 from pda_fed import privacy
-from pda_fed.learning import aggregators
+from pda_fed.learning import noise
 from pda_fed.privacy import rounding
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import optimizers
@@ -35,7 +35,7 @@ def test_the_same_power_of_two_everywhere(stddev, step):
   for found in (
     rounding.round_noised(values, stddev),
     aggregation.round_noised(jnp.asarray(values), stddev),
-    aggregators.round_noised(tf.constant(values), stddev),
+    noise.round_noised(tf.constant(values), stddev),
   ):
     np.testing.assert_array_equal(np.asarray(found), expected)
 
@@ -45,7 +45,7 @@ def test_values_without_noise_stay_as_they_are():
   for found in (
     rounding.round_noised(values, 0.0),
     aggregation.round_noised(jnp.asarray(values), 0.0),
-    aggregators.round_noised(tf.constant(values), 0.0),
+    noise.round_noised(tf.constant(values), 0.0),
   ):
     np.testing.assert_array_equal(np.asarray(found), values)
 
@@ -66,10 +66,10 @@ def _jax_sums(total, seed):
 
 
 def _tf_sums(total, seed):
-  noise = aggregators.draw_normal(
+  drawn = noise.draw_normal(
     tf.constant(total.shape), tf.constant([seed, 7]), tf.float32
   )
-  return aggregators.round_noised(tf.constant(total) + noise, 1.0)
+  return noise.round_noised(tf.constant(total) + drawn, 1.0)
 
 
 def _jax_weights(total, seed):

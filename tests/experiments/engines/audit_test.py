@@ -10,7 +10,7 @@ from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed.learning import aggregators
+from pda_fed.learning import noise
 import pytest
 
 from tests import fake_engine
@@ -161,8 +161,8 @@ def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('plan', ['gaussian', 'adaptive'])
 def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
-  draw = aggregators.draw_normal
-  monkeypatch.setattr(aggregators, 'draw_normal', lambda *a: draw(*a) / 20)
+  draw = noise.draw_normal
+  monkeypatch.setattr(noise, 'draw_normal', lambda *a: draw(*a) / 20)
   config = _config(data_dir, 'tff', plan=_PLANS[plan], rounds=12)
   canaries, scores = _scores(config)
   auditor = audit.Auditor(canaries)
