@@ -225,7 +225,7 @@ def assign_users(
       id of a public user is unknown or repeated, or if there are no private
       users.
   """
-  limit = min(int(partition_config.max_sentences), np.iinfo(np.int64).max)
+  limit = min(int(partition_config.max_sentences), partition.NO_LIMIT)
   train = source.users(base.TRAIN)
   _check_ids(source, train)
   held_out, held_out_by, left_out = {}, {}, {}
@@ -253,7 +253,7 @@ def assign_users(
   result = partition.partition_users(
     train.num_sentences,
     partition_config,
-    user_ids=np.array(train.ids, dtype=object) if train.ids else None,
+    user_ids=train.ids,
     opted_in=_find_opted_in(train, public_user_ids),
     whole_users=whole_users,
   )

@@ -274,8 +274,8 @@ class _Run:
     examples = writer.write_examples(source, plan)
     public = plan.groups[assignment.PUBLIC].names
     details = _describe(source.name, config, plan, public, **examples)
-    if config.partition.max_sentences >= len(source.x):
-      details['settings']['max_sentences'] = None  # Nobody was cut.
+    if config.partition.max_sentences >= partition.NO_LIMIT:
+      details['settings']['max_sentences'] = None
     beyond = len(source.x) - plan.num_sentences
     details['left_out'] = {'examples beyond the cut': beyond}
     cautions.warn_of_empty_groups(writer.write_index(details))

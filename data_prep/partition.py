@@ -10,21 +10,34 @@ with User-level Differential Privacy") of
 
 A user with more than `max_sentences` sentences becomes a private user with the
 first `max_sentences` of them, and a new *overflow* user with up to
-`max_sentences` of the rest. A seed draws some overflow users as public. People
-who opted in to be public are public with their first `max_sentences` sentences,
-and never private.
+`max_sentences` of the rest. Some overflow users are drawn as public. People who
+opted in to be public are public with their first `max_sentences` sentences, and
+never private.
+
+Epsilon compares data with and without one private user, so the public users
+must not depend on who is private. The draw therefore ranks users by a hash of
+the seed and the user's own id: without a user who is not drawn, it draws the
+same users.
 
 The partition only needs counts and describes slices, so it can be computed and
 checked before any text is read.
 """
 
 import collections
+from collections.abc import Sequence
 import dataclasses
-from typing import Optional
+import hashlib
+from typing import Optional, Union
 
 import numpy as np
 from numpy import typing as npt
 from pda_fed.common import validate
+
+# A `max_sentences` that keeps all sentences. A constant, not the largest count,
+# which may be that of a private user. Twice as much fits into an int64.
+NO_LIMIT = 2**61
+
+_Id = Union[int, str, bytes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +48,8 @@ class PartitionConfig:
 
   Attributes:
     seed: Seed of the draw of public users, at least 0.
-    max_sentences: Maximum number of sentences of a user, at least 1.
+    max_sentences: Maximum number of sentences of a user, at least 1. From
+      `partition.NO_LIMIT` on, all of them are kept.
     num_public_users: Number of overflow (or whole) users to draw as public, at
       least 0.
     keep_overflow_users: Whether overflow users that are not public become
@@ -139,7 +153,7 @@ def partition_users(
   num_sentences: npt.ArrayLike,
   config: PartitionConfig,
   *,
-  user_ids: Optional[npt.ArrayLike] = None,
+  user_ids: npt.ArrayLike,
   opted_in: Optional[npt.ArrayLike] = None,
   whole_users: bool = False,
 ) -> Partition:
@@ -148,7 +162,9 @@ def partition_users(
   Example:
 
     >>> split = partition_users(
-    ...   [100, 300, 600], PartitionConfig(seed=0, num_public_users=1)
+    ...   [100, 300, 600],
+    ...   PartitionConfig(seed=0, num_public_users=1),
+    ...   user_ids=['ann', 'bob', 'cy'],
     ... )
     >>> len(split.private), len(split.public), len(split.dropped)
     (3, 1, 1)
@@ -158,8 +174,8 @@ def partition_users(
       integers.
     config: How to split.
     user_ids: The users' ids, integers or strings, in the order of
-      `num_sentences`. With them, the draw does not depend on the order of the
-      users.
+      `num_sentences`. They decide who is drawn, so give ids that stay the same
+      when a user is removed; an index does not.
     opted_in: Indices of users who are public as a whole, without repetition, in
       addition to the `config.num_public_users` that are drawn.
     whole_users: Whether to draw public users from all users, as if they had
@@ -177,11 +193,9 @@ def partition_users(
       index or a user without a sentence.
   """
   counts = _check_counts(num_sentences)
-  # Clamped, since any large integer may stand for "no limit".
-  limit = min(int(config.max_sentences), int(counts.max(initial=1)))
-
+  limit = min(int(config.max_sentences), NO_LIMIT)
   chosen = _check_opted_in(opted_in, counts)
-  ids = None if user_ids is None else _check_ids(user_ids, counts.size)
+  ids = _check_ids(user_ids, counts.size)
   if whole_users:
     chosen = np.union1d(chosen, _draw_whole_users(counts, chosen, ids, config))
     config = dataclasses.replace(config, num_public_users=0)
@@ -226,22 +240,35 @@ def partition_users(
   )
 
 
+def _rank(user: _Id, seed: int) -> bytes:
+  """Returns a hash of the seed and the id, by which users are drawn."""
+  # Neither a decimal number nor a type's name has a colon, so that no other
+  # seed or id gives the same message.
+  message = f'{seed}:{type(user).__name__}:'.encode()
+  if isinstance(user, bytes):
+    message += user
+  else:  # Lone surrogates have bytes of their own.
+    message += str(user).encode(errors='surrogatepass')
+  return hashlib.blake2b(
+    message, digest_size=16, person=b'pda_fed public'
+  ).digest()
+
+
 def _draw(
-  candidates: np.ndarray, ids: Optional[np.ndarray], config: PartitionConfig
+  candidates: np.ndarray, ids: Sequence[_Id], config: PartitionConfig
 ) -> np.ndarray:
   """Returns the candidates that are drawn as public."""
-  if ids is not None:
-    candidates = candidates[np.argsort(ids[candidates], kind='stable')]
-  # Ranks by raw bits, the only stream that NumPy guarantees to keep: a
-  # partition must be reproducible.
-  bits = np.random.PCG64(int(config.seed)).random_raw(candidates.size)
-  return candidates[np.argsort(bits, kind='stable')[: config.num_public_users]]
+  seed = int(config.seed)
+  ranked = sorted(
+    candidates.tolist(), key=lambda i: (_rank(ids[i], seed), ids[i])
+  )
+  return np.array(ranked[: config.num_public_users], np.int64)
 
 
 def _draw_whole_users(
   counts: np.ndarray,
   chosen: np.ndarray,
-  ids: Optional[np.ndarray],
+  ids: Sequence[_Id],
   config: PartitionConfig,
 ) -> np.ndarray:
   candidates = np.setdiff1d(np.flatnonzero(counts), chosen)
@@ -313,8 +340,8 @@ def _check_opted_in(
   return chosen
 
 
-def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
-  """Returns the ids as a sortable vector of distinct values, or raises."""
+def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> Sequence[_Id]:
+  """Returns the ids, which are distinct and of one type, or raises."""
   is_array = isinstance(user_ids, np.ndarray)
   # As objects: an array of strings pads each to the longest, and drops NULs at
   # their end.
@@ -335,4 +362,4 @@ def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> np.ndarray:
     raise ValueError(
       f'user_ids must be distinct. Found {twice!r} more than once.'
     )
-  return ids
+  return listed

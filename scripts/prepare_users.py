@@ -16,7 +16,6 @@ Reads a source and writes a store, which training reads. Sources:
 """
 
 import pathlib
-import sys
 from typing import Optional
 import warnings
 
@@ -181,7 +180,7 @@ def _config() -> build.PrepareConfig:
   return build.PrepareConfig(
     partition=partition.PartitionConfig(
       seed=_SEED.value,
-      max_sentences=sys.maxsize if most is None else most,
+      max_sentences=partition.NO_LIMIT if most is None else most,
       num_public_users=num_public_users,
       keep_overflow_users=_KEEP_OVERFLOW_USERS.value,
     ),

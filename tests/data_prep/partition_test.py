@@ -1,6 +1,7 @@
 """Tests for data_prep.partition."""
 
 import collections
+import hashlib
 import sys
 import tracemalloc
 
@@ -14,6 +15,14 @@ import pytest
 def _config(**overrides):
   settings = {'seed': 0, 'num_public_users': 0, **overrides}
   return partition.PartitionConfig(**settings)
+
+
+def _partition(num_sentences, config, *, user_ids=None, **options):
+  """Splits users, whose ids are their places unless they matter."""
+  ids = range(len(num_sentences)) if user_ids is None else user_ids
+  return partition.partition_users(
+    num_sentences, config, user_ids=ids, **options
+  )
 
 
 def _rows(slices):
@@ -35,7 +44,7 @@ _BY_HAND = [
 
 @pytest.mark.parametrize(('count', 'private', 'overflow'), _BY_HAND)
 def test_one_user_by_hand(count, private, overflow):
-  result = partition.partition_users([count], _config())
+  result = _partition([count], _config())
   assert _rows(result.private) == [(0, *private)]
   assert _rows(result.public) == []
   assert _rows(result.dropped) == ([(0, *overflow)] if overflow else [])
@@ -43,7 +52,7 @@ def test_one_user_by_hand(count, private, overflow):
 
 def test_all_by_hand_with_public_users():
   counts = [count for count, _, _ in _BY_HAND]
-  result = partition.partition_users(counts, _config(num_public_users=4))
+  result = _partition(counts, _config(num_public_users=4))
   assert _rows(result.private) == [
     (i, *private) for i, (_, private, _) in enumerate(_BY_HAND)
   ]
@@ -67,21 +76,21 @@ def test_defaults_are_the_papers():
 
 
 def test_user_without_sentences_is_no_user():
-  result = partition.partition_users([0, 3, 0, 300], _config())
+  result = _partition([0, 3, 0, 300], _config())
   assert result.num_empty_users == 2
   assert result.private.user.tolist() == [1, 3]
 
 
 def test_no_users():
-  result = partition.partition_users([], _config())
+  result = _partition([], _config())
   assert len(result.private) == len(result.public) == len(result.dropped) == 0
   assert result.num_empty_users == result.num_unused_sentences == 0
 
 
 def test_kept_overflow_users_are_private_and_reported():
   counts = [10, 300, 1000, 400]
-  drop = partition.partition_users(counts, _config(num_public_users=1))
-  keep = partition.partition_users(
+  drop = _partition(counts, _config(num_public_users=1))
+  keep = _partition(
     counts, _config(num_public_users=1, keep_overflow_users=True)
   )
   # The flag decides about the overflow alone, not about who is public.
@@ -95,15 +104,14 @@ def test_kept_overflow_users_are_private_and_reported():
 
 def test_keeping_when_nothing_is_left_to_keep_counts_nobody_twice():
   config = _config(num_public_users=1, keep_overflow_users=True)
-  result = partition.partition_users([10, 300], config)
+  result = _partition([10, 300], config)
   assert result.max_private_users_per_person == 1
 
 
 def test_seed_decides_who_is_public():
   counts = np.full(1000, 300)
   first, again, other = (
-    partition.partition_users(counts, _config(seed=s, num_public_users=100))
-    for s in (7, 7, 8)
+    _partition(counts, _config(seed=s, num_public_users=100)) for s in (7, 7, 8)
   )
   assert _rows(first.public) == _rows(again.public)
   assert _rows(first.public) != _rows(other.public)
@@ -111,21 +119,75 @@ def test_seed_decides_who_is_public():
 
 
 def test_draw_is_pinned():
-  # Recorded from the first version: a changed draw would silently change the
-  # data of runs made before.
-  result = partition.partition_users(
-    np.full(1000, 300), _config(seed=1, num_public_users=5)
-  )
-  assert result.public.user.tolist() == [93, 323, 458, 622, 828]
+  # A changed draw would silently change the data of runs made before.
+  pinned = [100, 152, 363, 590, 919]
+  result = _partition(np.full(1000, 300), _config(seed=1, num_public_users=5))
+  assert result.public.user.tolist() == pinned
+  # By hashlib alone.
+  hashes = {
+    i: hashlib.blake2b(
+      b'1:int:%d' % i, digest_size=16, person=b'pda_fed public'
+    ).digest()
+    for i in range(1000)
+  }
+  assert sorted(sorted(hashes, key=hashes.get)[:5]) == pinned
+
+
+def test_the_seed_and_the_kind_of_an_id_decide_as_well():
+  def public(ids, seed):
+    config = _config(seed=seed, num_public_users=50)
+    result = _partition(np.full(1000, 300), config, user_ids=ids)
+    return result.public.user.tolist()
+
+  numbers = list(range(1000))
+  found = [
+    public(numbers, 1),
+    public([str(i) for i in numbers], 1),
+    public([str(i).encode() for i in numbers], 1),
+    public([i + 1000 for i in numbers], 1),
+    public(numbers, 11),
+  ]
+  assert len(set(map(tuple, found))) == len(found)
+
+
+@pytest.mark.parametrize('whole_users', [False, True])
+def test_who_is_public_does_not_depend_on_who_is_private(whole_users):
+  rng = np.random.default_rng(0)
+  counts = {f'u{i}': int(n) for i, n in enumerate(rng.integers(1, 40, 300))}
+  opted_in = {'u3', 'u200'}
+
+  def public(users):
+    ids = list(users)
+    result = _partition(
+      list(users.values()),
+      _config(seed=5, max_sentences=10, num_public_users=20),
+      user_ids=ids,
+      opted_in=[i for i, user in enumerate(ids) if user in opted_in],
+      whole_users=whole_users,
+    )
+    return [(ids[i], *rest) for i, *rest in _rows(result.public)]
+
+  found = public(counts)
+  people = {user for user, *_ in found}
+  assert len(people) == 22
+  others = [user for user in counts if user not in people]
+  assert len(others) > 200
+  for user in others:
+    rest = {u: n for u, n in counts.items() if u != user}
+    assert public(rest) == found
+
+
+def test_a_lone_surrogate_is_an_id():
+  config = _config(num_public_users=1)
+  ids = ['\ud800', '\udfff']
+  assert len(_partition([300, 300], config, user_ids=ids).public) == 1
 
 
 def test_every_overflow_user_is_equally_likely():
   counts = np.full(10, 300)
   drawn = collections.Counter()
   for seed in range(2000):
-    result = partition.partition_users(
-      counts, _config(seed=seed, num_public_users=3)
-    )
+    result = _partition(counts, _config(seed=seed, num_public_users=3))
     drawn.update(result.public.user.tolist())
   # Binomial with mean 600 and standard deviation 20.5.
   assert all(abs(drawn[user] - 600) < 5 * 20.5 for user in range(10))
@@ -133,15 +195,13 @@ def test_every_overflow_user_is_equally_likely():
 
 @pytest.mark.parametrize('convert', [np.asarray, lambda x: x.astype(object)])
 @pytest.mark.parametrize('dtype', [np.int64, str])
-def test_ids_make_the_draw_independent_of_the_order(convert, dtype):
+def test_the_draw_does_not_depend_on_the_order(convert, dtype):
   ids = np.arange(500).astype(dtype)
   counts = np.arange(500) + 100
   shuffle = np.random.default_rng(0).permutation(500)
   config = _config(num_public_users=20)
-  straight = partition.partition_users(counts, config, user_ids=convert(ids))
-  shuffled = partition.partition_users(
-    counts[shuffle], config, user_ids=convert(ids[shuffle])
-  )
+  straight = _partition(counts, config, user_ids=convert(ids))
+  shuffled = _partition(counts[shuffle], config, user_ids=convert(ids[shuffle]))
   assert sorted(ids[straight.public.user]) == sorted(
     ids[shuffle][shuffled.public.user]
   )
@@ -149,7 +209,7 @@ def test_ids_make_the_draw_independent_of_the_order(convert, dtype):
 
 def test_more_public_users_than_overflow_users():
   with pytest.raises(ValueError, match=r'num_public_users .* at most 2,.* 3\.'):
-    partition.partition_users([257, 256, 900], _config(num_public_users=3))
+    _partition([257, 256, 900], _config(num_public_users=3))
 
 
 @pytest.mark.parametrize(
@@ -165,25 +225,26 @@ def test_more_public_users_than_overflow_users():
 def test_what_would_leave_enough_overflow_users(num_public_users, advice):
   counts, config = [7, 1, 9, 0, 5], {'max_sentences': 99}
   with pytest.raises(ValueError, match=advice):
-    partition.partition_users(
-      counts, _config(num_public_users=num_public_users, **config)
-    )
+    _partition(counts, _config(num_public_users=num_public_users, **config))
 
 
 def test_nobody_has_two_sentences():
   with pytest.raises(ValueError, match='No user has two sentences; or name'):
-    partition.partition_users([1, 1, 0], _config(num_public_users=1))
+    _partition([1, 1, 0], _config(num_public_users=1))
 
 
-def test_unlimited_sentences():
-  config = _config(max_sentences=sys.maxsize)
-  result = partition.partition_users([5, 10**6], config)
+@pytest.mark.parametrize(
+  'max_sentences', [partition.NO_LIMIT, sys.maxsize, 10**30]
+)
+def test_unlimited_sentences(max_sentences):
+  config = _config(max_sentences=max_sentences)
+  result = _partition([5, 10**6], config)
   assert _rows(result.private) == [(0, 0, 5), (1, 0, 10**6)]
-  assert len(result.dropped) == 0
+  assert len(result.dropped) == result.num_unused_sentences == 0
 
 
 def test_arrays_are_read_only():
-  result = partition.partition_users([300], _config())
+  result = _partition([300], _config())
   with pytest.raises(ValueError, match='read-only'):
     result.private.stop[0] = 300
 
@@ -198,7 +259,7 @@ def test_arrays_are_read_only():
 def test_properties(counts, max_sentences, public_share, keep, seed):
   overflow = sum(count > max_sentences for count in counts)
   num_public = int(public_share * overflow)
-  result = partition.partition_users(
+  result = _partition(
     counts,
     partition.PartitionConfig(
       seed=seed,
@@ -245,7 +306,7 @@ def test_properties(counts, max_sentences, public_share, keep, seed):
 )
 def test_bad_counts(counts, error, message):
   with pytest.raises(error, match=message):
-    partition.partition_users(counts, _config())
+    _partition(counts, _config())
 
 
 @pytest.mark.parametrize(
@@ -261,7 +322,7 @@ def test_bad_counts(counts, error, message):
 )
 def test_bad_ids(ids, error, message):
   with pytest.raises(error, match=message):
-    partition.partition_users([1, 2], _config(), user_ids=ids)
+    _partition([1, 2], _config(), user_ids=ids)
 
 
 def test_long_ids_take_the_room_of_their_own_length():
@@ -269,7 +330,7 @@ def test_long_ids_take_the_room_of_their_own_length():
   ids[7] = 'x' * 10**6
   for user_ids in (ids, np.array(ids, object)):
     tracemalloc.start()
-    partition.partition_users(
+    _partition(
       np.full(2000, 300), _config(num_public_users=5), user_ids=user_ids
     )
     _, peak = tracemalloc.get_traced_memory()
@@ -278,11 +339,11 @@ def test_long_ids_take_the_room_of_their_own_length():
 
 
 def test_scalars_of_numpy_are_ids():
-  partition.partition_users([1, 2], _config(), user_ids=list(np.arange(2)))
+  _partition([1, 2], _config(), user_ids=list(np.arange(2)))
 
 
 def test_nuls_at_the_end_of_an_id_count():
-  partition.partition_users([1, 2], _config(), user_ids=['a', 'a\0'])
+  _partition([1, 2], _config(), user_ids=['a', 'a\0'])
 
 
 @pytest.mark.parametrize(
@@ -304,7 +365,7 @@ def test_bad_config(overrides, error, message):
 def test_people_who_opted_in_are_public_as_a_whole():
   counts = [10, 300, 600, 1000, 5]
   config = _config(num_public_users=1, keep_overflow_users=True)
-  result = partition.partition_users(counts, config, opted_in=[3, 0])
+  result = _partition(counts, config, opted_in=[3, 0])
   by_user = {user: (start, stop) for user, start, stop in _rows(result.public)}
   assert by_user[0] == (0, 10)
   assert by_user[3] == (0, 256)
@@ -329,4 +390,4 @@ def test_people_who_opted_in_are_public_as_a_whole():
 )
 def test_bad_opted_in(opted_in, error, message):
   with pytest.raises(error, match=message):
-    partition.partition_users([4, 5, 0], _config(), opted_in=opted_in)
+    _partition([4, 5, 0], _config(), opted_in=opted_in)
