@@ -18,7 +18,7 @@ from pda_fed.models import convolutional
 from pda_fed.vectorized import aggregation
 from pda_fed.vectorized import clipping
 
-_SPLIT = sample_level.SplitConfig(public_share=0.1)
+_SPLIT = sample_level.SplitConfig(public_examples=144)
 _SPEC = convolutional.ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(),

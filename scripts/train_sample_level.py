@@ -60,12 +60,13 @@ _PUBLIC_DATASET = flags.DEFINE_string(
   ' file of tokens, or the folder of one. All sequences of the data set are'
   ' then private.',
 )
-_PUBLIC_SHARE = flags.DEFINE_float(
-  'public_share',
+_PUBLIC_EXAMPLES = flags.DEFINE_integer(
+  'public_examples',
   None,
-  "Fraction of the training examples that are public. Default: the paper's"
-  ' 0.04, and 0.1 for the digits. Images and tables have no default: give a'
-  ' value, or put public examples into the file.',
+  "Number of training examples that are public. Default: the paper's 2,000 for"
+  ' cifar10, 27,918 for emnist and 1,951 for wikitext2; 144 for the digits.'
+  ' Images and tables have no default: give a value, or put public examples'
+  ' into the file.',
 )
 _VALIDATION_EXAMPLES = flags.DEFINE_integer(
   'validation_examples',
@@ -242,23 +243,23 @@ def _spec(
 def _split_config(
   task: sample_level_config.TaskDefaults, data: sample_level.SampleLevelData
 ) -> sample_level.SplitConfig:
-  share = _or(_PUBLIC_SHARE.value, task.public_share)
+  public_examples = _or(_PUBLIC_EXAMPLES.value, task.public_examples)
   if _PUBLIC_DATASET.value is not None or data.public is not None:
-    if _PUBLIC_SHARE.value is not None:
+    if _PUBLIC_EXAMPLES.value is not None:
       raise ValueError(
-        '--public_share must not be given with public data from another source'
-        ' (--public_dataset, or in the file): all examples of the data set are'
-        f' then private. Found {_PUBLIC_SHARE.value}.'
+        '--public_examples must not be given with public data from another'
+        ' source (--public_dataset, or in the file): all examples of the data'
+        f' set are then private. Found {_PUBLIC_EXAMPLES.value}.'
       )
-    share = None
-  elif share is None:
+    public_examples = None
+  elif public_examples is None:
     raise ValueError(
-      '--public_share must be given, the fraction of training examples that'
+      '--public_examples must be given, the number of training examples that'
       f' are public: {_DATA_DIR.value} holds no public examples.'
     )
   digits = _DIGITS_VALIDATION if _DATASET.value == 'digits' else 0
   return sample_level.SplitConfig(
-    public_share=share,
+    public_examples=public_examples,
     validation_examples=_or(_VALIDATION_EXAMPLES.value, digits),
     seed=_SPLIT_SEED.value,
   )

@@ -1,7 +1,7 @@
 """Loads data sets for sample-level training: images, tables and text.
 
     data = sample_level.load_data('cifar10', 'data')
-    config = sample_level.SplitConfig(public_share=0.04)
+    config = sample_level.SplitConfig(public_examples=2000)
     split = sample_level.split_examples(data, config)
     split.private, split.public, split.validation, split.test
 

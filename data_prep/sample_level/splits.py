@@ -1,14 +1,21 @@
-"""Splits training examples into private, public and validation ones."""
+"""Splits training examples into private, public and validation ones.
+
+Epsilon compares data with and without one private example, so the public
+examples must not depend on the private ones. The split therefore ranks examples
+by a hash of the seed and the example itself: those with the lowest hashes are
+public, and those with the highest are for validation. Without a private
+example, both stay the same.
+"""
 
 import dataclasses
 import hashlib
-import math
 from typing import Optional
 
 from data_prep.sample_level import base
 import numpy as np
 from pda_fed.common import validate
-from pda_fed.privacy import seeds
+
+_ROWS_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,21 +25,21 @@ class SplitConfig:
   Example: see `split_examples`.
 
   Attributes:
-    public_share: Fraction of training examples that are public, drawn with the
-      seed; 4 % in the paper. None for public data from another source. There is
-      no default: examples are only public if you say so.
+    public_examples: Number of training examples that are public, drawn with
+      the seed. None for public data from another source. There is no default:
+      examples are only public if you say so.
     validation_examples: Number of private examples held out to choose
       settings. They are not trained on, and not part of the plan's population.
-    seed: Seed of the draw. It reveals which examples are private.
+    seed: Seed of the draw. It reveals which of the examples are private.
   """
 
-  public_share: Optional[float]
+  public_examples: Optional[int]
   validation_examples: int = 0
   seed: int = 0
 
   def __post_init__(self):
-    if self.public_share is not None:
-      validate.between(0, 1, public_share=self.public_share)
+    if self.public_examples is not None:
+      validate.integers(1, public_examples=self.public_examples)
     validate.integers(
       0, validation_examples=self.validation_examples, split_seed=self.seed
     )
@@ -67,16 +74,16 @@ def split_examples(
   Example:
 
     >>> from data_prep import sample_level
-    >>> config = SplitConfig(public_share=0.1)
+    >>> config = SplitConfig(public_examples=144)
     >>> split = split_examples(sample_level.load_digits(), config)
-    >>> len(split.private) > 8 * len(split.public)
-    True
+    >>> len(split.private), len(split.public)
+    (1293, 144)
 
   Args:
     data: The data set.
     config: The settings.
     public: Public examples from another source. Default: the data set's own, if
-      any. Required if and only if `public_share` is None.
+      any. Required if and only if `public_examples` is None.
 
   Returns:
     The split. Its validation part is the data set's own, if any.
@@ -85,10 +92,10 @@ def split_examples(
     ValueError: If a part would be empty.
   """
   public = data.public if public is None else public
-  if (config.public_share is None) != (public is not None):
+  if (config.public_examples is None) != (public is not None):
     raise ValueError(
-      'public_share must be None if and only if there are public data from'
-      f' another source. Found public_share={config.public_share!r}.'
+      'public_examples must be None if and only if there are public data from'
+      f' another source. Found public_examples={config.public_examples!r}.'
     )
   if config.validation_examples and data.validation is not None:
     raise ValueError(
@@ -96,35 +103,64 @@ def split_examples(
       f' data. Found {config.validation_examples}.'
     )
   total = len(data.train)
-  # Rounded down, as the paper's numbers of private examples.
-  num_private = total
-  if config.public_share is not None:
-    num_private = math.floor((1 - config.public_share) * total + 1e-6)
-    if not 0 < num_private < total:
-      raise ValueError(
-        f'public_share must leave both private and public ones of {total}'
-        f' examples. Found {config.public_share}.'
-      )
+  num_public = config.public_examples or 0
+  num_private = total - num_public
+  if num_private <= 0:
+    raise ValueError(
+      f'public_examples must be below {total}, the number of training examples'
+      f' of {data.name}. Found {num_public}.'
+    )
   if config.validation_examples >= num_private:
     raise ValueError(
       f'validation_examples must be below {num_private}, the number of private'
       f' examples. Found {config.validation_examples}.'
     )
-  draws = seeds.generator('public', config.seed, 0).random(total)
-  order = np.argsort(draws, kind='stable')
+  order = _by_hash(data.train, config.seed)
+  parts = np.split(order, [num_public, total - config.validation_examples])
   # Keeps the order of the file: a split does not shuffle.
-  public_rows = np.sort(order[num_private:])
-  held_out = np.sort(order[: config.validation_examples])
-  private_rows = np.sort(order[config.validation_examples : num_private])
-  validation = data.validation
-  if config.validation_examples:
-    validation = data.train.take(held_out)
+  drawn, private, held_out = (data.train.take(np.sort(rows)) for rows in parts)
   return Split(
-    private=data.train.take(private_rows),
-    public=data.train.take(public_rows) if public is None else public,
-    validation=validation,
+    private=private,
+    public=drawn if public is None else public,
+    validation=held_out if config.validation_examples else data.validation,
     test=data.test,
   )
+
+
+def _by_hash(examples: base.Examples, seed: int) -> np.ndarray:
+  """Returns the rows of examples in the order of their hashes.
+
+  Equal examples have equal hashes and stay in the order of the file; it makes
+  no difference which of them are public. Do not hash a number that tells them
+  apart: without the first of two, the second would have its number and another
+  hash, and might become public or cease to be.
+
+  Args:
+    examples: The examples.
+    seed: Seed of the hash.
+  """
+  arrays = [
+    np.ascontiguousarray(array).reshape(len(array), -1)
+    for array in (examples.inputs, examples.targets)
+  ]
+  kinds = [
+    (array.dtype.str, array.shape[1:])
+    for array in (examples.inputs, examples.targets)
+  ]
+  begun = hashlib.blake2b(
+    f'{seed}:{kinds}:'.encode(), digest_size=16, person=b'pda_fed split'
+  )
+  hashes = bytearray()
+  for start in range(0, len(examples), _ROWS_AT_ONCE):
+    rows = np.concatenate(
+      [a[start : start + _ROWS_AT_ONCE].view(np.uint8) for a in arrays], axis=1
+    )
+    for row in rows.view(f'V{rows.shape[1]}')[:, 0].tolist():
+      digest = begun.copy()
+      digest.update(row)
+      hashes += digest.digest()
+  words = np.frombuffer(hashes, '>u8').reshape(len(examples), -1)
+  return np.lexsort(words.T[::-1])
 
 
 def data_hash(data: base.SampleLevelData, split: Split) -> str:
@@ -134,7 +170,7 @@ def data_hash(data: base.SampleLevelData, split: Split) -> str:
 
     >>> from data_prep import sample_level
     >>> data = sample_level.load_digits()
-    >>> split = split_examples(data, SplitConfig(public_share=0.1))
+    >>> split = split_examples(data, SplitConfig(public_examples=144))
     >>> len(data_hash(data, split))
     64
 

@@ -163,8 +163,7 @@ def _sample_level_data(
   load_options = {} if size is None else {'vocabulary_size': size}
   data = sample_level.load_data(settings['dataset'], data_dir, **load_options)
   if options.get('public_dataset') is None:
-    config = sample_level.SplitConfig(**settings['split'])
-    split = sample_level.split_examples(data, config)
+    split = sample_level.split_examples(data, _split_config(settings))
     is_same = sample_level.data_hash(data, split) == settings['data_hash']
   else:
     # The hash also covers the other text, which is huge. All of this text is
@@ -176,6 +175,13 @@ def _sample_level_data(
     return {VOCABULARY: data.vocabulary}
   mean, scale = standardization.mean_and_scale(split.public.inputs)
   return {MEAN: mean, SCALE: scale}
+
+
+def _split_config(settings: Mapping[str, Any]) -> sample_level.SplitConfig:
+  try:
+    return sample_level.SplitConfig(**settings['split'])
+  except TypeError as e:
+    raise errors.OutputError(f'The data cannot be split: {e}.') from e
 
 
 def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:

@@ -71,8 +71,8 @@ class TaskDefaults:
     K: K of alpha_t = cos(pi t / 2K), where t counts epochs.
     clips_mean: Whether the noised mean is clipped again, to the same norm.
     public_batch_size: Public examples per step.
-    public_share: Fraction of training examples that are public. None if the
-      user must give it.
+    public_examples: Number of training examples that are public; the paper's
+      are 4 % of its data. None if the user must give it.
     pretraining: Settings of the warm start.
   """
 
@@ -85,7 +85,7 @@ class TaskDefaults:
   K: float
   clips_mean: bool
   public_batch_size: int
-  public_share: Optional[float] = 0.04
+  public_examples: Optional[int]
   pretraining: SampleLevelPretraining = SampleLevelPretraining()
 
 
@@ -101,7 +101,7 @@ TASKS = {
     K=20,
     clips_mean=True,
     public_batch_size=32,
-    public_share=0.1,
+    public_examples=144,
     pretraining=SampleLevelPretraining(
       learning_rate=1e-2, batch_size=16, patience=5
     ),
@@ -116,6 +116,7 @@ TASKS = {
     K=2000,
     clips_mean=True,
     public_batch_size=250,
+    public_examples=2_000,
   ),
   'emnist': TaskDefaults(
     spec=convolutional.EMNIST,
@@ -127,6 +128,7 @@ TASKS = {
     K=500,
     clips_mean=True,
     public_batch_size=250,
+    public_examples=27_918,
   ),
   # Images and tables of users. The model takes their shape and classes. These
   # are starting points: search for better values.
@@ -140,7 +142,7 @@ TASKS = {
     K=100,
     clips_mean=True,
     public_batch_size=125,
-    public_share=None,  # Images are public only if the user says so.
+    public_examples=None,  # Images are public only if the user says so.
   ),
   'table': TaskDefaults(
     spec=convolutional.linear((1,), 2),
@@ -152,7 +154,7 @@ TASKS = {
     K=20,
     clips_mean=True,
     public_batch_size=32,
-    public_share=None,
+    public_examples=None,
   ),
   'wikitext2': TaskDefaults(
     spec=language.LanguageSpec(),
@@ -164,6 +166,7 @@ TASKS = {
     K=100,
     clips_mean=False,
     public_batch_size=250,
+    public_examples=1_951,
   ),
 }
 
@@ -178,7 +181,7 @@ class SampleLevelConfig(config_lib.RunConfig):
 
     >>> from pda_fed import methods, privacy, schedules
     >>> data = sample_level.load_data('digits')
-    >>> split = sample_level.SplitConfig(public_share=0.1)
+    >>> split = sample_level.SplitConfig(public_examples=144)
     >>> parts = sample_level.split_examples(data, split)
     >>> config = SampleLevelConfig(
     ...   method=methods.PdaDpmd(alpha=schedules.cosine(20)),

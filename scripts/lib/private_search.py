@@ -58,7 +58,7 @@ _ACCOUNTED_BY = {
     'dataset',
     'epochs',
     'public_dataset',
-    'public_share',
+    'public_examples',
     'split_seed',
     'validation_examples',
   )

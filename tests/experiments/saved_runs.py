@@ -144,7 +144,7 @@ def _sample_level(kind: str, data_dir: pathlib.Path, **changes):
   dataset = _write_data(kind, spec, data_dir)
   options = {'vocabulary_size': 10} if kind == 'language' else {}
   data = sample_level.load_data(dataset, data_dir, **options)
-  config = sample_level.SplitConfig(public_share=0.3)
+  config = sample_level.SplitConfig(public_examples=6)
   split = sample_level.split_examples(data, config)
   return experiments.SampleLevelConfig(
     **{

@@ -133,7 +133,7 @@ def test_images_of_ones_own(tmp_path, own_public):
   arguments += ['--pretraining_max_epochs=5', '--pretraining_batch_size=4']
   arguments += ['--activation=relu']
   if not own_public:
-    arguments.append('--public_share=0.1')
+    arguments.append('--public_examples=6')
   done = _run(*arguments)
   assert done.returncode == 0, done.stderr
   config = json.loads((tmp_path / 'run' / 'config.json').read_text())
@@ -148,13 +148,13 @@ def test_images_of_ones_own(tmp_path, own_public):
   result = json.loads((tmp_path / 'run' / 'result.json').read_text())
   assert result['test']['accuracy'] > 0.5
   if own_public:
-    refused = _run(*arguments, '--public_share=0.1')
+    refused = _run(*arguments, '--public_examples=6')
     assert refused.returncode == 2
-    assert '--public_share must not be given with public' in refused.stderr
+    assert '--public_examples must not be given with public' in refused.stderr
   else:
     refused = _run(*arguments[:-1])
     assert refused.returncode == 2
-    assert '--public_share must be given' in refused.stderr
+    assert '--public_examples must be given' in refused.stderr
 
 
 def _table(**changes):
@@ -228,8 +228,8 @@ _NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
     ),
     ({}, '--dense_sizes=8,-1', 'positive integers, and only given'),
     ({}, '--dense_sizes=8,0', 'dense_sizes must be at least 1. Found 0'),
-    ({}, '--public_share=0.1', '--public_share must not be given'),
-    (_NO_PUBLIC, '', '--public_share must be given'),
+    ({}, '--public_examples=30', '--public_examples must not be given'),
+    (_NO_PUBLIC, '', '--public_examples must be given'),
     # What else can be wrong with the file has tests with its reader.
     ({'test_inputs': np.full((60, 4), np.nan)}, '', 'Found nan in row 0, col'),
     ({}, '--dataset=images', 'Found train_inputs'),
@@ -321,8 +321,12 @@ def test_presets_have_flags_that_exist():
 @pytest.mark.parametrize(
   ('flag', 'message'),
   [
-    ('--public_share=0', 'public_share must be in (0, 1)'),
-    ('--public_share=1', 'public_share must be in (0, 1)'),
+    ('--public_examples=0', 'public_examples must be at least 1. Found 0'),
+    ('--public_examples=-5', 'public_examples must be at least 1. Found -5'),
+    (
+      '--public_examples=1437',
+      'public_examples must be below 1437, the number',
+    ),
     ('--batch_size=5000', 'batch_size must be in (0, 1149]'),
     ('--dataset=cifar10', 'data_dir must be given'),
     ('--data_dir=mine.npz', "Found 'mine.npz'. Give dataset as well"),

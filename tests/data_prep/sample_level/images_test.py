@@ -57,14 +57,16 @@ def test_public_images_of_another_source(tmp_path):
   assert data.num_classes == 10
   assert 'public images' not in ' '.join(data.caveats)
   split = sample_level.split_examples(
-    data, sample_level.SplitConfig(public_share=None)
+    data, sample_level.SplitConfig(public_examples=None)
   )
   assert len(split.private) == 20
   np.testing.assert_array_equal(split.public.inputs, _PUBLIC)
   np.testing.assert_array_equal(split.public.targets, np.full(5, 9))
-  with pytest.raises(ValueError, match='public_share must be None if and only'):
+  with pytest.raises(
+    ValueError, match='public_examples must be None if and only'
+  ):
     sample_level.split_examples(
-      data, sample_level.SplitConfig(public_share=0.1)
+      data, sample_level.SplitConfig(public_examples=4)
     )
 
 

@@ -48,7 +48,7 @@ def test_public_rows_of_another_source(tmp_path):
   assert '2 public inputs are among the training inputs' in of_train
   assert '1 public inputs are among the test inputs' in of_test
   split = sample_level.split_examples(
-    data, sample_level.SplitConfig(public_share=None)
+    data, sample_level.SplitConfig(public_examples=None)
   )
   assert (len(split.private), len(split.public)) == (20, 6)
 

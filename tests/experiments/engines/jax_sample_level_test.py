@@ -33,7 +33,7 @@ _SPEC = convolutional.ConvolutionalSpec(
   num_classes=10,
 )
 _ALPHA = schedules.constant(0.5)
-_SPLIT = sample_level.SplitConfig(public_share=0.1, validation_examples=100)
+_SPLIT = sample_level.SplitConfig(public_examples=144, validation_examples=100)
 
 
 def _config(method='pda', alpha=_ALPHA, **options):
