@@ -196,6 +196,18 @@ def test_other_data_are_refused(folders, tmp_path):
     experiments.load_model(folders('lstm') / 'run', data_dir=store)
 
 
+def test_the_split_of_an_older_version(folders, tmp_path):
+  run = shutil.copytree(folders('table') / 'run', tmp_path / 'run')
+  text = (run / 'config.json').read_text()
+  older = text.replace('"public_examples": 6', '"public_share": 0.3')
+  assert older != text
+  (run / 'config.json').write_text(older)
+  with pytest.raises(experiments.OutputError) as error:
+    experiments.load_model(run)
+  assert 'cannot be split as in the run' in _one_line(error)
+  assert "'public_share'" in _one_line(error)
+
+
 @pytest.mark.parametrize('has_logits', [True, False])
 def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   (tmp_path / 'own_spec_for_test.py').write_text(_OWN)
