@@ -181,7 +181,9 @@ def _split_config(settings: Mapping[str, Any]) -> sample_level.SplitConfig:
   try:
     return sample_level.SplitConfig(**settings['split'])
   except TypeError as e:
-    raise errors.OutputError(f'The data cannot be split as in the run: {e}.') from e
+    raise errors.OutputError(
+      f'The data cannot be split as in the run: {e}.'
+    ) from e
 
 
 def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:
