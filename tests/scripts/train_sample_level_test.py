@@ -294,9 +294,13 @@ def test_help_names_the_flags_of_every_run(binary):
     assert f'--{flag}:' in text.stdout
 
 
-@pytest.mark.parametrize('name', ['cifar10', 'emnist', 'wikitext2'])
-def test_defaults_are_the_papers_plans(name):
+@pytest.mark.parametrize(
+  ('name', 'examples'),
+  [('cifar10', 50_000), ('emnist', 697_932), ('wikitext2', 48_764)],
+)
+def test_defaults_are_the_papers_plans(name, examples):
   plan, task = presets.get_preset(name).plan, sample_level_config.TASKS[name]
+  assert task.public_examples == examples - plan.population
   assert task.noise_multiplier == plan.noise_multiplier
   assert task.batch_size == plan.expected_cohort
   assert task.delta == plan.delta
