@@ -110,7 +110,7 @@ def staged_folder(
     lock = _lock(staging / _LOCK, 'w')
   folder = staging / 'new'
   try:
-    folder.mkdir()
+    folder.mkdir(0o700)  # A store holds private data.
     yield folder
     check_target(target, overwrite=overwrite, marker=marker)
     try:

@@ -286,7 +286,7 @@ def main() -> None:
   finally:
     progress.close()
   print(summary.format_summary(done.manifest))
-  print(f'Wrote {done.path}.')
+  print(f'Wrote {done.path}, which only you can read.')
 
 
 if __name__ == '__main__':

@@ -335,7 +335,8 @@ def run_jobs(
   validate.integers(0, num_processes=num_processes)
   cores = sorted(os.sched_getaffinity(0))
   log_dir = pathlib.Path(log_dir)
-  log_dir.mkdir(parents=True, exist_ok=True)
+  # Logs show what epsilon does not cover.
+  log_dir.mkdir(0o700, parents=True, exist_ok=True)
   slots = slots_lib.make(num_processes, len(jobs), cores, gpus)
   runner = _Runner(jobs, log_dir, slots, _Sharing(claims))
   with signals.StopSignals() as stop:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -29,6 +30,18 @@ def test_appears_when_complete(tmp_path):
   _write(tmp_path / 'deep' / 'out', 'a')
   assert (tmp_path / 'deep' / 'out' / _MARKER).read_text() == 'a'
   assert _names(tmp_path / 'deep') == ['out']
+
+
+@pytest.mark.parametrize('umask', [0o022, 0o002])
+def test_only_the_owner_may_read(tmp_path, umask):
+  before = os.umask(umask)
+  try:
+    _write(tmp_path / 'out', 'a')
+    (tmp_path / 'out').chmod(0o755)
+    _write(tmp_path / 'out', 'b', overwrite=True)  # As if it were new.
+  finally:
+    os.umask(before)
+  assert stat.S_IMODE((tmp_path / 'out').stat().st_mode) == 0o700
 
 
 def test_a_failure_leaves_nothing(tmp_path):
