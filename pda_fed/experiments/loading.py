@@ -121,7 +121,10 @@ def _build(path: pathlib.Path, **fields) -> released_model.ReleasedModel:
 def _privacy(
   folder: outputs.RunFolder, config: Mapping[str, Any], round_num: int
 ) -> tuple[str, ...]:
-  """Returns the privacy guarantee after some rounds, and its caveats."""
+  """Returns the privacy guarantee after some rounds, and its caveats.
+
+  That of a private search comes first: it covers the choice of the run.
+  """
   plan = folder.read_plan()
   known = {row['round']: row['epsilon'] for row in folder.read_metrics()}
   epsilon = known.get(round_num)
@@ -130,7 +133,11 @@ def _privacy(
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
     guarantee = plan.describe(epsilon)
-  return guarantee, config['noise'], *config.get('caveats', [])
+  of_run = guarantee, config['noise'], *config.get('caveats', [])
+  search = config.get(outputs.SEARCH)
+  if search is None:
+    return of_run
+  return search, f'This run alone: {guarantee}', *of_run[1:]
 
 
 def _store_data(

@@ -24,6 +24,7 @@ from pda_fed import errors as base_errors
 from pda_fed.common import signals
 from pda_fed.experiments import checkpoints as checkpoints_lib
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import disclosure
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
 from pda_fed.experiments import guards
@@ -137,7 +138,7 @@ class Run:
     self._progress.start(self._done, total)
     if self._lacks_row():
       self._evaluate()
-      self._guard.check(self._record.rows)
+      self._check_bounds()
       self._save()
     while self._done < total:
       self._stop_if_asked()
@@ -223,7 +224,8 @@ class Run:
       self._guard.check(self._record.rows)
     except base_errors.DivergenceError as e:
       self._folder.mark_diverged(self._done)
-      good = self._record.rows[-2]['round']
+      before = self._record.rows[:-1]
+      good = before[-1]['round'] if before else -1
       path = self._checkpoints.newest_until(good)
       saved = f'The last good checkpoint: {path}.' if path else ''
       if path:
@@ -320,6 +322,8 @@ class Run:
       if scores is not None:
         self._auditor.add_round(scores)
     shares = [row.pop('seconds', None) for row in metrics]
+    names = (name for row in metrics for name in row)
+    disclosure.check_round(names, self._config.method)
     self._record.seconds += waited if None in shares else sum(shares)
     self._record.pending += metrics
     self._done = stop
@@ -423,7 +427,9 @@ class Run:
       'noise_multiplier': plan.noise_multiplier,
       'seed': config.seed,
       'test': test,
-      'validation': {n: last[n] for n in test or last if n in last},
+      'validation': {
+        n: last[n] for n in test or disclosure.evaluated(last) if n in last
+      },
       'seconds_per_round': self._record.seconds / plan.rounds,
       'warm_start': start,
       'audit': report,

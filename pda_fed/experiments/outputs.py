@@ -32,12 +32,15 @@ from pda_fed.common import files
 from pda_fed.common import seal
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import disclosure
 from pda_fed.experiments import errors
 from pda_fed.experiments import records
 from pda_fed.experiments.engines import base as engine_lib
 
 _FORMAT = 'pda_fed run'
 CONFIG = 'config.json'
+# In config.json of a run that a private search released: its guarantee.
+SEARCH = 'private_search'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
@@ -57,13 +60,6 @@ _LIBRARIES = (
   'tensorflow',
   'tensorflow-federated',
   'tensorflow-privacy',
-)
-
-_WITHOUT_NOISE = (
-  'Epsilon covers the model only. train_loss, clients, non_finite_clients,'
-  ' diverged_clients, clipped_fraction and example_norm in metrics.csv and the'
-  ' log, warnings about them, and data_hash in config.json are computed from'
-  ' private data without noise: do not publish them.'
 )
 
 
@@ -128,7 +124,9 @@ class RunFolder:
     """
     path = pathlib.Path(path)
     _refuse_file(path)
-    path.mkdir(parents=True, exist_ok=True)
+    # Files of a run without a seed may hold what epsilon does not cover.
+    mode = 0o777 if config.seed is not None else 0o700
+    path.mkdir(mode, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
       try:
         stack.enter_context(files.locked(path / _LOCK))
@@ -142,9 +140,20 @@ class RunFolder:
       # Only after the check: files of an unrelated folder must not be removed.
       files.remove_temporaries(path)
       if folder.is_new():
+        if config.seed is None:
+          folder._make_private()
         files.remove(path / _SEEDS)
         folder._write_config(config, about)
       yield folder
+
+  def _make_private(self) -> None:
+    try:
+      self.path.chmod(0o700)  # It may have existed before.
+    except PermissionError as e:
+      raise errors.OutputError(
+        f'output_dir {self.path} must belong to you, so that only you can read'
+        ' a run without a seed. Give a folder that does not exist yet.'
+      ) from e
 
   @property
   def checkpoints_path(self) -> pathlib.Path:
@@ -327,10 +336,9 @@ class RunFolder:
       self.path / _RUNNING, {'until': max(until, seen), 'seen_before': seen}
     )
     files.remove(self.path / _STOPPED)
-    files.remove(self.path / _DIVERGED)
 
   def mark_diverged(self, round_num: int) -> None:
-    """Records that the model diverged; it would do so again.
+    """Records that the model diverged. The run has then ended.
 
     Args:
       round_num: The number of rounds done.
@@ -366,7 +374,7 @@ class RunFolder:
       **about,
     }
     if config.seed is None:  # The model may be meant for publication.
-      content['caveats'] = [*content.get('caveats', []), _WITHOUT_NOISE]
+      content['caveats'] = [*content.get('caveats', []), disclosure.of_run()]
     files.write_json(self.path / CONFIG, content)
 
   def read_config(self) -> dict[str, Any]:

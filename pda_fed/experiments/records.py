@@ -117,6 +117,7 @@ def check_config(config: Any) -> None:
       'caveats': _is_list_of(_is_text),
       'engines': _is_list_of(_is_engine),
       'order_of_sums': _is_object,
+      'private_search': _is_text,
     },
   )
   _check(config['settings'], {'engine': _is_text, 'plan': _is_object})

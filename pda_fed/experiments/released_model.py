@@ -116,7 +116,8 @@ class ReleasedModel:
     spec: The model's specification.
     weights: float32 arrays, in the order of the Keras model.
     round_num: The number of training rounds.
-    privacy: The privacy guarantee in one sentence, then its caveats.
+    privacy: The privacy guarantee in one sentence, then its caveats. If a
+      private search released the run, the search's guarantee comes first.
     vocabulary: For text, the tokens in the order of their ids; otherwise None.
     mean: For images and tables, the mean to subtract from each channel or
       feature; otherwise None.

@@ -9,6 +9,7 @@ import shutil
 from typing import Any, Optional
 
 from pda_fed import audit
+from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.common import signals
 from pda_fed.experiments import config as config_lib
@@ -88,6 +89,7 @@ def train(
       is written.
     CheckpointError: If a checkpoint cannot be written, or no checkpoint can be
       read.
+    DivergenceError: If the model diverges, or did so before.
     EngineError: If the engine fails. Completed rounds are saved.
     OutputError: If the folder holds something else, or the run had no seed,
       ended without a test, and should now be tested.
@@ -149,6 +151,12 @@ def _result_of(
   if _is_finished(result, config):
     folder.forget_seeds()  # The run may have been killed before it did this.
     return result
+  if folder.has_diverged():
+    folder.forget_seeds()  # Likewise.
+    raise base_errors.DivergenceError(
+      f'The run in {folder.path} diverged and cannot be resumed. Start another'
+      ' one with other settings and another --output_dir.'
+    )
   with (
     signals.StopSignals() as stop,
     open_engine(config, folder.seeds(config.seed)) as engine,
@@ -156,6 +164,9 @@ def _result_of(
     run = loop.Run(config, folder, engine, stop, progress)
     try:
       result = run.run(warm_start_dir)
+    except base_errors.DivergenceError:
+      folder.forget_seeds()
+      raise
     finally:
       progress.close()
       run.close()

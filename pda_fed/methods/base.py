@@ -84,6 +84,8 @@ class Method:
       update of sampled public users, or the gradient of a public batch; or
       'clipped_update', the mean of their updates, each clipped like a private
       one.
+    measured: The names of the measurements that `after_noise` returns, besides
+      those of schedules. They become columns of metrics.csv.
   """
 
   name: ClassVar[str]
@@ -92,6 +94,7 @@ class Method:
   order: ClassVar[int] = 100
   warm_start: ClassVar[bool] = True
   public: ClassVar[Literal['none', 'update', 'clipped_update']] = 'none'
+  measured: ClassVar[tuple[str, ...]] = ()
 
   def __init_subclass__(cls, **kwargs):
     super().__init_subclass__(**kwargs)
@@ -149,7 +152,7 @@ class Method:
   def after_noise(
     self, mean: arrays.Update, public: Any, t: Any
   ) -> tuple[arrays.Update, Mapping[str, Any]]:
-    """Returns the update for the server optimizer, and measurements.
+    """Returns the update for the server optimizer, and measurements by name.
 
     Args:
       mean: g_t + b_t, the noised mean of the clipped updates.

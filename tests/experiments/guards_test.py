@@ -2,8 +2,12 @@ import dataclasses
 import math
 import warnings
 
+import numpy as np
 from pda_fed import errors
+from pda_fed import experiments
+from pda_fed.experiments import checkpoints
 from pda_fed.experiments import guards
+from pda_fed.experiments.engines import base as engine_lib
 import pytest
 
 from tests import fake_engine
@@ -131,22 +135,61 @@ class _Exploding(fake_engine.FakeEngine):
 def test_a_run_ends_with_its_last_good_checkpoint(tmp_path):
   opener = fake_engine.Opener(_Exploding)
   config = fake_engine.make_config()
-  from pda_fed import experiments
-
-  for _ in range(2):  # Once more, it ends in the same way.
-    with pytest.raises(errors.DivergenceError, match='round_00000003') as e:
-      experiments.train(config, opener, tmp_path / 'run')
-    assert e.value.exit_code == 4
-    assert 'Round 6' in str(e.value)
+  with pytest.raises(errors.DivergenceError, match='round_00000003') as e:
+    experiments.train(config, opener, tmp_path / 'run')
+  assert e.value.exit_code == 4
+  assert 'Round 6' in str(e.value)
   saved = sorted(p.name for p in (tmp_path / 'run/checkpoints').glob('*.ckpt'))
   assert saved[-1] == 'round_00000003.ckpt'
   # What went wrong can be looked at.
   assert runs.rows(tmp_path / 'run')[-1]['loss'] == 1e9
   assert not (tmp_path / 'run/result.json').exists()
+  assert experiments.RunFolder(tmp_path / 'run').has_diverged()
+
+
+class _WithSecrets(_Exploding):
+  def to_arrays(self, state):
+    secret = engine_lib.numbered(engine_lib.SECRET, [np.ones(3)])
+    return super().to_arrays(state) | secret
+
+
+class _NotFinite(_WithSecrets):
+  """Ends like an engine whose model is no longer finite."""
+
+  def run_rounds(self, state, first_round, num_rounds):
+    if first_round >= 4:
+      raise errors.DivergenceError('Round 4: no longer finite.')
+    return super().run_rounds(state, first_round, num_rounds)
+
+
+class _BadStart(_WithSecrets):
+  def evaluate(self, weights, group, max_users=None):
+    return super().evaluate(weights, group) | {'loss': math.nan}
+
+
+@pytest.mark.parametrize('kind', [_WithSecrets, _NotFinite, _BadStart])
+@pytest.mark.parametrize('seed', [None, 0])
+def test_a_run_that_diverged_has_ended(tmp_path, kind, seed):
+  config = fake_engine.make_config('cold', seed=seed)
+  with pytest.raises(errors.DivergenceError, match='Round'):
+    experiments.train(config, fake_engine.Opener(kind), tmp_path / 'run')
   folder = experiments.RunFolder(tmp_path / 'run')
+  secret = folder.path / 'secret_seeds.json'
+  assert not secret.exists()
+  for path in folder.checkpoints_path.glob('*.ckpt'):
+    arrays, _ = checkpoints.read_arrays(path)
+    assert (f'{engine_lib.SECRET}/0' in arrays) == (seed is not None)
+  # As if it had been killed before it had removed them.
+  secret.write_text('{}')
+  opener = fake_engine.Opener(kind)
+  with pytest.raises(
+    errors.DivergenceError, match='diverged and cannot be resumed'
+  ) as e:
+    experiments.train(config, opener, folder.path)
+  assert e.value.exit_code == 4
+  assert opener.engine is None
+  assert not secret.exists()
   assert folder.has_diverged()
-  folder.mark_running(3, 6)  # As a run does that goes on.
-  assert not folder.has_diverged()
 
 
 def test_without_validation_data_weights_are_watched(tmp_path):

@@ -5,12 +5,15 @@ import json
 import os
 import shutil
 import signal
+import stat
 
 import numpy as np
+from pda_fed import audit
 from pda_fed import errors as base_errors
 from pda_fed import experiments
 from pda_fed import privacy
 from pda_fed.experiments import checkpoints
+from pda_fed.experiments import disclosure
 from pda_fed.experiments import records
 from pda_fed.experiments.engines import base as engine_lib
 import pytest
@@ -41,8 +44,68 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
   config = json.loads((folder / 'config.json').read_text())
   assert 'fresh secret seed' in config['noise']
   # It may be published, and says what should not be.
+  assert config['caveats'][-1] == disclosure.of_run()
   assert 'train_loss' in config['caveats'][-1]
   assert str(engine.seeds.noise) not in (folder / 'config.json').read_text()
+
+
+def _mode(path):
+  return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(params=[0o022, 0o002, 0o077])
+def umask(request):
+  before = os.umask(request.param)
+  yield request.param
+  os.umask(before)
+
+
+class TestWhoMayRead:
+  """The folder of a run without a seed is for its owner alone."""
+
+  @pytest.mark.parametrize('is_there', [False, True])
+  def test_a_run_without_a_seed(self, tmp_path, umask, is_there):
+    folder = tmp_path / 'out' / 'run'
+    if is_there:
+      folder.mkdir(parents=True)
+      assert _mode(folder) == 0o777 & ~umask
+    runs.train(folder, fake_engine.make_config(seed=None))
+    assert _mode(folder) == 0o700
+    # Whoever shares it on purpose may go on with it.
+    folder.chmod(0o750)
+    config = fake_engine.make_config(seed=None, checkpoints_kept=7)
+    runs.train(folder, config)
+    assert _mode(folder) == 0o750
+
+  def test_a_simulation(self, tmp_path, umask):
+    runs.train(tmp_path / 'run')
+    assert _mode(tmp_path / 'run') == 0o777 & ~umask
+
+  def test_a_folder_of_somebody_else(self, tmp_path, monkeypatch):
+    def refuse(self, mode):
+      raise PermissionError(1, 'Operation not permitted', str(self))
+
+    monkeypatch.setattr('pathlib.Path.chmod', refuse)
+    with pytest.raises(experiments.OutputError, match='must belong to you'):
+      runs.train(tmp_path / 'run', fake_engine.make_config(seed=None))
+    assert not (tmp_path / 'run/config.json').exists()
+
+  def test_an_audited_copy(self, tmp_path, umask):
+    del umask
+
+    class KilledInCopy(fake_engine.FakeEngine):
+      def initialize(self):
+        if self.config.seed is None:
+          raise KeyboardInterrupt
+        return super().initialize()
+
+    config = fake_engine.make_config(
+      audit=audit.AuditConfig(canaries=100, copy=True)
+    )
+    opener = fake_engine.Opener(KilledInCopy)
+    with pytest.raises(KeyboardInterrupt):
+      experiments.train(config, opener, tmp_path / 'run')
+    assert _mode(tmp_path / 'run/audit') == 0o700
 
 
 @pytest.mark.parametrize('seed', [None, 7])

@@ -258,9 +258,8 @@ class JaxEngine:
     # are not finite are dropped; ending the run would reveal them.
     if not np.isfinite(found['weights_norm']):
       raise vectorized.DivergenceError(
-        f'Round {round_num}: the model is no longer finite (training loss'
-        f' {found["train_loss"]:g}). {self._too_high()} The newest checkpoint'
-        ' is from an earlier round.'
+        f'Round {round_num}: the model is no longer finite.'
+        f' {self._too_high()} The newest checkpoint is from an earlier round.'
       )
     if 0 < found['clients'] == found['non_finite_clients']:
       warnings.warn(
