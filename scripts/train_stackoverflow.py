@@ -184,8 +184,9 @@ def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
 def _about(store: data_prep.UserStore) -> dict[str, object]:
   manifest = store.manifest
   caveats = list(manifest.get('classes', {}).get('caveats', ()))
-  words = manifest.get('vocabulary', {'covered_by_epsilon': True})
-  if not words['covered_by_epsilon']:
+  words = dict(manifest.get('vocabulary', {}))
+  words.pop('unknown_share', None)  # It counts words of private users.
+  if not words.get('covered_by_epsilon', True):
     caveats.append(f'Vocabulary: {words["statement"]}')
   drawn = summary.describe_drawn_users(manifest)
   caveats += [drawn] if drawn else []
@@ -195,11 +196,12 @@ def _about(store: data_prep.UserStore) -> dict[str, object]:
       f'One person may be {most} private users. For persons, the guarantee is'
       f' that of groups of {most} users.'
     )
-  about = ('source', 'settings', 'vocabulary', 'public_users_sha256')
+  about = ('source', 'settings', 'public_users_sha256')
   return {
     'data': {
       'users': {g: len(store.users(g)) for g in store.groups},
-      **{name: manifest[name] for name in about if name in manifest},
+      **{name: manifest[name] for name in about},
+      **({'vocabulary': words} if words else {}),
     },
     'caveats': caveats,
   }

@@ -21,9 +21,12 @@ from data_prep.sample_level import npz
 import numpy as np
 
 _PARTS = ('train', 'test', 'public')
+# Not how many training inputs: the count would be exact.
 _OVERLAPS = {
-  'train': 'the training {}: epsilon does not cover what these reveal',
-  'test': 'the test {}: these are not new to the model',
+  'train': 'Some public {0} are among the training {0}: epsilon does not cover'
+  ' what these reveal.',
+  'test': '{1:,} public {0} are among the test {0}: these are not new to the'
+  ' model.',
 }
 
 
@@ -194,7 +197,7 @@ def _overlaps(parts: dict[str, base.Examples], inputs: str) -> list[str]:
     return []
   public = _digests(parts['public'].inputs)
   return [
-    f'{len(found):,} public {inputs} are among {what.format(inputs)}.'
+    what.format(inputs, len(found))
     for part, what in _OVERLAPS.items()
     if (found := public & _digests(parts[part].inputs))
   ]

@@ -317,7 +317,7 @@ def caveats(comparison: Comparison) -> list[str]:
   Args:
     comparison: The comparison.
   """
-  runs = [run for group in comparison.runs.values() for run in group]
-  return list(
-    dict.fromkeys(c for run in runs for c in run.config.get('caveats', []))
-  )
+  configs = [run.config for of in comparison.runs.values() for run in of]
+  searches = [c[outputs.SEARCH] for c in configs if outputs.SEARCH in c]
+  own = [caveat for c in configs for caveat in c.get('caveats', [])]
+  return list(dict.fromkeys([*searches, *own]))

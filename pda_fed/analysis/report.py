@@ -18,6 +18,7 @@ from pda_fed.analysis import report_style
 from pda_fed.analysis import result_tables
 from pda_fed.analysis import verdicts
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import disclosure
 
 
 def _escape(value: Any) -> str:
@@ -174,7 +175,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
     ' for training.'
   ] = None
   notes |= dict.fromkeys(audits.sentences(audits.found(comparison.runs)))
-  notes |= dict.fromkeys(more)
+  notes |= dict.fromkeys([*more, disclosure.of_page()])
   statements = comparison_lib.guarantees(comparison)
   quotes = ''.join(f'<blockquote>{_escape(s)}</blockquote>' for s in statements)
   items = ''.join(f'<li>{_escape(note)}</li>' for note in notes)
@@ -224,7 +225,8 @@ def _settings(comparison: comparison_lib.Comparison) -> str:
     values = {m: settings.get(name, '–') for m, settings in first.items()}
     is_said_elsewhere = name in ('seed', 'method')
     is_folder = any(n.startswith(f'{name}.') for n in names)
-    if is_said_elsewhere or is_folder:
+    may_be_shown = disclosure.has_noise(disclosure.CONFIG, f'settings.{name}')
+    if is_said_elsewhere or is_folder or not may_be_shown:
       continue
     if len({repr(value) for value in values.values()}) == 1:
       shared.append([name, _shown(next(iter(values.values())))])

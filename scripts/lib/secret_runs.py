@@ -321,12 +321,12 @@ class SecretRuns:
     epsilon = privacy.search_epsilon(self._plan, self._search)
     metric = metrics_lib.name_of(self._settings.metric)
     return (
-      'Private search: each run shown is the best of a secret number of runs'
-      f' ({search_flags.describe(self._search)}) by validation {metric}. The'
-      ' search of one method has (epsilon, delta) ='
-      f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). An epsilon shown'
-      ' beside a run is that of this run alone. Validation data chose the runs'
-      ' and are not covered.'
+      'Private search: the search of one method has (epsilon, delta) ='
+      f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). Each run shown is'
+      ' the best of a secret number of runs'
+      f' ({search_flags.describe(self._search)}) by validation {metric}. An'
+      ' epsilon shown beside a run is that of this run alone. Validation data'
+      ' chose the runs and are not covered.'
     )
 
   def publish(self) -> None:
@@ -340,7 +340,7 @@ class SecretRuns:
       target = self._output / 'runs' / f'{methods.get(method).name}_0'
       released[method] = None if name is None else target.name
       if name is not None and self._folder(name).exists():
-        self._add_caveat(self._folder(name))
+        self._add_statement(self._folder(name))
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(self._folder(name), target)
     files.write_json(
@@ -353,11 +353,10 @@ class SecretRuns:
     )
     shutil.rmtree(self._secret)
 
-  def _add_caveat(self, folder: pathlib.Path) -> None:
-    """Adds the search's statement to the caveats of a run."""
+  def _add_statement(self, folder: pathlib.Path) -> None:
+    """Adds the search's statement to config.json of a run."""
     content = files.read_json(folder / outputs.CONFIG)
-    caveats = [*content.get('caveats', []), self._chosen['statement']]
-    content['caveats'] = list(dict.fromkeys(caveats))
+    content[outputs.SEARCH] = self._chosen['statement']
     files.write_json(folder / outputs.CONFIG, content)
 
   def is_released(self) -> bool:
