@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import dataclasses
 import enum
 import fnmatch
+import functools
 from typing import Optional
 
 from pda_fed import methods
@@ -321,11 +322,9 @@ def find(place: str, name: str) -> Optional[Row]:
     place: A place of `TABLE`.
     name: The field's name.
   """
-  for row in TABLE:
-    if row.place == place:
-      if any(fnmatch.fnmatchcase(name, pattern) for pattern in row.names):
-        return row
-  return None
+  rows = (row for row in TABLE if row.place == place)
+  fits = functools.partial(fnmatch.fnmatchcase, name)
+  return next((row for row in rows if any(map(fits, row.names))), None)
 
 
 def has_noise(place: str, name: str) -> bool:
