@@ -3,12 +3,12 @@
 import dataclasses
 import io
 import json
-import os
 import random
 import re
 import shutil
 import signal
 import stat
+import sys
 import warnings
 
 import data_prep
@@ -35,9 +35,9 @@ from pda_fed.experiments import guards
 from pda_fed.experiments import progress
 from pda_fed.experiments.engines import jax_federated
 import pytest
-from scripts.lib import secret_runs
 
 from tests import fake_engine
+from tests.experiments import released_search
 from tests.experiments import runs
 from tests.experiments import saved_runs
 from tests.experiments import shown_fields
@@ -45,18 +45,24 @@ from tests.experiments import tiny_users
 from tests.scripts import programs
 
 
-class _Stopped(fake_engine.FakeEngine):
-  def run_rounds(self, state, first_round, num_rounds):
-    if first_round == 5:
-      os.kill(os.getpid(), signal.SIGTERM)
-    return super().run_rounds(state, first_round, num_rounds)
+def _ending(end):
+  """An engine for which `end` is called in round 5."""
+
+  class Ending(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == 5:
+        end()
+      return super().run_rounds(state, first_round, num_rounds)
+
+  return Ending
 
 
-class _Killed(fake_engine.FakeEngine):
-  def run_rounds(self, state, first_round, num_rounds):
-    if first_round == 5:
-      raise KeyboardInterrupt
-    return super().run_rounds(state, first_round, num_rounds)
+def _stop():
+  signal.raise_signal(signal.SIGTERM)
+
+
+def _diverge():
+  raise errors.DivergenceError('The model is no longer finite.')
 
 
 class _KilledInCopy(fake_engine.FakeEngine):
@@ -64,11 +70,6 @@ class _KilledInCopy(fake_engine.FakeEngine):
     if self.config.seed is None:
       raise KeyboardInterrupt
     return super().initialize()
-
-
-class _Diverging(fake_engine.FakeEngine):
-  def run_rounds(self, state, first_round, num_rounds):
-    raise errors.DivergenceError('The model is no longer finite.')
 
 
 def _of_unfinished(folder, kind, error, **changes):
@@ -85,10 +86,10 @@ def unfinished(tmp_path_factory):
   often = {'seed': None, 'rounds_per_checkpoint': 2}
   copied = {'audit': audit.AuditConfig(canaries=100, copy=True)}
   found = set().union(
-    _of_unfinished(path / 'a', _Killed, KeyboardInterrupt, **often),
+    _of_unfinished(path / 'a', _ending(sys.exit), SystemExit, **often),
     _of_unfinished(path / 'b', _KilledInCopy, KeyboardInterrupt, **copied),
-    _of_unfinished(path / 'c', _Diverging, errors.DivergenceError),
-    _of_unfinished(path / 'd', _Stopped, errors.StoppedError),
+    _of_unfinished(path / 'c', _ending(_diverge), errors.DivergenceError),
+    _of_unfinished(path / 'd', _ending(_stop), errors.StoppedError),
   )
   other = fake_engine.make_config(engine='other')
   runs.train(path / 'd', other, change_engine=True)
@@ -165,38 +166,13 @@ def test_of_stores(of_stores):
 
 @pytest.fixture(scope='module')
 def search(tmp_path_factory):
-  """A finished run without a seed that a private search has released."""
-  path = tmp_path_factory.mktemp('search')
-  saved = saved_runs.make_run('linear', path / 'saved', seed=None)
-  folder = experiments.RunFolder(saved)
-  settings = folder.read_config()['settings']
-  plan = settings['plan']
-  result = {name: settings[name] for name in ('method', 'dataset', 'engine')}
-  result |= {n: plan[n] for n in ('rounds', 'delta', 'noise_multiplier')}
-  folder.write_metrics([{'round': plan['rounds'], 'epsilon': 1.25, 'loss': 2}])
-  folder.write_result(result | {'epsilon': 1.25, 'seed': None, 'test': {}})
-  distribution = privacy.PrivateSearch(expected_runs=3)
-  settings = secret_runs.Settings(
-    binary='mine',
-    flags={'warm': []},
-    grids={'warm': {'rate': ['1']}},
-    metric='loss',
-    search=dataclasses.asdict(distribution),
-  )
-  out = path / 'out'
-  found = secret_runs.SecretRuns(distribution, settings, out)
-  (out / 'private_search/runs').mkdir(0o700, parents=True)
-  shutil.move(saved, out / 'private_search/runs/secret')
-  found._draws = {'warm': [('secret', [])]}
-  found._check_plan(experiments.RunFolder(out / 'private_search/runs/secret'))
-  found.publish()
-  return out
+  return released_search.make(tmp_path_factory.mktemp('search'))
 
 
 def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   run = experiments.RunFolder(search / 'runs/warm_0')
-  plan, distribution = run.read_plan(), privacy.PrivateSearch(expected_runs=3)
-  epsilon = privacy.round_up(privacy.search_epsilon(plan, distribution))
+  found = privacy.search_epsilon(run.read_plan(), released_search.DRAWS)
+  epsilon = privacy.round_up(found)
   model = experiments.load_model(run.path)
   exports.export_model(model, 'npz', tmp_path / 'model.npz')
   about = json.loads(str(np.load(tmp_path / 'model.npz')['about']))
@@ -318,15 +294,14 @@ def _digits():
   )
 
 
-def _train(config, folder, unit, sizes):
+def _train(config, folder, opener=experiments.open_engine, unit='users'):
   """Trains, and returns the lines that are printed."""
   stream = io.StringIO()
   shown = progress.PlainProgress(stream)
   shown.overview = lambda lines: print('\n'.join(lines), file=stream)
   shown.shows_time = True
-  about = {'data': {unit: sizes}}
-  options = {'progress': shown, 'about': about}
-  experiments.train(config, experiments.open_engine, folder, **options)
+  about = {'data': {unit: {'private': 20, 'public': 4}}}
+  experiments.train(config, opener, folder, progress=shown, about=about)
   return stream.getvalue().splitlines()
 
 
@@ -363,20 +338,24 @@ def of_engines(stores, tmp_path_factory):
   """Fields of finished runs on every engine, and of what they print."""
   path = tmp_path_factory.mktemp('runs')
   _by_program(stores['text'], path / 'jax')
-  tree = {'sampling': 'epochs', 'mechanism': 'tree', 'rounds': 21}
+  tree = {'sampling': 'epochs', 'mechanism': 'tree', 'rounds': 2}
   options = {
     'data_dir': stores['arrays'].path,
     'spec': models.linear((300,), 3),
   }
-  plain = tiny_users.make_config(plan=tree, **options)
-  audited = tiny_users.make_config(method='cold', audit=_CANARIES, **options)
-  sizes = {'private': 20, 'public': 4}
-  lines = _train(plain, path / 'tff', 'users', sizes)
-  lines += _train(audited, path / 'tff_audited', 'users', sizes)
-  lines += _train(_digits(), path / 'digits', 'examples', sizes)
-  row = {'round': 1, 'diverged_clients': 2.0}
+  plain = tiny_users.make_config(method='cold', plan=tree, **options)
+  audited = tiny_users.make_config(
+    method='cold', audit=_CANARIES, plan={'rounds': 2}, **options
+  )
+  long = fake_engine.make_config(rounds=20)
+  lines = [
+    *_train(plain, path / 'tff'),
+    *_train(audited, path / 'tff_audited'),
+    *_train(_digits(), path / 'digits', unit='examples'),
+    *_train(long, path / 'long', fake_engine.Opener()),
+  ]
   stream = io.StringIO()
-  progress.PlainProgress(stream).evaluated(row)
+  progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
   found = shown_fields.of_lines([*lines, *stream.getvalue().splitlines()])
   for name in ('jax', 'tff', 'tff_audited', 'digits'):
     found |= shown_fields.of_run(path / name)
@@ -392,8 +371,7 @@ def test_of_all_of_it(
   found = unfinished | of_stores | of_engines
   found |= shown_fields.of_comparison(page)
   found |= shown_fields.of_run(search / 'runs/warm_0')
-  record = search / 'private_search.json'
-  shutil.copy(record, tmp_path)
+  shutil.copy(search / 'private_search.json', tmp_path)
   found |= shown_fields.of_comparison(tmp_path)
   for kind in ('linear', 'lstm'):
     run = saved_runs.make_run(kind, tmp_path / kind)
