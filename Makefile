@@ -48,7 +48,7 @@ test: lint  ## Run ruff, mypy and the tests. SLOW=1: all. ARGS="-k runtime": onl
 notebooks: setup  ## Run the tutorials and save their outputs.
 	@$(PY) tools/run_notebooks.py
 
-docs: setup  ## Write docs/api.md from the docstrings.
+docs: setup  ## Write docs/api.md and the table of docs/sharp_edges.md from the code.
 	@$(PY) tools/write_api.py
 
 site: $(SITE_VENV)/installed  ## Build the documentation as a site, in build/site.

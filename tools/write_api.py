@@ -1,8 +1,10 @@
-"""Writes docs/api.md: public names with their first sentence and file.
+"""Writes what the documentation takes from the code.
 
     python tools/write_api.py
 
-`make docs` does this. A test fails if the page is out of date.
+These are docs/api.md, public names with their first sentence and file, and the
+table of docs/sharp_edges.md. `make docs` does this. A test fails if a page is
+out of date.
 """
 
 import importlib
@@ -14,6 +16,9 @@ from typing import Any
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = _ROOT / 'docs/api.md'
+SHARP_EDGES = _ROOT / 'docs/sharp_edges.md'
+_START = '<!-- Written by `make docs`. -->\n'
+_END = '<!-- The end of what `make docs` writes. -->\n'
 
 # The project's public packages, in reading order.
 PACKAGES = (
@@ -80,10 +85,25 @@ def render() -> str:
   return '\n'.join(parts)
 
 
+def with_table(text: str) -> str:
+  """Returns a page with the table of what is shown without noise.
+
+  Args:
+    text: The page, with an older table.
+  """
+  from pda_fed.experiments import disclosure
+
+  before, _, rest = text.partition(_START)
+  after = rest.partition(_END)[2]
+  return f'{before}{_START}\n{disclosure.as_markdown()}\n{_END}{after}'
+
+
 def main() -> None:
-  """Writes the page."""
+  """Writes the pages."""
   PAGE.write_text(render())
-  print(f'{PAGE.relative_to(_ROOT)} written')
+  SHARP_EDGES.write_text(with_table(SHARP_EDGES.read_text()))
+  for page in (PAGE, SHARP_EDGES):
+    print(f'{page.relative_to(_ROOT)} written')
 
 
 if __name__ == '__main__':

@@ -150,4 +150,7 @@ def test_a_docstring_without_sections_is_seen(monkeypatch):
 
 def test_the_page_of_public_names_is_up_to_date():
   assert write_api.PAGE.read_text() == write_api.render(), 'run `make docs`'
+  page = write_api.SHARP_EDGES.read_text()
+  assert page == write_api.with_table(page), 'run `make docs`'
+  assert page.count('| `seconds` |') == 1
   assert write_api.PAGE.parent == pages.ROOT / 'docs'

@@ -3,11 +3,13 @@
 import dataclasses
 import io
 import json
+import pathlib
 import random
 import re
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import warnings
 
@@ -42,7 +44,6 @@ from tests.experiments import runs
 from tests.experiments import saved_runs
 from tests.experiments import shown_fields
 from tests.experiments import tiny_users
-from tests.scripts import programs
 
 
 def _ending(end):
@@ -260,7 +261,14 @@ def _by_program(store, folder):
     **{'pretraining_max_epochs': 1, 'audit_canaries': 100},
   }
   given = [f'--{name}={value}' for name, value in flags.items()]
-  done = programs.run('train_stackoverflow', '--audit', *given)
+  command = [sys.executable, '-m', 'scripts.train_stackoverflow', '--audit']
+  done = subprocess.run(
+    [*command, *given],
+    cwd=pathlib.Path(__file__).parents[2],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
 
 

@@ -8,7 +8,6 @@ import re
 import numpy as np
 from pda_fed.experiments import checkpoints
 from pda_fed.experiments import disclosure
-from tensorboard.backend.event_processing import event_file_loader
 
 _KEY = re.compile(r'^[0-9a-f]{16}(?=\.)')
 
@@ -52,6 +51,8 @@ def _of_arrays(place, path):
 
 
 def _tags(path):
+  from tensorboard.backend.event_processing import event_file_loader
+
   events = event_file_loader.LegacyEventFileLoader(str(path)).Load()
   return {value.tag for event in events for value in event.summary.value}
 
