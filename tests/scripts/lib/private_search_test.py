@@ -111,8 +111,8 @@ class TestPrivateSearch:
       assert (
         f'of all 2 methods together have (epsilon, delta) = ({both}, 0.0001)'
       ) in text
-    caveats = run.read_config()['caveats']
-    assert any(f'({one}, 0.0001)' in caveat for caveat in caveats)
+    assert f'({one}, 0.0001)' in run.read_config()['private_search']
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
 
   def test_tells_nothing_else(self, done, draws, folder):
     texts = [done.stdout, done.stderr]
