@@ -39,7 +39,7 @@ def test_prints_a_summary_and_writes_a_store(tmp_path):
   assert lines[0].split()[:3] == ['users', 'number', 'sentences']
   assert lines[3].split()[:2] == ['public', '5']
   assert 'origin generator' in done.stdout
-  assert lines[-1] == f'Wrote {out}.'
+  assert lines[-1] == f'Wrote {out}, which only you can read.'
   store = data_prep.open_store(out)
   store.verify()
   assert len(store.users('public')) == 5
