@@ -274,7 +274,9 @@ def _by_program(store, folder):
 
 def _digits():
   data = sample_level.load_data('digits')
-  config = sample_level.SplitConfig(public_share=0.1, validation_examples=100)
+  config = sample_level.SplitConfig(
+    public_examples=144, validation_examples=100
+  )
   split = sample_level.split_examples(data, config)
   return experiments.SampleLevelConfig(
     method=methods.AdaDps(),
