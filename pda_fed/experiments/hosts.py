@@ -2,35 +2,26 @@
 
 Host 0, the leader, runs the loop, writes the outputs and sends commands to the
 other hosts. Commands go through the key-value store of JAX's coordination
-service, arrays through collectives. Each host sends heartbeats, so that the
-others notice if it dies or hangs, even while they wait for a collective.
+service, arrays through collectives. Only hosts that know the cluster secret
+reach the store, and what they send there is encrypted (`common.gate`).
+Collectives are not encrypted. Each host sends heartbeats, so that the others
+notice if it dies or hangs, even while they wait for a collective.
 """
 
 from collections.abc import Callable, Mapping
 from concurrent import futures
-import ctypes
-import dataclasses
 import json
-import os
-import re
 import signal
-import sys
-import tempfile
 import threading
 import time
 from typing import Any, Optional
 
 from pda_fed import errors as base_errors
 from pda_fed.common import signals
-from pda_fed.common import validate
 
 # A host is lost after this many seconds without a heartbeat.
 TIMEOUT_S = 30.0
-# Seconds within which all hosts must shut down.
-_SHUTDOWN_S = 60
 _BEAT_S = 2.0
-# JAX ends processes without a message, so its timeout is longer than ours.
-_JAX_TIMEOUT_S = 600
 _POLL_S = 0.1
 _SAY_LIMIT = 300
 
@@ -71,53 +62,14 @@ class DisagreementError(ValueError):
   """
 
 
-@dataclasses.dataclass(frozen=True)
-class HostSettings:
-  """This process' place among the hosts.
-
-  Values that are None come from the cluster: SLURM, Open MPI or another one
-  that JAX supports.
-
-  Example:
-
-    >>> HostSettings('10.0.0.1:8476', num_hosts=4, host_index=0).num_hosts
-    4
-
-  Attributes:
-    coordinator: HOST:PORT on which host 0 listens.
-    num_hosts: The number of hosts.
-    host_index: The index of this host, from 0.
-    timeout_s: Seconds within which all hosts must connect.
-  """
-
-  coordinator: Optional[str] = None
-  num_hosts: Optional[int] = None
-  host_index: Optional[int] = None
-  timeout_s: int = 45
-
-  def __post_init__(self):
-    validate.integers(1, timeout_s=self.timeout_s)
-    if self.num_hosts is not None:
-      validate.integers(1, num_hosts=self.num_hosts)
-    if self.host_index is not None:
-      validate.integers(0, host_index=self.host_index)
-      if self.num_hosts is not None:
-        validate.in_range(0, self.num_hosts - 1, host_index=self.host_index)
-    if self.coordinator is not None and not re.fullmatch(
-      r'.+:\d{1,5}', self.coordinator
-    ):
-      raise ValueError(
-        f'coordinator must be HOST:PORT. Found {self.coordinator!r}.'
-      )
-
-
 class Hosts:
   """One host's connection to all hosts of a run.
 
   Example:
 
   ```
-  hosts = connect(HostSettings('10.0.0.1:8476', num_hosts=2, host_index=0))
+  place = connecting.HostSettings('secret', '10.0.0.1:8476', 2, host_index=0)
+  hosts = connecting.connect(place)
   hosts.agree({'jax': jax.__version__}, config.differences)
   ```
 
@@ -367,121 +319,3 @@ def first_line(error: BaseException) -> str:
   """Returns the first line of an error's message, shortened if very long."""
   lines = str(error).splitlines() or [repr(error)]
   return lines[0][:_SAY_LIMIT].rstrip('.')
-
-
-def no_answer(settings: HostSettings) -> str:
-  """Returns the error message for hosts that do not connect.
-
-  Args:
-    settings: This host's settings.
-  """
-  return (
-    f'All hosts must connect within {settings.timeout_s} s to the coordinator,'
-    f' {settings.coordinator or "which the cluster names"}. At least one of'
-    f' {settings.num_hosts or "the"} hosts did not connect, or cannot be'
-    ' reached.'
-  )
-
-
-def connect(settings: HostSettings) -> Hosts:
-  """Connects to the other hosts. Call this before JAX computes anything.
-
-  Args:
-    settings: This host's settings.
-
-  Raises:
-    ValueError: If the coordinator does not answer, a host does not connect, or
-      a setting is missing and the cluster does not provide it.
-  """
-  import jax
-  from jax._src import distributed  # JAX has no public access to the client.
-
-  try:
-    jax.distributed.initialize(
-      settings.coordinator,
-      settings.num_hosts,
-      settings.host_index,
-      initialization_timeout=settings.timeout_s,
-      heartbeat_timeout_seconds=_JAX_TIMEOUT_S,
-      shutdown_timeout_seconds=_SHUTDOWN_S,
-    )
-  except (ValueError, TypeError) as e:
-    raise ValueError(
-      'coordinator, num_hosts and host_index must be given if the cluster does'
-      f' not set them: {first_line(e)}.'
-    ) from e
-  except RuntimeError as e:
-    raise ValueError(f'{no_answer(settings)} JAX: {first_line(e)}.') from e
-  state = distributed.global_state
-  return Hosts(state.client, state.process_id, state.num_processes)
-
-
-class LastWords:
-  """Sets the message and exit code of a process that JAX's runtime aborts.
-
-  JAX's client aborts the process, with a stack trace, as soon as the process of
-  host 0 has ended. This class hides the output of native libraries; Python's
-  output is still shown.
-
-  Example:
-
-  ```
-  with LastWords() as last_words:
-    last_words.set('error: The coordinator does not answer.', 2)
-    hosts = connect(settings)
-  ```
-  """
-
-  def __init__(self):
-    self._line = b''
-    self._exit_code = 1
-
-  def set(self, line: str, exit_code: int) -> None:
-    """Sets the message and exit code of an abort from now on.
-
-    Args:
-      line: One line, or an empty string.
-      exit_code: The exit code.
-    """
-    self._line = f'{line}\n'.encode() if line else b''
-    self._exit_code = exit_code
-
-  def _end(self, signum: int) -> None:
-    del signum
-    os.write(self._kept[1], self._line)
-    os._exit(self._exit_code)
-
-  def __enter__(self):
-    self._streams = sys.stdout, sys.stderr
-    self._flush()
-    self._kept = os.dup(1), os.dup(2)
-    sys.stdout, sys.stderr = (
-      open(fd, 'w', buffering=1, closefd=False) for fd in self._kept
-    )
-    with tempfile.TemporaryFile() as aside:
-      os.dup2(aside.fileno(), 1)
-      os.dup2(aside.fileno(), 2)
-    # Python's handlers run later, in the main thread: too late for an abort.
-    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._end)
-    _set_handler(signal.SIGABRT, ctypes.cast(self._handler, ctypes.c_void_p))
-    return self
-
-  def __exit__(self, *exc_info):
-    _set_handler(signal.SIGABRT, None)
-    self._flush()
-    for number, fd in enumerate(self._kept, 1):
-      os.dup2(fd, number)
-      os.close(fd)
-    sys.stdout, sys.stderr = self._streams
-
-  def _flush(self) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-
-
-def _set_handler(signum: int, handler: Optional[ctypes.c_void_p]) -> None:
-  """Calls C's `signal`."""
-  function = ctypes.CDLL(None).signal
-  function.argtypes = [ctypes.c_int, ctypes.c_void_p]
-  function.restype = ctypes.c_void_p
-  function(signum, handler)

@@ -9,7 +9,9 @@ from typing import NoReturn, Optional
 
 from absl import flags
 from pda_fed.experiments import config as config_lib
+from pda_fed.experiments import connecting
 from pda_fed.experiments import hosts as hosts_lib
+from pda_fed.experiments import last_words as last_words_lib
 from pda_fed.experiments.engines import distributed
 from scripts.lib import cli
 
@@ -17,11 +19,22 @@ _DISTRIBUTED = flags.DEFINE_bool(
   'distributed',
   False,
   'Compute one run on several hosts. Start the same command on each, with'
-  ' --coordinator, --num_hosts and --host_index. On SLURM and other clusters'
-  ' that JAX supports, these three are set automatically.',
+  ' --cluster_secret_file, --coordinator, --num_hosts and --host_index. On'
+  ' SLURM and other clusters that JAX supports, the last three are set'
+  ' automatically.',
+)
+_CLUSTER_SECRET_FILE = flags.DEFINE_string(
+  'cluster_secret_file',
+  None,
+  'File of a secret that all hosts have, of at least 32 bytes. Only its owner'
+  ' may have access to it. To create it: (umask 077; openssl rand -hex 32 >'
+  ' FILE).',
 )
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, 'HOST:PORT on which host 0 listens.'
+  'coordinator',
+  None,
+  'HOST:PORT on which host 0 listens. HOST is the name or the address of host 0'
+  ' in the network of the hosts.',
 )
 _NUM_HOSTS = flags.DEFINE_integer(
   'num_hosts', None, 'Number of hosts.', lower_bound=1
@@ -43,19 +56,29 @@ _LOST = (
 )
 
 
-def settings() -> Optional[hosts_lib.HostSettings]:
+def settings() -> Optional[connecting.HostSettings]:
   """Returns this host's settings; None without --distributed.
 
   Raises:
     ValueError: If a flag is out of range, or is given without --distributed.
   """
   given = {
+    'cluster_secret_file': _CLUSTER_SECRET_FILE.value,
     'coordinator': _COORDINATOR.value,
     'num_hosts': _NUM_HOSTS.value,
     'host_index': _HOST_INDEX.value,
   }
   if _DISTRIBUTED.value:
-    return hosts_lib.HostSettings(**given, timeout_s=_CONNECT_TIMEOUT_S.value)
+    secret_file, *place = given.values()
+    if secret_file is None:
+      raise ValueError(
+        '--cluster_secret_file must be given with --distributed: a file that'
+        ' all hosts have. To create it: (umask 077; openssl rand -hex 32 >'
+        ' FILE).'
+      )
+    return connecting.HostSettings(
+      secret_file, *place, timeout_s=_CONNECT_TIMEOUT_S.value
+    )
   names = [f'--{name}' for name, value in given.items() if value is not None]
   if names:
     raise ValueError(f'{", ".join(names)} must be given with --distributed.')
@@ -63,7 +86,7 @@ def settings() -> Optional[hosts_lib.HostSettings]:
 
 
 def run(
-  place: hosts_lib.HostSettings,
+  place: connecting.HostSettings,
   config: config_lib.RunConfig,
   open_engine: distributed.OpenEngine,
   lead: Callable[[distributed.OpenEngine], None],
@@ -83,12 +106,12 @@ def run(
   """
   distributed.check(config, place.num_hosts or 1)
   with contextlib.ExitStack() as stack:
-    last_words = hosts_lib.LastWords()
+    last_words = last_words_lib.LastWords()
     if not cli.DEBUG.value:
       stack.enter_context(last_words)
-    last_words.set(f'error: {hosts_lib.no_answer(place)}', 2)
+    last_words.set(f'error: {connecting.no_answer(place)}', 2)
     try:
-      hosts = hosts_lib.connect(place)
+      hosts = connecting.connect(place)
     except BaseException as e:
       _say(e)
       _end(e)

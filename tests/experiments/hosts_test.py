@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -212,58 +210,3 @@ def test_memory_that_is_short(pair):
 
   with pytest.raises(hosts_lib.HostError, match='lower --clients_per_chunk'):
     pair[1].call(fail)
-
-
-@pytest.mark.parametrize(
-  'settings, words',
-  [
-    ({'coordinator': 'a'}, 'coordinator must be HOST:PORT'),
-    ({'timeout_s': 0}, 'timeout_s must be at least 1'),
-    ({'num_hosts': 0}, 'num_hosts must be at least 1'),
-    ({'host_index': -1}, 'host_index must be at least 0'),
-    ({'num_hosts': 2, 'host_index': 2}, r'host_index must be in \[0, 1\]'),
-  ],
-)
-def test_bad_settings(settings, words):
-  with pytest.raises(ValueError, match=words):
-    hosts_lib.HostSettings(**settings)
-
-
-_ABORT = """
-import os, sys, threading
-from pda_fed.experiments import hosts
-with hosts.LastWords() as last_words:
-  last_words.set('error: too early', 1)
-  print('seen')
-  os.write(1, b'hidden')
-  os.write(2, b'hidden')
-  last_words.set('error: it is gone', 3)
-  if len(sys.argv) > 1:
-    thread = threading.Thread(target=os.abort)
-    thread.start()
-    thread.join()
-print('seen, too', file=sys.stderr)
-os.write(1, b'back')
-"""
-
-
-def _run_abort(*arguments):
-  return subprocess.run(
-    [sys.executable, '-c', _ABORT, *arguments],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-
-
-def test_an_abort_ends_with_one_line():
-  done = _run_abort('abort')
-  assert (done.returncode, done.stdout) == (3, 'seen\n')
-  assert done.stderr == 'error: it is gone\n'
-
-
-@pytest.mark.slow
-def test_output_comes_back():
-  done = _run_abort()
-  assert (done.returncode, done.stdout) == (0, 'seen\nback')
-  assert done.stderr == 'seen, too\n'

@@ -24,6 +24,15 @@ def store(tmp_path_factory):
   return tiny_users.prepare_table(tmp_path_factory.mktemp('users') / 'store')
 
 
+def _secret_file(store, text='s' * 32):
+  """The path of a file beside the data, made as users make it."""
+  path = store.with_name(f'secret_{text[0]}')
+  if not path.exists():
+    path.touch(mode=0o600)
+    path.write_text(f'{text}\n')
+  return path
+
+
 def _port():
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
@@ -62,6 +71,7 @@ def _start_hosts(store, folder, devices, *arguments, own=None):
       folder if host == 0 else folder.with_name('followers_write_nothing'),
       number,
       *('--distributed', f'--coordinator={coordinator}'),
+      f'--cluster_secret_file={_secret_file(store)}',
       '--connect_timeout_s=120',
       *(f'--num_hosts={len(devices)}', f'--host_index={host}'),
       *(*arguments, *(own or {}).get(host, ())),
@@ -220,7 +230,7 @@ def test_a_coordinator_that_does_not_answer(store, tmp_path):
       _start(
         *(store, tmp_path / 'run', 1, '--distributed', '--connect_timeout_s=2'),
         *(f'--coordinator=127.0.0.1:{_port()}', '--num_hosts=2'),
-        '--host_index=1',
+        *('--host_index=1', f'--cluster_secret_file={_secret_file(store)}'),
       )
     ]
   )
