@@ -1,10 +1,7 @@
 """One run on several hosts: processes of this machine, and their faults."""
 
-import os
+import shutil
 import signal
-import socket
-import subprocess
-import sys
 
 import numpy as np
 from pda_fed import experiments
@@ -12,7 +9,7 @@ from pda_fed.experiments import checkpoints
 import pytest
 
 from tests.experiments import tiny_users
-from tests.scripts import programs
+from tests.scripts import host_processes
 
 pytestmark = pytest.mark.slow
 
@@ -22,70 +19,6 @@ _SAVED = 'Saved after round'
 @pytest.fixture(scope='module')
 def store(tmp_path_factory):
   return tiny_users.prepare_table(tmp_path_factory.mktemp('users') / 'store')
-
-
-def _secret_file(store, text='s' * 32):
-  """The path of a file beside the data, made as users make it."""
-  path = store.with_name(f'secret_{text[0]}')
-  if not path.exists():
-    path.touch(mode=0o600)
-    path.write_text(f'{text}\n')
-  return path
-
-
-def _port():
-  with socket.socket() as s:
-    s.bind(('127.0.0.1', 0))
-    return s.getsockname()[1]
-
-
-def _start(store, folder, num_devices, *arguments):
-  flags = os.environ.get('XLA_FLAGS', '')
-  flags += f' --xla_force_host_platform_device_count={num_devices}'
-  return subprocess.Popen(
-    [
-      *(sys.executable, '-m', 'tests.scripts.train_tiny'),
-      *(f'--data_dir={store}', f'--output_dir={folder}', *arguments),
-    ],
-    cwd=programs.ROOT,
-    env=os.environ
-    | {
-      'XLA_FLAGS': flags,
-      'JAX_PLATFORMS': 'cpu',
-      # Most of such a run is compilation.
-      'JAX_COMPILATION_CACHE_DIR': str(store.with_name('cache')),
-      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-    },
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
-
-
-def _start_hosts(store, folder, devices, *arguments, own=None):
-  """Starts a process for each number of devices; `own` has flags of a host."""
-  coordinator = f'127.0.0.1:{_port()}'
-  return [
-    _start(
-      store,
-      folder if host == 0 else folder.with_name('followers_write_nothing'),
-      number,
-      *('--distributed', f'--coordinator={coordinator}'),
-      f'--cluster_secret_file={_secret_file(store)}',
-      '--connect_timeout_s=120',
-      *(f'--num_hosts={len(devices)}', f'--host_index={host}'),
-      *(*arguments, *(own or {}).get(host, ())),
-    )
-    for host, number in enumerate(devices)
-  ]
-
-
-def _ended(processes, seconds=240):
-  found = []
-  for process in processes:
-    out, err = process.communicate(timeout=seconds)
-    found.append((process.returncode, out, err))
-  return found
 
 
 def _last(folder):
@@ -114,7 +47,9 @@ def alone(store, tmp_path_factory):
   """The run on one host with 4, 2 and 1 devices."""
   folder = tmp_path_factory.mktemp('alone')
   for number in (4, 2, 1):
-    ((code, _, err),) = _ended([_start(store, folder / f'{number}', number)])
+    ((code, _, err),) = host_processes.ended(
+      [host_processes.start(store, folder / f'{number}', number)]
+    )
     assert code == 0, err
   return folder
 
@@ -128,7 +63,9 @@ def test_devices_do_not_change_a_run(alone):
 
 def test_two_hosts_give_the_bits_of_one(store, alone, tmp_path):
   folder = tmp_path / 'run'
-  (leader, follower) = _ended(_start_hosts(store, folder, [2, 2]))
+  (leader, follower) = host_processes.ended(
+    host_processes.start_hosts(store, folder, [2, 2])
+  )
   assert leader[0] == follower[0] == 0, leader[2] + follower[2]
   _check_same(folder, alone / '4', is_exact=True)
   results = [
@@ -145,13 +82,17 @@ def test_two_hosts_give_the_bits_of_one(store, alone, tmp_path):
 def test_a_host_dies_and_others_go_on(store, alone, tmp_path):
   folder = tmp_path / 'run'
   dies = {1: ['--die_in_round=3']}
-  (leader, follower) = _ended(_start_hosts(store, folder, [2, 2], own=dies))
+  (leader, follower) = host_processes.ended(
+    host_processes.start_hosts(store, folder, [2, 2], own=dies)
+  )
   assert follower[0] == -signal.SIGKILL
   assert leader[0] == 3, leader[2]
   (line,) = [x for x in leader[2].splitlines() if x.startswith('error:')]
   assert 'host 1 sent no heartbeat' in line and f'{_SAVED} 3' in line
   # Another number of hosts, and of devices.
-  for code, _, err in _ended(_start_hosts(store, folder, [1, 1, 1])):
+  for code, _, err in host_processes.ended(
+    host_processes.start_hosts(store, folder, [1, 1, 1])
+  ):
     assert code == 0, err
   _check_same(folder, alone / '4', is_exact=False)
 
@@ -161,7 +102,9 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
 ):
   folder = tmp_path / 'run'
   dies = {0: ['--die_in_round=3']}
-  (leader, follower) = _ended(_start_hosts(store, folder, [2, 2], own=dies))
+  (leader, follower) = host_processes.ended(
+    host_processes.start_hosts(store, folder, [2, 2], own=dies)
+  )
   assert leader[0] == -signal.SIGKILL
   assert follower[0] == 3
   assert follower[2].startswith('error: ')
@@ -169,10 +112,14 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
   assert 'ost 0 ' in follower[2]
   # Rounds after the checkpoint may have been seen: sums in another order
   # would be another look at their users.
-  ((code, _, err),) = _ended([_start(store, folder, 2)])
+  ((code, _, err),) = host_processes.ended(
+    [host_processes.start(store, folder, 2)]
+  )
   assert code == 2
   assert 'num_devices: 4 -> 2' in err
-  ((code, _, err),) = _ended([_start(store, folder, 4)])
+  ((code, _, err),) = host_processes.ended(
+    [host_processes.start(store, folder, 4)]
+  )
   assert code == 0, err
   _check_same(folder, alone / '4', is_exact=True)
 
@@ -180,12 +127,12 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
 def test_a_host_hangs(store, tmp_path):
   folder = tmp_path / 'run'
   hangs = {1: ['--hang_in_round=2']}
-  processes = _start_hosts(store, folder, [1, 1], own=hangs)
-  ((code, _, err),) = _ended(processes[:1])
+  processes = host_processes.start_hosts(store, folder, [1, 1], own=hangs)
+  ((code, _, err),) = host_processes.ended(processes[:1])
   assert code == 3
   assert 'host 1 sent no heartbeat' in err and f'{_SAVED} 2' in err
   processes[1].send_signal(signal.SIGCONT)
-  ((code, _, err),) = _ended(processes[1:])
+  ((code, _, err),) = host_processes.ended(processes[1:])
   assert code == 3
   assert err.startswith('error: ') and len(err.splitlines()) == 1
 
@@ -193,22 +140,24 @@ def test_a_host_hangs(store, tmp_path):
 @pytest.mark.parametrize('to_all', [False, True])
 def test_a_signal_saves_the_run(store, tmp_path, to_all):
   folder = tmp_path / 'run'
-  processes = _start_hosts(store, folder, [1, 1], '--rounds=300')
+  processes = host_processes.start_hosts(store, folder, [1, 1], '--rounds=300')
   for line in processes[0].stderr:
     if line.startswith('round 2/'):
       break
   for process in processes if to_all else processes[1:]:
     process.send_signal(signal.SIGTERM)
-  ended = _ended(processes)
-  assert [code for code, _, _ in ended] == [128 + signal.SIGTERM] * 2
-  for _, _, err in ended:
+  found = host_processes.ended(processes)
+  assert [code for code, _, _ in found] == [128 + signal.SIGTERM] * 2
+  for _, _, err in found:
     assert 'SIGTERM: saved after round' in err.splitlines()[-1]
   assert (folder / 'stopped.json').exists()
 
 
 def test_a_host_dies_before_the_first_round(store, tmp_path):
   dies = {1: ['--die_in_round=-1']}
-  (leader, _) = _ended(_start_hosts(store, tmp_path / 'run', [1, 1], own=dies))
+  (leader, _) = host_processes.ended(
+    host_processes.start_hosts(store, tmp_path / 'run', [1, 1], own=dies)
+  )
   assert leader[0] == 3
   assert 'host 1 sent no heartbeat' in leader[2]
   assert len(leader[2].splitlines()) == 1
@@ -216,8 +165,10 @@ def test_a_host_dies_before_the_first_round(store, tmp_path):
 
 def test_hosts_that_differ(store, tmp_path):
   other = {1: ['--clip_norm=1']}
-  ended = _ended(_start_hosts(store, tmp_path / 'run', [1, 1], own=other))
-  for code, out, err in ended:
+  found = host_processes.ended(
+    host_processes.start_hosts(store, tmp_path / 'run', [1, 1], own=other)
+  )
+  for code, out, err in found:
     assert (code, out) == (2, '')
     assert 'Host 0 -> host 1: settings.plan.clip_norm: 0.3 -> 1.0.' in err
     assert err.startswith('error: ') and len(err.splitlines()) == 1
@@ -225,15 +176,82 @@ def test_hosts_that_differ(store, tmp_path):
 
 
 def test_a_coordinator_that_does_not_answer(store, tmp_path):
-  ((code, _, err),) = _ended(
+  ((code, _, err),) = host_processes.ended(
     [
-      _start(
+      host_processes.start(
         *(store, tmp_path / 'run', 1, '--distributed', '--connect_timeout_s=2'),
-        *(f'--coordinator=127.0.0.1:{_port()}', '--num_hosts=2'),
-        *('--host_index=1', f'--cluster_secret_file={_secret_file(store)}'),
+        *(f'--coordinator=127.0.0.1:{host_processes.port()}', '--num_hosts=2'),
+        '--host_index=1',
+        f'--cluster_secret_file={host_processes.secret_file(store)}',
       )
     ]
   )
   assert code == 2
   assert err.startswith('error: All hosts must connect within 2 s')
   assert len(err.splitlines()) == 1
+
+
+def test_a_run_without_a_seed(store, tmp_path):
+  folder = tmp_path / 'run'
+  dies = {1: ['--die_in_round=3']}
+  hosts = host_processes.start_hosts(
+    store, folder, [2, 2], '--no_seed', own=dies
+  )
+  (leader, _) = host_processes.ended(hosts)
+  assert leader[0] == 3, leader[2]
+  shutil.copytree(folder, tmp_path / 'alone')
+  # Both have the same secret seeds: other hosts were told them.
+  (code, _, err), *others = host_processes.ended(
+    [
+      host_processes.start(store, tmp_path / 'alone', 4, '--no_seed'),
+      *host_processes.start_hosts(store, folder, [2, 2], '--no_seed'),
+    ]
+  )
+  assert code == 0, err
+  for code, _, err in others:
+    assert code == 0, err
+  _check_same(folder, tmp_path / 'alone', is_exact=True)
+  assert not (folder / 'secret_seeds.json').exists()
+
+
+def test_a_host_with_another_secret(store, tmp_path):
+  coordinator = f'127.0.0.1:{host_processes.port()}'
+  found = host_processes.ended(
+    [
+      host_processes.start(
+        *(store, tmp_path / 'run', 1),
+        *host_processes.place(store, coordinator, 3, host, secret),
+        '--connect_timeout_s=10',
+      )
+      for host, secret in enumerate(['s' * 32, 's' * 32, 'o' * 32])
+    ]
+  )
+  for code, out, err in found:
+    assert (code, out) == (2, '')
+    assert err.startswith('error: Host 2 did not prove that it knows the')
+    assert '--cluster_secret_file' in err and len(err.splitlines()) == 1
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  'content, mode, words',
+  [
+    (None, None, '--cluster_secret_file must be given with --distributed'),
+    ('', None, 'cannot be read: No such file or directory. To create it'),
+    ('s' * 32, 0o644, 'must be accessible to its owner alone'),
+    ('s' * 31, 0o600, 'must have at least 32 bytes. Found 31.'),
+  ],
+)
+def test_secret_files_that_are_refused(store, tmp_path, content, mode, words):
+  place = ['--distributed', f'--coordinator=127.0.0.1:{host_processes.port()}']
+  if content is not None:
+    place.append(f'--cluster_secret_file={tmp_path / "secret"}')
+  if content:
+    (tmp_path / 'secret').write_text(content)
+    (tmp_path / 'secret').chmod(mode)
+  place += ['--num_hosts=2', '--host_index=0']
+  process = host_processes.start(store, tmp_path / 'run', 1, *place)
+  ((code, out, err),) = host_processes.ended([process])
+  assert (code, out) == (2, '')
+  assert err.startswith('error: ') and len(err.splitlines()) == 1
+  assert words in err

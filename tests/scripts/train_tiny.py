@@ -18,6 +18,7 @@ from tests.experiments import tiny_users
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'A store of users.')
 _ROUNDS = flags.DEFINE_integer('rounds', 6, 'Rounds.')
 _CLIP_NORM = flags.DEFINE_float('clip_norm', 0.3, 'Of updates.')
+_NO_SEED = flags.DEFINE_bool('no_seed', False, 'Draw secret seeds.')
 _TIMEOUT_S = flags.DEFINE_float('timeout_s', 10.0, 'Of hosts that are silent.')
 _DIE_IN_ROUND = flags.DEFINE_integer('die_in_round', None, 'Killed in it.')
 _HANG_IN_ROUND = flags.DEFINE_integer('hang_in_round', None, 'Stopped in it.')
@@ -61,6 +62,7 @@ def main():
       'clip_norm': _CLIP_NORM.value,
     },
     engine='jax',
+    seed=None if _NO_SEED.value else 0,
     spec=convolutional.linear((3,), 3),
     rounds_per_dispatch=1,
     rounds_per_checkpoint=2,
