@@ -1,6 +1,7 @@
 #!/bin/sh
 # Resolves requirements.in + overrides.txt into the hash-pinned requirements.txt,
-# and docs/requirements.in into docs/requirements.txt.
+# docs/requirements.in into docs/requirements.txt, and JAX's plugins for CUDA,
+# beside the lock, into deploy/cuda12.txt and deploy/cuda13.txt.
 #
 #   sh tools/lock.sh [--upgrade]
 #
@@ -34,6 +35,7 @@ sed "1,/^$line/d" requirements.in > "$folder/second/requirements.in"
 cp overrides.txt "$folder"
 mkdir "$folder/docs"
 cp docs/requirements.* "$folder/docs"
+cp deploy/cuda1?.txt "$folder"
 
 set -- --generate-hashes --no-emit-index-url \
   --custom-compile-command 'make lock' "$@"
@@ -46,6 +48,16 @@ compile --no-deps --python-version 3.11 \
 # What the site is built with, apart from everything else.
 compile --universal --python-version 3.11 \
   --output-file docs/requirements.txt docs/requirements.in "$@"
+
+# What a GPU needs beside the lock, in versions that fit it.
+locked=$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' \
+  "$folder/requirements.txt" | sort -u)
+for name in cuda12 cuda13; do
+  echo "jax[$name]" > "$folder/$name.in"
+  # shellcheck disable=SC2086 # Many arguments.
+  compile --universal --python-version 3.11 --constraint requirements.txt \
+    --no-annotate $locked --output-file "$name.txt" "$name.in" "$@"
+done
 
 for version in 3.11 3.12 3.13; do
   for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 \
@@ -62,5 +74,7 @@ done
   cat "$folder/second/requirements.txt"
 } > requirements.txt
 cp "$folder/docs/requirements.txt" docs
+cp "$folder"/cuda1?.txt deploy
 printf '%s\n' "pda_fed: requirements.txt written; make setup installs it. \
-docs/requirements.txt written; make site installs it."
+docs/requirements.txt written; make site installs it. \
+deploy/cuda12.txt and deploy/cuda13.txt written; deploy/Dockerfile installs one."

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import stat
 import subprocess
 
 import pytest
@@ -112,8 +113,9 @@ def test_pods_that_end_are_not_started_for_nothing(path):
   assert rule['action'] == 'FailJob'
   assert rule['onExitCodes']['containerName'] == container['name']
   assert 2 in rule['onExitCodes']['values']
+  containers = [container, *_pod(job).get('initContainers', ())]
   names = {volume['name'] for volume in _pod(job)['volumes']}
-  assert {mount['name'] for mount in container['volumeMounts']} == names
+  assert {m['name'] for c in containers for m in c['volumeMounts']} == names
 
 
 @pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
@@ -158,8 +160,9 @@ def test_a_run_has_all_gpus_of_its_hosts(tmp_path, gpus, expected):
   if gpus:
     environment['SLURM_GPUS_ON_NODE'] = gpus
   done = subprocess.run(
-    ['bash', str(_DEPLOY / 'slurm/run.sbatch'), '--seed=7'],
+    ['bash', str(_DEPLOY / 'slurm/run.sbatch'), '--rounds=7'],
     env=environment,
+    cwd=tmp_path,
     capture_output=True,
     text=True,
     check=True,
@@ -167,7 +170,31 @@ def test_a_run_has_all_gpus_of_its_hosts(tmp_path, gpus, expected):
   devices, command = done.stdout.splitlines()
   assert devices == expected
   assert command.startswith('scripts.train_stackoverflow --engine=jax')
-  assert command.endswith(' --seed=7')
+  assert command.endswith(' --rounds=7')
+
+
+def test_a_job_makes_its_secret_once(tmp_path):
+  for name, text in (
+    ('srun', 'true'),
+    ('openssl', 'shift 2; echo "$1$RANDOM"'),
+  ):
+    (tmp_path / name).write_text(f'#!/bin/bash\n{text}\n')
+    (tmp_path / name).chmod(0o755)
+  found = []
+  for _ in range(2):
+    subprocess.run(
+      ['bash', '-c', f'umask 022; . {_DEPLOY / "slurm/run.sbatch"}'],
+      env={'PATH': f'{tmp_path}:/usr/bin:/bin'},
+      cwd=tmp_path,
+      check=True,
+    )
+    (path,) = (tmp_path / 'out').iterdir()
+    assert path.name == 'cluster_secret'
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found.append(path.read_text())
+  assert found[0] == found[1] and found[0].startswith('32')
+  _, arguments = _words(_DEPLOY / 'slurm/run.sbatch')
+  assert '--cluster_secret_file=$secret' in arguments
 
 
 def test_the_image_is_for_any_machine():
@@ -176,7 +203,7 @@ def test_the_image_is_for_any_machine():
   instructions = [line.split()[0] for line in lines.splitlines()]
   assert instructions[0] == 'FROM' and instructions[-1] == 'ENTRYPOINT'
   assert set(instructions) <= {
-    *('ARG', 'COPY', 'ENTRYPOINT', 'ENV', 'FROM', 'RUN', 'WORKDIR')
+    *('ARG', 'COPY', 'ENTRYPOINT', 'ENV', 'FROM', 'RUN', 'USER', 'WORKDIR')
   }
   for word in ('amd64', 'x86', 'arm64', 'aarch64'):
     assert word not in lines
@@ -186,11 +213,16 @@ def test_the_image_is_for_any_machine():
 
 @pytest.mark.parametrize(
   'jax, code, installed',
-  [('cpu', 0, ''), ('cuda12', 0, 'jax[cuda12]'), ('cuda', 2, '')],
+  [
+    ('cpu', 0, ''),
+    ('cuda12', 0, '--require-hashes -r deploy/cuda12.txt'),
+    ('cuda', 2, ''),
+  ],
 )
 def test_the_image_takes_what_it_knows(tmp_path, jax, code, installed):
   text = (_DEPLOY / 'Dockerfile').read_text().replace('\\\n', ' ')
   (line,) = [x for x in text.splitlines() if x.startswith('RUN case')]
+  line = re.sub(r' +', ' ', line)
   (tmp_path / 'pip').write_text('#!/bin/sh\necho "$@"\n')
   (tmp_path / 'pip').chmod(0o755)
   script = line.removeprefix('RUN ').replace('/tmp/', f'{tmp_path}/')
@@ -215,3 +247,79 @@ def test_images_are_named_without_a_registry(path):
   images = re.findall(r'^\s*(?:image:|FROM) (\S+)', path.read_text(), re.M)
   assert all('/' not in image for image in images)
   assert images or path.suffix == '.sbatch'
+
+
+_RECIPES = [p for p in _DEPLOY.rglob('*') if p.is_file() and p.suffix != '.txt']
+
+
+@pytest.mark.parametrize('path', _RECIPES, ids=lambda p: p.name)
+def test_no_recipe_has_a_seed(path):
+  """Whoever knows it can remove the noise; recipes are for private runs."""
+  text = re.sub(r'^\s*#.*$', '', path.read_text(), flags=re.MULTILINE)
+  assert '--seed' not in text
+
+
+@pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
+def test_pods_and_the_image_have_an_ordinary_user(path):
+  (job,) = [d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job']
+  context = _pod(job)['securityContext']
+  assert context['runAsNonRoot'] is True and context['runAsUser'] > 0
+  assert context['fsGroup'] == context['runAsUser']
+  for container in [
+    *_pod(job)['containers'],
+    *_pod(job).get('initContainers', ()),
+  ]:
+    assert container['securityContext']['allowPrivilegeEscalation'] is False
+  text = (_DEPLOY / 'Dockerfile').read_text()
+  assert re.findall(r'^USER (\S+)$', text, re.M) == [str(context['runAsUser'])]
+  assert text.rindex('\nRUN ') < text.index('\nUSER ')
+  compose = (_DEPLOY / 'docker-compose.yml').read_text()
+  assert re.search(r'^x-image: .*\n(  .*\n)*  user: ', compose, re.M)
+
+
+def test_pods_of_a_run_are_alone_in_their_network():
+  found = _manifest('run.yaml')
+  policy, name = (
+    found['NetworkPolicy']['spec'],
+    found['Job']['metadata']['name'],
+  )
+  own = {'podSelector': {'matchLabels': {'job-name': name}}}
+  assert policy['podSelector'] == own['podSelector']
+  assert policy['policyTypes'] == ['Ingress', 'Egress']
+  assert policy['ingress'] == [{'from': [own]}]
+  to_own, to_names = policy['egress']
+  assert to_own == {'to': [own]}
+  assert {port['port'] for port in to_names['ports']} == {53}
+
+
+def test_the_cluster_secret_is_for_its_owner():
+  pod = _pod(_manifest('run.yaml')['Job'])
+  volumes = {volume['name']: volume for volume in pod['volumes']}
+  assert volumes['given']['secret']['defaultMode'] == 0o400
+  assert volumes['cluster']['emptyDir'] == {'medium': 'Memory'}
+  (copying,), (container,) = pod['initContainers'], pod['containers']
+  # With fsGroup, the group can read the secret itself.
+  assert copying['command'][-1].startswith('umask 077 && ')
+  assert copying['command'][-1].endswith('> /cluster/secret')
+  assert '--cluster_secret_file=/cluster/secret' in container['args']
+  mounts = {mount['name'] for mount in container['volumeMounts']}
+  assert 'given' not in mounts and 'cluster' in mounts
+  for path in _RECIPES:
+    assert not re.search(r'[0-9a-f]{64}', path.read_text()), path
+
+
+@pytest.mark.parametrize('name', ['cuda12', 'cuda13'])
+def test_plugins_are_hashed_and_of_the_version_of_jax(name):
+  text = (_DEPLOY / f'{name}.txt').read_text()
+  entries = re.split(r'^(?=[\w.-]+==)', text, flags=re.MULTILINE)[1:]
+  assert len(entries) > 10
+  for entry in entries:
+    assert entry.count('--hash=sha256:') > 0, entry
+  lock = (_ROOT / 'requirements.txt').read_text()
+  versions = re.findall(r'^jax==(.+?) \\$', lock, re.MULTILINE)
+  for package in (f'jax-{name}-plugin', f'jax-{name}-pjrt'):
+    found = re.findall(rf'^{package}==(.+?) \\$', text, re.MULTILINE)
+    assert found == versions  # With their markers.
+  # The lock has the rest; a second pin could contradict it.
+  names = {entry.partition('==')[0] for entry in entries}
+  assert not names & set(re.findall(r'^([\w.-]+)==', lock, re.MULTILINE))

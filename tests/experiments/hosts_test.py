@@ -66,6 +66,14 @@ def pair(quick):
       hosts.leave(seconds=0.1)
 
 
+@pytest.fixture
+def hang():
+  """A function that returns after the test: Python waits for its threads."""
+  ended = threading.Event()
+  yield ended.wait
+  ended.set()
+
+
 def _until(condition):
   for _ in range(2000):
     if condition():
@@ -141,13 +149,13 @@ def test_host_0_that_hangs_is_lost():
   store.hangs.set()
 
 
-def test_a_host_that_has_failed(pair):
+def test_a_host_that_has_failed(pair, hang):
   _, leader, follower = pair
   follower.fail('The disk is full.')
   with pytest.raises(
     hosts_lib.HostError, match='host 1 has failed: The disk is full.$'
   ):
-    leader.call(threading.Event().wait)
+    leader.call(hang)
 
 
 def test_a_host_that_has_left_is_not_lost(pair, monkeypatch):
@@ -194,14 +202,14 @@ def test_a_signal_to_all_hosts_is_one_signal(pair):
   follower.check()
 
 
-def test_the_others_end_as_the_leader_ends(pair):
+def test_the_others_end_as_the_leader_ends(pair, hang):
   _, leader, follower = pair
   leader.end('The disk is full.', 7)
   with pytest.raises(hosts_lib.LeaderError, match='^The disk is full.$') as e:
     follower.receive()
   assert e.value.exit_code == 7
   with pytest.raises(hosts_lib.LeaderError):
-    follower.call(threading.Event().wait)
+    follower.call(hang)
 
 
 def test_memory_that_is_short(pair):
