@@ -50,7 +50,9 @@ class _Worker:
     if count > 1:
       jax.config.update('jax_cpu_collectives_implementation', 'gloo')
       address = f'127.0.0.1:{port}'
-      jax.distributed.initialize(address, count, index)
+      jax.distributed.initialize(
+        address, count, index, coordinator_bind_address=address
+      )
     self._jax, self._devices = jax, jax.devices()
     self._rounds: dict[str, made_up_rounds.Rounds] = {}
     self._sums: dict[Any, Callable[[], Any]] = {}

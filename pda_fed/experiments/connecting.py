@@ -79,21 +79,26 @@ def _from_cluster(settings: HostSettings) -> HostSettings:
   """
   from jax._src import clusters  # JAX has no public access to these.
 
-  known = (
+  place = (
     settings.coordinator or os.environ.get('JAX_COORDINATOR_ADDRESS'),
     settings.num_hosts,
     settings.host_index,
   )
-  if None in known:
-    known = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-      *known, None, None, settings.timeout_s
-    )[:3]
-  if None in known:
+  if None in place:
+    detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
+    place = detect(*place, None, None, settings.timeout_s)[:3]
+  if None in place:
     raise ValueError(
       'coordinator, num_hosts and host_index must be given if the cluster does'
-      f' not set them. Found {", ".join(map(str, known))}.'
+      f' not set them. Found {", ".join(map(str, place))}.'
     )
-  return HostSettings(settings.secret_file, *known, settings.timeout_s)
+  coordinator, num_hosts, host_index = place
+  return dataclasses.replace(
+    settings,
+    coordinator=coordinator,
+    num_hosts=num_hosts,
+    host_index=host_index,
+  )
 
 
 def connect(settings: HostSettings) -> hosts_lib.Hosts:

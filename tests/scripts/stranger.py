@@ -14,7 +14,7 @@ from jax._src.lib import _jax
 
 def main(address, index):
   client = _jax.get_distributed_runtime_client(
-    address, int(index), init_timeout=4, shutdown_on_destruction=False
+    address, int(index), init_timeout=3, shutdown_on_destruction=False
   )
   client.connect()
   client.key_value_set('host/command/0', '{"do": "end"}', True)

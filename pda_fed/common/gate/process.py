@@ -127,7 +127,8 @@ class _Leader:
         found = channel.bind(host, port)
       except (OSError, UnicodeError) as e:
         # In a cluster, a name may become this host's only after a while.
-        is_final = channel.is_address(host) and e.errno == errno.EADDRNOTAVAIL
+        code = getattr(e, 'errno', None)
+        is_final = channel.is_address(host) and code == errno.EADDRNOTAVAIL
         if is_final or time.monotonic() > self._end:
           raise channel.GateError(
             'coordinator must be an address of host 0, this host, with a free'
@@ -250,8 +251,10 @@ class _Follower:
 
   async def _connect(self, kind: bytes) -> tuple:
     task = self._task
-    own = kind, task.index, task.count
-    return await channel.connect(*task.host_and_port, task.secret, *own)
+    host, port = task.host_and_port
+    return await channel.connect(
+      host, port, task.secret, kind, task.index, task.count
+    )
 
   async def _serve(self, reader, writer) -> None:
     """Connects JAX, on this host, with host 0."""

@@ -36,6 +36,10 @@ class _Server:
       yield server.sockets[0].getsockname()[1]
 
 
+def _run(coroutine):
+  asyncio.run(asyncio.wait_for(coroutine, timeout=30))
+
+
 async def _connect(port, secret=_SECRET, kind=channel.JOIN, index=1):
   return await channel.connect('127.0.0.1', port, secret, kind, index, 3)
 
@@ -50,7 +54,7 @@ def test_hosts_that_know_the_secret_are_connected():
       writer.close()
     assert server.hellos == [channel.Hello(channel.JOIN, 2, 3, is_right=True)]
 
-  asyncio.run(run())
+  _run(run())
 
 
 def test_a_wrong_secret_is_refused():
@@ -62,7 +66,7 @@ def test_a_wrong_secret_is_refused():
     assert [hello.is_right for hello in server.hellos] == [False]
     assert server.received == b''
 
-  asyncio.run(run())
+  _run(run())
 
 
 def test_another_host_0_is_refused():
@@ -79,7 +83,7 @@ def test_another_host_0_is_refused():
       with pytest.raises(channel.GateError, match='^Host 0 did not prove'):
         await _connect(port)
 
-  asyncio.run(run())
+  _run(run())
 
 
 async def _opened(port):
@@ -104,11 +108,11 @@ def test_a_proof_is_for_what_was_said(said, proven):
       reader, writer, tls = await _opened(port)
       proof = channel._proof(_SECRET, *proven, tls)
       writer.write(channel._HELLO.pack(*said, proof))
-      assert await reader.read() == channel._REFUSED
+      assert await reader.readexactly(32) == channel._REFUSED
       writer.close()
     assert not server.hellos[0].is_right
 
-  asyncio.run(run())
+  _run(run())
 
 
 def test_a_proof_is_for_one_connection():
@@ -120,11 +124,11 @@ def test_a_proof_is_for_one_connection():
       hello = channel._HELLO.pack(b'J', 1, 3, proof)
       reader, second, _ = await _opened(port)
       second.write(hello)
-      assert await reader.read() == channel._REFUSED
+      assert await reader.readexactly(32) == channel._REFUSED
       first.close()
       second.close()
 
-  asyncio.run(run())
+  _run(run())
 
 
 def test_nobody_in_between_ends_the_encryption():
@@ -146,7 +150,7 @@ def test_nobody_in_between_ends_the_encryption():
           await _connect(middle.sockets[0].getsockname()[1])
     assert [hello.is_right for hello in server.hellos] == [False]
 
-  asyncio.run(run())
+  _run(run())
 
 
 @pytest.mark.parametrize('changes', [False, True])
@@ -186,7 +190,7 @@ def test_nobody_in_between_reads_or_changes_words(changes):
     assert len(b''.join(seen)) > 300
     assert _WORDS not in b''.join(seen) and _SECRET not in b''.join(seen)
 
-  asyncio.run(run())
+  _run(run())
 
 
 def test_python_without_the_cipher(monkeypatch):
