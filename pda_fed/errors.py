@@ -64,6 +64,20 @@ class DivergenceError(PdaFedError):
   exit_code = 4
 
 
+class UntrustedCodeError(PdaFedError):
+  """A file names a Python module, and the user has not said to trust it.
+
+  Example:
+
+  ```
+  try:
+    model = experiments.load_model('pda.npz')
+  except errors.UntrustedCodeError as e:
+    print(e)  # Which module, and which file names it.
+  ```
+  """
+
+
 class StoppedError(PdaFedError):
   """A signal stopped a program, which saved its progress first.
 

@@ -29,11 +29,11 @@ import warnings
 
 from absl import flags
 from pda_fed import errors
-from pda_fed import methods
 from pda_fed.analysis import benchmark_results
 from pda_fed.analysis import benchmark_tasks
 from pda_fed.analysis import sweeping
 from scripts.lib import method_flags
+from scripts.lib import trust_flags
 
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
 
@@ -80,6 +80,7 @@ _PRINT_RUNS = flags.DEFINE_bool(
   'Print the flags of the unfinished runs, one run per line, and exit. The'
   ' training binary of the tasks trains them with --runs_file.',
 )
+flags.adopt_module_key_flags(trust_flags)
 
 
 def _output_dir() -> pathlib.Path:
@@ -119,6 +120,8 @@ def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
   """
   note = _note(task.name)
   before = benchmark_tasks.load(note) if note.exists() else None
+  if before is not None:
+    trust_flags.check_words(_arguments(before), str(note))
   started = [] if before is None else _started(before)
   if started:
     try:
@@ -142,7 +145,7 @@ def _check_axes(
       if flag.endswith('learning_rate')
     }
   for method in set(task.grids) - set(before.grids):
-    known = {*rates, *method_flags.settings_of(methods.get(method))}
+    known = {*rates, *method_flags.settings_of(method_flags.load(method))}
     for flag in sweeping.parse_grid(task.grids[method]):
       if flag not in known:
         raise ValueError(
@@ -155,11 +158,13 @@ def _asked() -> list[benchmark_tasks.Task]:
   """Returns the tasks of the flags, with earlier methods of the folder."""
   paths = list(map(_path, _TASKS.value)) or sorted(_FOLDER.glob('*.json'))
   found = [benchmark_tasks.load(path) for path in paths]
+  for path, task in zip(paths, found, strict=True):
+    trust_flags.check_words(_arguments(task), str(path))
   names = [task.name for task in found]
   if len(set(names)) < len(names):
     raise ValueError(f'tasks must be distinct. Found {", ".join(names)}.')
   for method in _METHODS.value:
-    methods.get(method)  # Raises if it does not exist.
+    method_flags.load(method)  # Raises if it does not exist.
   binaries = {task.binary for task in found}
   if _PRINT_RUNS.value and len(binaries) > 1:
     listed = [f'{task.name} ({task.binary})' for task in found]
@@ -196,6 +201,7 @@ def _arguments(task: benchmark_tasks.Task) -> list[str]:
     ),
     f'--tune_flags={shlex.join(task.search_flags)}',
     *(['--print_runs'] if _PRINT_RUNS.value else []),
+    *(['--trust_code'] if trust_flags.trusts() else []),
     '--',
     *task.flags,
     *data_dir,
@@ -207,6 +213,7 @@ def _arguments(task: benchmark_tasks.Task) -> list[str]:
 def _compare(task: benchmark_tasks.Task) -> bool:
   """Searches and compares on a task; returns whether all runs succeeded."""
   words = _arguments(task)
+  trust_flags.check_words(words)
   shown = shlex.join([*cli.program('compare'), *words])
   print(f'{task.name}: {shown}', file=sys.stderr, flush=True)
   # Bazel and pda-fed only set sys.path.
@@ -226,6 +233,8 @@ def _show() -> None:
   results = []
   for path in sorted(_note('*').parent.glob('*.json')):
     task = benchmark_tasks.load(path)
+    for method in task.grids:
+      method_flags.load(method, str(path))
     result = benchmark_results.load(_output_dir() / task.name, task)
     found = () if result is None else result.task.grids
     missing = [method for method in task.grids if method not in found]

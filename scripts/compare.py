@@ -71,6 +71,7 @@ from scripts.lib import private_search
 from scripts.lib import search_flags
 from scripts.lib import select_flags
 from scripts.lib import sharing
+from scripts.lib import trust_flags
 from scripts.lib import tuning
 
 _METHODS = flags.DEFINE_list(
@@ -121,9 +122,7 @@ flags.adopt_module_key_flags(select_flags)
 def _flags_of_methods() -> dict[str, list[str]]:
   if not _METHODS.value:
     raise ValueError('methods must have at least one. Found none.')
-  for method in _METHODS.value:
-    method_flags.define(methods.get(method))
-  names = [methods.get(method).name for method in _METHODS.value]
+  names = [method_flags.load(method).name for method in _METHODS.value]
   if len(set(names)) < len(names):
     raise ValueError(f'methods must be distinct. Found {", ".join(names)}.')
   found = {method: [] for method in _METHODS.value}
@@ -150,7 +149,7 @@ def _jobs(
     return jobs.Job(
       name=name,
       module=module,
-      arguments=(
+      arguments=trust_flags.for_run(
         *method_flags.arguments_for(method, arguments),
         *own,
         *audit_flags.arguments(),

@@ -18,6 +18,7 @@ import os
 from absl import flags
 from pda_fed import experiments
 from pda_fed.experiments import exports
+from scripts.lib import trust_flags
 
 _RUN = flags.DEFINE_string(
   'run', None, 'Folder of a run, or a model that was exported as npz.'
@@ -34,6 +35,7 @@ _DATA_DIR = flags.DEFINE_string(
   "Folder of the run's data, if it has moved since training.",
   allow_override=True,  # Tests import several programs.
 )
+flags.adopt_module_key_flags(trust_flags)
 
 
 def main() -> None:
@@ -43,7 +45,9 @@ def main() -> None:
       raise ValueError(f'--{flag.name} must be given.')
   # Keras does not need TensorFlow here.
   os.environ.setdefault('KERAS_BACKEND', 'jax')
-  model = experiments.load_model(_RUN.value, data_dir=_DATA_DIR.value)
+  model = experiments.load_model(
+    _RUN.value, data_dir=_DATA_DIR.value, trust_code=trust_flags.trusts()
+  )
   exports.export_model(model, _FORMAT.value, _OUTPUT.value)
   print(f'Wrote {_OUTPUT.value}, the model after round {model.round_num:,}.')
   for line in model.privacy:

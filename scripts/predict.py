@@ -21,6 +21,7 @@ from data_prep.sample_level import npz
 import numpy as np
 from pda_fed import experiments
 from pda_fed.common import tables
+from scripts.lib import trust_flags
 
 _RUN = flags.DEFINE_string(
   'run',
@@ -45,6 +46,8 @@ _DATA_DIR = flags.DEFINE_string(
   "Folder of the run's data, if it has moved since training.",
   allow_override=True,
 )
+
+flags.adopt_module_key_flags(trust_flags)
 
 _INPUTS = ('x', 'test_images', 'test_inputs')
 # Other arrays that data_prep reads.
@@ -143,7 +146,9 @@ def main() -> None:
     raise ValueError('--run must be given.')
   if (_TEXT.value is None) == (_INPUT.value is None):
     raise ValueError('Give exactly one of --text and --input.')
-  model = experiments.load_model(_RUN.value, data_dir=_DATA_DIR.value)
+  model = experiments.load_model(
+    _RUN.value, data_dir=_DATA_DIR.value, trust_code=trust_flags.trusts()
+  )
   if model.is_text != (_TEXT.value is not None):
     expected = '--text' if model.is_text else '--input'
     raise ValueError(f'{expected} must be given for the model of {_RUN.value}.')

@@ -401,7 +401,7 @@ def _run_many(path: pathlib.Path) -> None:
 
   lines = cli.read_command_lines(path)
   for line in lines:  # Before flagsaver, which would remove them.
-    method_flags.define_named(cli.expanded(line))
+    method_flags.define_named(cli.expanded(line), str(path))
   runs = [_read_run(path, line) for line in lines]
   folders = [pathlib.Path(folder).resolve() for *_, folder in runs]
   for folder in folders:

@@ -30,7 +30,10 @@ _AVERAGE = 'jax/average'
 
 
 def load_model(
-  path: os.PathLike | str, *, data_dir: Optional[os.PathLike | str] = None
+  path: os.PathLike | str,
+  *,
+  data_dir: Optional[os.PathLike | str] = None,
+  trust_code: bool = False,
 ) -> released_model.ReleasedModel:
   """Loads the newest model of a run, or an exported one.
 
@@ -49,6 +52,8 @@ def load_model(
     data_dir: The folder of the run's data, which contain the vocabulary and
       the scale of inputs. By default the folder used in training. Must not be
       given for an exported file.
+    trust_code: Whether to import the Python module that the file or the run
+      names, which runs its code. Only a user's own model has one.
 
   Returns:
     The model of the newest intact checkpoint. If the run averaged its weights,
@@ -58,20 +63,23 @@ def load_model(
     CheckpointError: If all checkpoints of the run are damaged.
     OutputError: If there is no run, no checkpoint or no such file, or the run's
       data are missing.
+    UntrustedCodeError: If the model names a module, without `trust_code`.
     ValueError: If `data_dir` is given with a file.
   """
   path = pathlib.Path(path)
   if not path.is_file():
-    return _from_run(path, data_dir)
+    return _from_run(path, data_dir, trust_code)
   if data_dir is not None:
     raise ValueError(
       f'data_dir must not be given with an exported file. Found {data_dir}.'
     )
-  return _from_file(path)
+  return _from_file(path, trust_code)
 
 
 def _from_run(
-  path: pathlib.Path, data_dir: Optional[os.PathLike | str]
+  path: pathlib.Path,
+  data_dir: Optional[os.PathLike | str],
+  trust_code: bool,
 ) -> released_model.ReleasedModel:
   if not (path / outputs.CONFIG).exists():
     raise errors.OutputError(
@@ -89,7 +97,9 @@ def _from_run(
   arrays = checkpoint.arrays
   weights = engine_lib.from_numbered(_AVERAGE, arrays)
   weights = weights or engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
-  spec = released_model.build_spec(settings.get('spec'))
+  spec = released_model.build_spec(
+    settings.get('spec'), str(path / outputs.CONFIG), trust_code=trust_code
+  )
   data_dir = options.get('data_dir') if data_dir is None else data_dir
   read = _sample_level_data if 'split' in settings else _store_data
   try:
@@ -193,7 +203,9 @@ def _split_config(settings: Mapping[str, Any]) -> sample_level.SplitConfig:
     ) from e
 
 
-def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:
+def _from_file(
+  path: pathlib.Path, trust_code: bool
+) -> released_model.ReleasedModel:
   """Reads what `exports` wrote."""
   try:
     with np.load(path, allow_pickle=False) as loaded:
@@ -204,7 +216,9 @@ def _from_file(path: pathlib.Path) -> released_model.ReleasedModel:
     weights = [np.asarray(arrays[n], np.float32) for n in about['weights']]
     words = arrays.get(VOCABULARY)
     fields = dict(
-      spec=released_model.build_spec(about['spec']),
+      spec=released_model.build_spec(
+        about['spec'], str(path), trust_code=trust_code
+      ),
       weights=weights,
       round_num=int(about['round']),
       privacy=tuple(map(str, about['privacy'])),

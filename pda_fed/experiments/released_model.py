@@ -8,12 +8,12 @@ JAX model computes the logits, whichever engine trained the weights.
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
-import importlib
 from typing import Any, Optional
 
 from data_prep import tokenizer
 import numpy as np
 from pda_fed import models
+from pda_fed.common import trust
 from pda_fed.experiments import errors
 from pda_fed.models import convolutional
 
@@ -31,7 +31,9 @@ _ROWS_AT_ONCE = 256
 _UNKNOWN = '<unk>'  # The unknown word in texts of sample-level runs.
 
 
-def _find_kind(settings: Mapping[str, Any]) -> type[models.ModelSpec]:
+def _find_kind(
+  settings: Mapping[str, Any], source: str, trust_code: bool
+) -> type[models.ModelSpec]:
   """Returns the spec class, found by its name or by the fields' names."""
   if _KIND not in settings:
     for kind in _BUILT_IN:
@@ -40,7 +42,7 @@ def _find_kind(settings: Mapping[str, Any]) -> type[models.ModelSpec]:
     raise ValueError(f'no model has the settings {", ".join(settings)}')
   module, _, name = settings[_KIND].rpartition('.')
   try:
-    kind = getattr(importlib.import_module(module), name)
+    kind = getattr(trust.import_named(module, source, trust_code), name)
   except (AttributeError, ImportError, ValueError) as e:
     raise ValueError(
       f'its class {settings[_KIND]} cannot be imported: {e}. Make the module'
@@ -59,20 +61,25 @@ def _from_json(value: Any) -> Any:
   return value
 
 
-def build_spec(settings: Any) -> models.ModelSpec:
+def build_spec(
+  settings: Any, source: str, *, trust_code: bool = False
+) -> models.ModelSpec:
   """Returns the model spec that `config.as_settings` turned into JSON.
 
   Args:
     settings: The spec's settings, as JSON values.
+    source: The file that has them, for error messages.
+    trust_code: Whether to import the module of a user's model.
 
   Raises:
     OutputError: If no model has these settings.
+    UntrustedCodeError: If the settings name a module that is not trusted.
   """
   try:
     if not isinstance(settings, dict):
       raise ValueError(f'its spec is {settings!r:.80}')
     fields = {n: _from_json(v) for n, v in settings.items() if n != _KIND}
-    return _find_kind(settings)(**fields)
+    return _find_kind(settings, source, trust_code)(**fields)
   except (AttributeError, TypeError, ValueError) as e:
     raise errors.OutputError(f'The model cannot be built: {e}.') from e
 

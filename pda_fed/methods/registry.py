@@ -1,9 +1,10 @@
 """Methods by name."""
 
 from collections.abc import Iterable
-import importlib
 from typing import Optional
 
+from pda_fed import errors
+from pda_fed.common import trust
 from pda_fed.methods import base
 
 
@@ -63,7 +64,7 @@ def title(name: str) -> str:
   return method.title if method else name
 
 
-def get(name: str) -> type[base.Method]:
+def get(name: str, *, trust_code: bool = False) -> type[base.Method]:
   """Returns the method of this name or module.
 
   Example:
@@ -73,20 +74,29 @@ def get(name: str) -> type[base.Method]:
 
   Args:
     name: A name of `names()`, or a module such as my_package.my_method, which
-      is imported and must define one method.
+      must define one method.
+    trust_code: Whether to import the module if it is not imported yet, which
+      runs its code.
 
   Raises:
+    UntrustedCodeError: If the module is neither imported nor trusted.
     ValueError: If there is no such method.
   """
   if name in base.REGISTRY:
     return base.REGISTRY[name]
+  wrong = (
+    f'method must be one of {", ".join(names())}, or a module such as'
+    f' my_package.my_method. Found {name!r}'
+  )
   try:
-    module = importlib.import_module(name)
-  except (ImportError, TypeError, ValueError) as e:
-    raise ValueError(
-      f'method must be one of {", ".join(names())}, or a module such as'
-      f' my_package.my_method. Found {name!r}: {e}.'
+    module = trust.import_named(name, 'method', trust_code)
+  except errors.UntrustedCodeError as e:
+    raise errors.UntrustedCodeError(
+      f'{wrong}, which is not imported yet: that would run its code. If you'
+      ' trust it, give trust_code=True.'
     ) from e
+  except (ImportError, TypeError, ValueError) as e:
+    raise ValueError(f'{wrong}: {e}.') from e
   found = [m for m in base.REGISTRY.values() if m.__module__ == module.__name__]
   if len(found) != 1:
     raise ValueError(

@@ -197,8 +197,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     for prepare in BEFORE_PARSING:
       prepare(expanded(argv[1:]))
-  except ValueError as e:
-    fail(str(e))
+  except USER_ERRORS as e:
+    fail(str(e), exit_code_of(e))
   try:
     return flags.FLAGS([argv[0], *with_presets(argv[1:])])
   except flags.CantOpenFlagFileError as e:

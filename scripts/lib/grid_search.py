@@ -11,6 +11,7 @@ from pda_fed.analysis import jobs
 from pda_fed.analysis import sweeping
 from scripts.lib import cli
 from scripts.lib import job_flags
+from scripts.lib import trust_flags
 
 _EXTEND = flags.DEFINE_multi_string(
   'extend',
@@ -140,7 +141,7 @@ class GridSearch:
     return jobs.Job(
       name=self._label + cell.name,
       module=job_flags.module(),
-      arguments=(
+      arguments=trust_flags.for_run(
         # First, so that the user's --warm_start_dir overrides it, which also
         # holds for the runs that are compared.
         f'--warm_start_dir={self._warm_start_dir}',

@@ -20,6 +20,7 @@ from pda_fed.experiments import outputs
 from pda_fed.experiments.engines import base as engine_lib
 from scripts.lib import cli
 from scripts.lib import sharing
+from scripts.lib import trust_flags
 
 try:
   import tqdm
@@ -52,14 +53,18 @@ _PRINT_RUNS = flags.DEFINE_bool(
   ' train them in one process, pass these lines to a training binary as'
   ' --runs_file. Then repeat this command, which reads the finished runs.',
 )
+flags.adopt_module_key_flags(trust_flags)
 
 
 def module() -> str:
   """Returns the training binary's module, for `python -m`.
 
   Raises:
+    UntrustedCodeError: If only a file names the module, without --trust_code.
     ValueError: If there is no such module.
   """
+  # Before find_spec, which imports the packages that hold the module.
+  trust_flags.check_words([f'--{BINARY.name}={BINARY.value}'])
   name = BINARY.value if '.' in BINARY.value else f'scripts.{BINARY.value}'
   try:
     is_there = importlib.util.find_spec(name) is not None

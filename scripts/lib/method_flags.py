@@ -9,6 +9,7 @@ from absl import flags
 from pda_fed import methods
 from pda_fed import schedules
 from scripts.lib import cli
+from scripts.lib import trust_flags
 
 METHOD = flags.DEFINE_string(
   'method',
@@ -29,6 +30,7 @@ _SCHEDULES = {
   ' epochs at sample level.',
   'constant': 'Constant value of {}. 1 uses the private mean alone.',
 }
+flags.adopt_module_key_flags(trust_flags)
 # Flags of all methods, as far as defined.
 _DEFINED: set[str] = set()
 
@@ -94,17 +96,43 @@ def name_of(argument: str) -> str:
   return negated if negated in _DEFINED else name
 
 
-def define_named(arguments: Sequence[str]) -> None:
+def load(name: str, source: Optional[str] = None) -> type[methods.Method]:
+  """Returns a method, and defines its flags.
+
+  Args:
+    name: Name or module of the method.
+    source: The file that names it; None for a flag, which may stand in a flag
+      file.
+
+  Raises:
+    UntrustedCodeError: If only a file names the module, without --trust_code.
+    ValueError: If there is no such method.
+  """
+  if name not in methods.names():
+    trust_flags.check(name, source)
+  method = methods.get(name, trust_code=True)
+  define(method)
+  return method
+
+
+def define_named(
+  arguments: Sequence[str], source: Optional[str] = None
+) -> None:
   """Defines the flags of the method that --method names in arguments.
 
   Args:
     arguments: Command line of a program, before flags are parsed.
+    source: The file that holds the arguments; None for this program's.
+
+  Raises:
+    UntrustedCodeError: See `load`.
+    ValueError: See `load`.
   """
   words = [*arguments, '']
   for word, following in zip(words, words[1:], strict=False):
     if name_of(word) == METHOD.name:
       value = word.partition('=')[2] or following
-      define(methods.get(value))
+      load(value, source)
 
 
 def _hint(flag: str) -> str:

@@ -1,11 +1,12 @@
 """--model, and flags of model sizes, for federated runs."""
 
 import dataclasses
-import importlib
 
 from absl import flags
 import data_prep
 from pda_fed import models
+from pda_fed.common import trust
+from scripts.lib import trust_flags
 
 _MODEL = flags.DEFINE_string(
   'model',
@@ -55,6 +56,7 @@ def spec_for(store: data_prep.UserStore) -> models.ModelSpec:
     store: The data to train on.
 
   Raises:
+    UntrustedCodeError: If only a file names the module, without --trust_code.
     ValueError: If the model is unknown or does not fit the data.
   """
   is_text = isinstance(store, data_prep.TokenStore)
@@ -68,7 +70,10 @@ def spec_for(store: data_prep.UserStore) -> models.ModelSpec:
     return known[name](store)
   kind = 'text' if is_text else 'arrays'
   try:
-    create_spec = importlib.import_module(name).create_spec
+    if name in trust_flags.MODELS:
+      raise ValueError(f'it is not for {kind}')
+    trust_flags.check(name)
+    create_spec = trust.import_named(name, '--model', True).create_spec
   except (AttributeError, ImportError, TypeError, ValueError) as e:
     raise ValueError(
       f'model must be {" or ".join(known)} for {kind}, or a module with a'

@@ -21,6 +21,7 @@ from scripts.lib import method_flags
 from scripts.lib import secret_runs
 from scripts.lib import select_flags
 from scripts.lib import sharing
+from scripts.lib import trust_flags
 from scripts.lib import tuning
 
 if TYPE_CHECKING:
@@ -101,9 +102,10 @@ def check(
 
 
 def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
-  """Raises ValueError if a method's flags or grid do not fit."""
+  """Raises if a method's flags or grid do not fit, or are not trusted."""
   in_grid = [f'--{flag}' for flag in grid]
   sharing.refuse_distributed(given)
+  trust_flags.check_words(given)
   job_flags.refuse(given, _SET_HERE, 'with --private_search')
   never = dict.fromkeys(audit_flags.NAMES, 'no private search')
   job_flags.refuse(given, never, 'with --private_search')

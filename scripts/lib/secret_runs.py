@@ -35,6 +35,7 @@ from pda_fed.experiments import outputs
 from scripts.lib import job_flags
 from scripts.lib import search_flags
 from scripts.lib import sharing
+from scripts.lib import trust_flags
 
 if TYPE_CHECKING:
   from pda_fed.privacy import search as search_lib
@@ -164,7 +165,7 @@ class SecretRuns:
       jobs.Job(
         name=name,
         module=self._settings.binary,
-        arguments=(
+        arguments=trust_flags.for_run(
           *self._settings.flags[method],
           f'--method={method}',
           *cell,

@@ -23,6 +23,7 @@ from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import select_flags
 from scripts.lib import sharing
+from scripts.lib import trust_flags
 
 _TUNE = flags.DEFINE_multi_string(
   'tune',
@@ -77,6 +78,7 @@ def read(
 
   Raises:
     OutputError: If the file cannot be read.
+    UntrustedCodeError: If the file names a module, without --trust_code.
     ValueError: If --tune did not write the file, or it lacks a method, or it
       sets a flag that is also given.
   """
@@ -91,6 +93,7 @@ def read(
   for method, own in of_methods.items():
     chosen = found.methods[method].flags
     job_flags.refuse(chosen, reserved, f'in {_CHOSEN.value}')
+    trust_flags.check_words(chosen, _CHOSEN.value)
     names = [job_flags.name_of(flag) for flag in chosen]
     job_flags.refuse(
       [*arguments, *own], dict.fromkeys(names, '--chosen'), 'beside it'

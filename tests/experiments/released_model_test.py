@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import shutil
+import sys
 
 import data_prep
 from data_prep import sample_level
 import numpy as np
+from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import models
@@ -213,14 +215,70 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   (tmp_path / 'own_spec_for_test.py').write_text(_OWN)
   monkeypatch.syspath_prepend(tmp_path)
   kind = {'kind': 'own_spec_for_test.OwnSpec', 'sizes': [1, 2]}
-  spec = released_model.build_spec({**kind, 'has_logits': has_logits})
+  settings = {**kind, 'has_logits': has_logits}
+  spec = released_model.build_spec(settings, 'a file', trust_code=True)
   assert spec.sizes == (1, 2)
   weights = [np.arange(6, dtype=np.float32).reshape(2, 3)]
   model = experiments.ReleasedModel(spec, weights, 1, ('None.',))
   found = model.logits(np.array([[1.0, 10.0]]))
   np.testing.assert_allclose(found, [[30, 41, 52]])
-  with pytest.raises(experiments.OutputError, match='importable'):
-    released_model.build_spec({'kind': 'no_such_module.OwnSpec'})
+  sys.modules.pop('own_spec_for_test')
+
+
+@pytest.mark.parametrize(
+  ('kind', 'words'),
+  [
+    ('no_such_module.OwnSpec', 'No module named'),
+    ('pda_fed.models.nothing.Spec', 'No module named'),
+    ('pda_fed.models.spec.Nothing', 'has no attribute'),
+    ('pda_fed.errors.OutputError', 'is not a models.ModelSpec'),
+    ('Spec', 'is not the name of a module'),
+  ],
+)
+def test_a_class_that_is_no_model(kind, words):
+  with pytest.raises(experiments.OutputError, match=words):
+    released_model.build_spec({'kind': kind}, 'a file', trust_code=True)
+
+
+_TELLS = """
+import pathlib
+pathlib.Path(__file__).with_suffix('.ran').touch()
+"""
+
+
+@pytest.mark.parametrize('is_file', [False, True])
+def test_a_model_imports_its_module_only_if_it_is_trusted(
+  folders, tmp_path, monkeypatch, is_file
+):
+  path = shutil.copytree(folders('linear') / 'run', tmp_path / 'run')
+  config = json.loads((path / 'config.json').read_text())
+  kind = {'kind': 'told_for_test.OwnSpec', 'sizes': [2], 'has_logits': True}
+  config['settings']['spec'] = kind
+  (path / 'config.json').write_text(json.dumps(config))
+  named_by = path / 'config.json'
+  if is_file:
+    path = named_by = tmp_path / 'model.npz'
+    about = {'format': 'pda_fed model', 'version': 1, 'spec': kind, 'round': 1}
+    about |= {'weights': ['weights/0'], 'privacy': ['None.']}
+    np.savez(path, about=json.dumps(about), **{'weights/0': np.ones((2, 3))})
+  (tmp_path / 'told_for_test.py').write_text(_TELLS + _OWN)
+  monkeypatch.syspath_prepend(tmp_path)
+  with pytest.raises(errors.UntrustedCodeError) as error:
+    experiments.load_model(path)
+  assert _one_line(error).startswith(
+    f"{named_by} names the Python module 'told_for_test'"
+  )
+  assert '--trust_code' in str(error.value)
+  ran = tmp_path / 'told_for_test.ran'
+  assert not ran.exists()
+  if is_file:
+    model = experiments.load_model(path, trust_code=True)
+    assert model.spec.sizes == (2,)
+  else:  # The weights are those of another model.
+    with pytest.raises(experiments.OutputError, match='is damaged'):
+      experiments.load_model(path, trust_code=True)
+  assert ran.exists()
+  sys.modules.pop('told_for_test')
 
 
 @pytest.mark.slow
@@ -229,7 +287,7 @@ def test_a_residual_net_is_built_from_its_settings():
     image_shape=(4, 4, 1), num_classes=3, depth=10, width=1
   )
   settings = json.loads(json.dumps(config_lib.as_settings(spec)))
-  assert released_model.build_spec(settings) == spec
+  assert released_model.build_spec(settings, 'a file') == spec
   weights = spec.jax_model().initial_params(0)
   released = experiments.ReleasedModel(
     spec, weights, 1, ('None.',), mean=np.zeros(1), scale=np.ones(1)
@@ -245,7 +303,7 @@ def test_a_residual_net_is_built_from_its_settings():
 @pytest.mark.parametrize('settings', [None, {}, {'num_words': 3}, [1]])
 def test_settings_of_no_model(settings):
   with pytest.raises(experiments.OutputError, match='cannot be built'):
-    released_model.build_spec(settings)
+    released_model.build_spec(settings, 'a file')
 
 
 def test_text_becomes_tokens(folders):

@@ -5,6 +5,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import errors
 from pda_fed import methods
 from pda_fed import schedules
 from pda_fed.methods import arrays
@@ -90,16 +91,29 @@ def test_adadps_drops_what_has_no_scale():
   assert changed.tolist() == [0.0, 1.5]
 
 
+def _import(name):
+  return methods.get(name, trust_code=True)
+
+
+@pytest.mark.parametrize('name', ['pad', 'no.such'])
+def test_a_module_is_imported_only_if_it_is_trusted(name):
+  with pytest.raises(errors.UntrustedCodeError) as error:
+    methods.get(name)
+  assert 'one of cold, warm, pda, semi_dp, dope' in str(error.value)
+  assert f'Found {name!r}, which is not imported' in str(error.value)
+
+
 @pytest.mark.parametrize(
   'make, message',
   [
     (lambda: methods.SemiDp(weight=1.5), 'semi_dp_weight must be in'),
     (lambda: methods.AdaDps(decay=1.0), r'adadps_decay must be in \[0, 1\)'),
     (lambda: methods.AdaDps(epsilon=-1.0), 'adadps_epsilon must be'),
-    (lambda: methods.get('pad'), "one of cold, warm, pda, semi.*Found 'pad'"),
-    (lambda: methods.get('no.such'), "Found 'no.such': No module"),
-    (lambda: methods.get('math.pi'), "Found 'math.pi': No module"),
-    (lambda: methods.get(''), "Found ''"),
+    (lambda: _import('pad'), "one of cold, warm, pda, semi.*Found 'pad'"),
+    (lambda: _import('no.such'), "Found 'no.such': No module"),
+    (lambda: _import('math.pi'), "Found 'math.pi': No module"),
+    (lambda: _import(''), "Found '': '' is not the name of a module"),
+    (lambda: _import('pda_fed..x'), 'is not the name of a module'),
     (lambda: methods.get('os.path'), 'one subclass of methods.Method'),
   ],
 )

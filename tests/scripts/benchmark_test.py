@@ -116,6 +116,7 @@ class TestBenchmark:
       f'--tasks={folder / "tiny.json"}',
       f'--output_dir={folder / "out"}',
       '--seeds=2',
+      '--trust_code',  # The task names its binary.
     )
     printed = programs.run('benchmark', *arguments, '--print_runs')
     done = programs.run('benchmark', *arguments)

@@ -48,7 +48,10 @@ def test_a_program_that_says_nothing(tmp_path):
     dry_runs.try_all([_job(tmp_path, 'pda', '--crash_below=9')])
 
 
-def test_binaries_of_others_are_not_tried(tmp_path):
+def test_binaries_of_others_are_not_tried(tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    'sys.argv', ['compare', '--binary=tests.scripts.fake_train']
+  )
   if not flags.FLAGS.is_parsed():
     flags.FLAGS(['compare'])
   before = flags.FLAGS.binary

@@ -53,7 +53,6 @@ def test_a_command_line_is_a_value(arguments, method):
 @pytest.mark.parametrize(
   'arguments, message',
   [
-    (('--method=pad',), "cold, warm, pda, semi_dp, dope, adadps.*'pad'"),
     (('--method=warm', '--alpha_K=3'), '--alpha_K must.*=pda.*no settings'),
     (
       ('--method=pda', '--noadadps_multiply_back'),
@@ -121,7 +120,16 @@ class Mine(methods.Method):
 """
 
 
+def test_a_method_that_does_not_exist(monkeypatch):
+  monkeypatch.setattr('sys.argv', ['program', '--method=pad'])
+  words = "cold, warm, pda, semi_dp, dope, adadps.*'pad'"
+  with pytest.raises(ValueError, match=words):
+    method_flags.define_named(['--method=pad'])
+
+
 def test_a_module_brings_its_flags(tmp_path, monkeypatch):
+  names = ('module_of_test', 'no_flags_of_test')
+  monkeypatch.setattr('sys.argv', ['', *(f'--method={n}' for n in names)])
   (tmp_path / 'module_of_test.py').write_text(_MODULE)
   (tmp_path / 'no_flags_of_test.py').write_text(
     _MODULE.replace('steps: int', 'steps: list').replace('mine_', 'other_')
@@ -140,5 +148,5 @@ def test_a_module_brings_its_flags(tmp_path, monkeypatch):
     method_flags.define_named(['--method=no_flags_of_test'])
   for name in ('mine_of_test', 'other_of_test'):
     methods.base.REGISTRY.pop(name)
-  for name in ('module_of_test', 'no_flags_of_test'):
+  for name in names:
     sys.modules.pop(name)
