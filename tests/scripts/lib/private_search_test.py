@@ -211,7 +211,8 @@ def _check(arguments=(), own=(), methods=('pda',), num_seeds=1, tune=None):
 
 
 @pytest.fixture
-def parsed_flags():
+def parsed_flags(monkeypatch):
+  monkeypatch.setattr('sys.argv', ['compare', programs.FAKE])
   if not flags.FLAGS.is_parsed():
     flags.FLAGS(['compare'])
   with flagsaver.flagsaver(binary='tests.scripts.fake_train'):

@@ -78,9 +78,9 @@ def test_a_search_that_ended_meanwhile_is_not_made_again(tmp_path, monkeypatch):
   if not flags.FLAGS.is_parsed():
     flags.FLAGS(['compare'])
   monkeypatch.setattr(private_search.secret_runs, 'SecretRuns', _Ended)
-  with flagsaver.flagsaver(
-    binary='tests.scripts.fake_train', output_dir=str(tmp_path)
-  ):
+  binary = 'tests.scripts.fake_train'
+  monkeypatch.setattr('sys.argv', ['compare', f'--binary={binary}'])
+  with flagsaver.flagsaver(binary=binary, output_dir=str(tmp_path)):
     search = privacy.PrivateSearch(expected_runs=3)
     found = private_search.release(search, [], {'pda': []}, {'pda': {}})
   assert found == (['the folder'], ['a note'])
