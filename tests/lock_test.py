@@ -7,6 +7,7 @@ import itertools
 import pathlib
 import re
 import sysconfig
+import tomllib
 
 from packaging import markers
 from packaging import requirements
@@ -149,3 +150,10 @@ def test_nothing_else_is_installed():
 def test_imports(module):
   importlib.import_module('pda_fed')  # Makes the rest importable.
   assert importlib.import_module(module)
+
+
+def test_a_wheel_is_built_with_the_locked_setuptools():
+  project = tomllib.loads((_ROOT / 'pyproject.toml').read_text())
+  locked, _ = _sections('requirements.txt')
+  version = _versions(locked)['setuptools']
+  assert project['build-system']['requires'] == [f'setuptools=={version}']

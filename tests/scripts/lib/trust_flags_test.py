@@ -122,7 +122,7 @@ _DOORS = {
     ('scripts.benchmark', '--tasks={file}'),
   ),
   'runs': (
-    '--method=mine --output_dir=x',
+    '--method=mine --output_dir=/dev/null/x',
     ('scripts.train_sample_level', '--runs_file={file}'),
   ),
 }
