@@ -15,6 +15,7 @@ MARKDOWN = [
   ROOT / 'README.md',
   ROOT / 'CHANGELOG.md',
   ROOT / 'CONTRIBUTING.md',
+  ROOT / 'SECURITY.md',
   *sorted((ROOT / 'docs').glob('*.md')),
   ROOT / 'bench/README.md',
 ]
