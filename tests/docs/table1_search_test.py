@@ -2,7 +2,9 @@
 
 import functools
 import math
+import re
 
+from pda_fed import experiments
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.analysis import choices
@@ -345,5 +347,18 @@ def test_the_page_has_the_settings_of_the_preset():
     f' {flags["clients_per_round"]} users, sigma = {flags["noise_multiplier"]},'
     f' clip norm {flags["clip_norm"]}.'
   ) in text
-  shown = f'Momentum is {flags["server_momentum"]}. The public update'
-  assert shown in text
+  differences = [
+    ('server momentum', flags['server_momentum']),
+    ('clip norm', flags['clip_norm']),
+    ('pre-training', 'Adam (rate 0.001, batches of 16)'),
+    ('arithmetic', 'products in bfloat16'),
+    ('public users in a round', '10 of the 100'),
+  ]
+  for row, ours in differences:
+    assert re.search(rf'\| {row} \| [^|]+ \| {re.escape(ours)}', text), row
+  assert float(flags['pretraining_learning_rate']) == 0.001
+  assert flags['compute_dtype'] == 'bfloat16'
+  defaults = experiments.FederatedConfig
+  assert 'public_users_per_round' not in flags
+  assert defaults.public_users_per_round == 10
+  assert experiments.Pretraining().batch_size == 16
