@@ -7,6 +7,20 @@ import types
 from pda_fed import errors
 
 
+def is_name(text: str) -> bool:
+  """Returns whether a text is the full name of a module.
+
+  Example:
+
+    >>> is_name('my_package.my_model'), is_name('wrn-16-4'), is_name('x..y')
+    (True, False, False)
+
+  Args:
+    text: Any text.
+  """
+  return all(map(str.isidentifier, text.split('.')))
+
+
 def is_ours(module: str) -> bool:
   """Returns whether a name is that of a module inside this package.
 
@@ -18,10 +32,7 @@ def is_ours(module: str) -> bool:
   Args:
     module: Full name of a module.
   """
-  first, *others = module.split('.')
-  return (
-    first == 'pda_fed' and bool(others) and all(map(str.isidentifier, others))
-  )
+  return module.startswith('pda_fed.') and is_name(module)
 
 
 def check(module: str, source: str, trust_code: bool) -> None:
@@ -62,7 +73,7 @@ def import_named(
   """
   if module in sys.modules:
     return sys.modules[module]
-  if not all(map(str.isidentifier, module.split('.'))):
+  if not is_name(module):
     raise ValueError(f'{module!r} is not the name of a module')
   check(module, source, trust_code)
   return importlib.import_module(module)

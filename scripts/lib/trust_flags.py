@@ -50,11 +50,12 @@ def _split(text: str) -> list[str]:
     return text.split()
 
 
-def _is_built_in(flag: str, name: str) -> bool:
-  """Returns whether a value of a flag is no module of somebody else."""
+def _may_be_imported(flag: str, name: str) -> bool:
+  """Returns whether a flag's value is a module, and none of ours."""
   if flag == 'binary':  # Without a dot, it is in scripts/.
-    return '.' not in name or name.startswith('scripts.')
-  return name in (MODELS if flag == 'model' else methods.names())
+    return '.' in name and not name.startswith('scripts.')
+  known = MODELS if flag == 'model' else methods.names()
+  return name not in known and trust.is_name(name)
 
 
 def modules_in(words: Sequence[str]) -> set[str]:
@@ -73,8 +74,8 @@ def modules_in(words: Sequence[str]) -> set[str]:
       found |= modules_in(_split(value.partition(':')[2]))
     elif flag in ('binary', 'method', 'methods', 'model'):
       names = {name.strip() for name in (value, *value.split(','))}
-      found |= {n for n in names if not _is_built_in(flag, n)}
-  return {name for name in found if all(map(str.isidentifier, name.split('.')))}
+      found |= {n for n in names if _may_be_imported(flag, n)}
+  return found
 
 
 def is_trusted(module: str) -> bool:

@@ -238,6 +238,7 @@ def test_models_that_are_no_modules():
     # A method is no model, and the other way round.
     ('--method=cnn --model=pda', {'cnn', 'pda'}),
     ('--binary=a.b --output_dir=a.c --chosen=d/e.json', {'a.b'}),
+    ('--binary=a-b.c --model=a-b', {'a-b.c'}),
     ('--grid=model=a,linear --grid=rate=1,2', {'a'}),
     ('--tune=pda:model=a --tune=method=b', {'a', 'b'}),
     ('"--tune_flags=--model=a --rate=1"', {'a'}),
