@@ -115,7 +115,7 @@ def split_examples(
       f'validation_examples must be below {num_private}, the number of private'
       f' examples. Found {config.validation_examples}.'
     )
-  order = _by_hash(data.train, config.seed)
+  order = rank_by_hash(data.train, config.seed)
   parts = np.split(order, [num_public, total - config.validation_examples])
   # Keeps the order of the file: a split does not shuffle.
   drawn, private, held_out = (data.train.take(np.sort(rows)) for rows in parts)
@@ -127,8 +127,15 @@ def split_examples(
   )
 
 
-def _by_hash(examples: base.Examples, seed: int) -> np.ndarray:
+def rank_by_hash(examples: base.Examples, seed: int) -> np.ndarray:
   """Returns the rows of examples in the order of their hashes.
+
+  Example:
+
+    >>> from data_prep import sample_level
+    >>> rows = rank_by_hash(sample_level.load_digits().test, seed=0)
+    >>> sorted(rows.tolist()) == list(range(360))
+    True
 
   Equal examples have equal hashes and stay in the order of the file; it makes
   no difference which of them are public. Do not hash a number that tells them

@@ -15,9 +15,9 @@ import pathlib
 from data_prep import errors
 from data_prep.sample_level import base
 from data_prep.sample_level import files
+from data_prep.sample_level import splits
 import numpy as np
 from pda_fed.common import validate
-from pda_fed.privacy import seeds
 
 UNKNOWN = '<unk>'
 SEQUENCE_LENGTH = 35
@@ -209,9 +209,10 @@ def load_public_text(
       f'{path} must have {num_sequences:,} sequences of {length} words that are'
       f' not in {data.name}. Found {len(tokens):,}.'
     )
-  draws = seeds.generator('public', seed, 0).random(len(tokens))
-  rows = np.sort(np.argsort(draws, kind='stable')[:num_sequences])
-  return _to_examples(tokens[rows])
+  found = _to_examples(tokens)
+  # By hash: what is left out must not change the rank of the others.
+  rows = splits.rank_by_hash(found, seed)[:num_sequences]
+  return found.take(np.sort(rows))
 
 
 def _overlaps(tokens: np.ndarray, data: base.SampleLevelData) -> np.ndarray:
