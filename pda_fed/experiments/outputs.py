@@ -203,11 +203,14 @@ class RunFolder:
       {**old, 'engine': new['engine']} if changes else old, new
     )
     if lines:
-      only_engine = {**old, 'engine': new['engine']} == new
+      advice = 'Use the same settings again, or another --output_dir'
+      if {**old, 'engine': new['engine']} == new:
+        advice += ', or --change_engine'
+      if old.get('noise_version') != new['noise_version']:
+        advice = 'This version draws other noise: use another --output_dir'
       raise errors.OutputError(
-        f'{self.path} holds a run with other settings: {"; ".join(lines)}. Use'
-        ' the same settings again, or another --output_dir'
-        + (', or --change_engine.' if only_engine else '.')
+        f'{self.path} holds a run with other settings: {"; ".join(lines)}.'
+        f' {advice}.'
       )
     if changes:
       self._check_change_of_engine(old['engine'])

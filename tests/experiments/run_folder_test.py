@@ -387,5 +387,7 @@ def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(
   if had_versions:
     content['settings']['noise_version'] = version - 1
   path.write_text(json.dumps(content))
-  with pytest.raises(experiments.OutputError, match='noise_version'):
+  with pytest.raises(
+    experiments.OutputError, match='noise_version: .* use another --output_dir'
+  ):
     runs.train(tmp_path / 'run')
