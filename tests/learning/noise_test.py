@@ -36,7 +36,11 @@ def test_the_inverse_decrypts():
   np.testing.assert_array_equal(found, counters)
 
 
-@pytest.mark.parametrize('secret', [0, 1, 2**63 - 1, 2**63, 2**64 - 1, 77**9])
+_EXTREMES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
+_ANY = np.random.default_rng(0).integers(2**63, size=3).tolist()
+
+
+@pytest.mark.parametrize('secret', [*_EXTREMES, *_ANY])
 def test_secret_round_and_draw_follow_from_the_seed(secret):
   rounds, draws = 10_000, 100
   word = noise.noise_secret(secret)
