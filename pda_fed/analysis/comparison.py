@@ -15,6 +15,7 @@ from pda_fed.analysis import fairness
 from pda_fed.analysis import metrics as metrics_lib
 from pda_fed.analysis import verdicts as verdicts_lib
 from pda_fed.experiments import outputs
+from pda_fed.experiments import records
 
 # Listed like a method: the warm start itself, which has seen no private data.
 PUBLIC = 'public data alone'
@@ -319,5 +320,5 @@ def caveats(comparison: Comparison) -> list[str]:
   """
   configs = [run.config for of in comparison.runs.values() for run in of]
   searches = [c[outputs.SEARCH] for c in configs if outputs.SEARCH in c]
-  own = [caveat for c in configs for caveat in c.get('caveats', [])]
+  own = [caveat for c in configs for caveat in records.caveats(c)]
   return list(dict.fromkeys([*searches, *own]))

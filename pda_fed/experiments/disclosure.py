@@ -366,9 +366,9 @@ def of_run() -> str:
   fields = [f'{", ".join(_without_noise(p))} ({p})' for p in _OF_RUNS[:3]]
   others = [place for place in _OF_RUNS[3:] if _without_noise(place)]
   return (
-    'Epsilon covers the model only. Do not publish what is computed from'
-    f' private data without noise: {"; ".join(fields)}; nor'
-    f' {", ".join(others)}. {N_IS_PUBLIC}'
+    'Epsilon covers the model only. These are computed from private data'
+    f' without noise: {"; ".join(fields)}. So is some of what stands in'
+    f' {", ".join(others)}. Do not publish them. {N_IS_PUBLIC}'
   )
 
 

@@ -17,6 +17,7 @@ from pda_fed.experiments import checkpoints
 from pda_fed.experiments import epsilons
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
+from pda_fed.experiments import records
 from pda_fed.experiments import released_model
 from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.experiments.engines import stores
@@ -143,7 +144,7 @@ def _privacy(
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
     guarantee = plan.describe(epsilon)
-  of_run = guarantee, config['noise'], *config.get('caveats', [])
+  of_run = guarantee, config['noise'], *records.caveats(config)
   search = config.get(outputs.SEARCH)
   if search is None:
     return of_run

@@ -142,6 +142,23 @@ def check_result(result: Any) -> None:
   )
 
 
+def caveats(config: Mapping[str, Any]) -> list[str]:
+  """Returns what the epsilon of a run does not cover, most serious first.
+
+  Args:
+    config: A config that passed `check_config`.
+  """
+  settings, found = config['settings'], list(config.get('caveats', []))
+  if settings['engine'] == 'tff' and settings.get('noise_version', 0) < 5:
+    # SECURITY.md has this flaw.
+    found.insert(
+      0,
+      'Do not rely on the epsilon of this run: its noise had a key of 32 bits'
+      ' (TFF, noise_version below 5). Train it again.',
+    )
+  return found
+
+
 def check_fit(config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
   """Raises ValueError unless a result matches a config.
 

@@ -85,7 +85,8 @@ def load_or_pretrain(
     CheckpointError: If the warm start cannot be written.
   """
   folder = pathlib.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
+  # Names and contents hold a hash of the data.
+  folder.mkdir(0o700, parents=True, exist_ok=True)
   key = cache_key(settings)
   path = folder / f'{key}.ckpt'
   with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):

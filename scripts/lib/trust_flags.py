@@ -25,7 +25,11 @@ _TRUST_CODE = flags.DEFINE_bool(
   ' are named on the command line need no such flag. Must itself be given on'
   ' the command line, not in a flag file.',
 )
-_TYPED = (f'--{_TRUST_CODE.name}', f'-{_TRUST_CODE.name}')
+_TYPED = tuple(
+  f'{dashes}{_TRUST_CODE.name}{value}'
+  for dashes in ('-', '--')
+  for value in ('', '=true', '=True', '=1')
+)
 # Values of --model that are no modules.
 MODELS = ('cnn', 'linear', 'lstm')
 
@@ -140,5 +144,7 @@ def for_run(*words: str) -> tuple[str, ...]:
   """
   check_words(words)
   before = sys.argv[1 : sys.argv.index('--')] if '--' in sys.argv else sys.argv
-  passed = [_TYPED[0]] if any(word in _TYPED for word in before) else []
+  passed = (
+    [f'--{_TRUST_CODE.name}'] if any(word in _TYPED for word in before) else []
+  )
   return (*passed, *words)

@@ -119,6 +119,25 @@ def test_privacy_is_that_of_the_rounds(folders):
   assert caveat == 'A caveat.'
 
 
+@pytest.mark.parametrize(
+  'engine, version, is_flawed',
+  [('tff', 4, True), ('tff', None, True), ('tff', 5, False), ('jax', 4, False)],
+)
+def test_noise_with_a_short_key_is_a_caveat(
+  folders, tmp_path, engine, version, is_flawed
+):
+  run = shutil.copytree(folders('lstm') / 'run', tmp_path / 'run')
+  config = json.loads((run / 'config.json').read_text())
+  config['settings'] |= {'engine': engine, 'noise_version': version}
+  if version is None:
+    del config['settings']['noise_version']
+  (run / 'config.json').write_text(json.dumps(config))
+  caveats = experiments.load_model(run).privacy[2:]
+  assert caveats[-1] == 'A caveat.'
+  assert (len(caveats) == 2) == is_flawed
+  assert ('key of 32 bits' in caveats[0]) == is_flawed
+
+
 def test_an_average_is_what_was_tested(folders, tmp_path):
   config = saved_runs.make_config('table', tmp_path / 'data', averaging=0.9)
   weights = saved_runs.random_weights(config.spec)

@@ -71,6 +71,8 @@ class TestWhoMayRead:
       assert _mode(folder) == 0o777 & ~umask
     runs.train(folder, fake_engine.make_config(seed=None))
     assert _mode(folder) == 0o700
+    # Names of warm starts are made from a hash of the data.
+    assert _mode(folder.parent / 'warm_start') == 0o700
     # Whoever shares it on purpose may go on with it.
     folder.chmod(0o750)
     config = fake_engine.make_config(seed=None, checkpoints_kept=7)

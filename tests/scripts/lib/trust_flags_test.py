@@ -258,6 +258,7 @@ def test_the_flags_of_a_run(monkeypatch):
   assert run('--', '--model=a') == ('--model=a', '--rate=1')
   assert run('--trust_code', '--') == ('--trust_code', '--model=a', '--rate=1')
   # It is among the flags of the runs already.
+  assert run('-trust_code=true')[0] == '--trust_code'
   assert run('--', '--trust_code') == ('--model=a', '--rate=1')
   # The name of a folder is no module that the user has named.
   for word in ('--output_dir=a', '--chosen=a/chosen.json', '--notrust_code'):
