@@ -27,6 +27,10 @@ GateError = channel.GateError
 _ROOT = pathlib.Path(__file__).parents[3]
 _PROGRAM = f'from {__name__} import process; process.main()'
 _LEAST_SECRET = 32
+# Written to the gate's pipe before the gate reads: a pipe may hold one page.
+_MOST_SECRET = 1024
+# Bytes of a Unix socket's path. JAX aborts the process if there are more.
+_MOST_PATH = 107
 _MAKE_SECRET = '(umask 077; openssl rand -hex 32 > FILE)'
 
 
@@ -37,13 +41,14 @@ def read_secret(path: str) -> bytes:
     path: The file. Nobody but its owner may have access to it.
 
   Raises:
-    GateError: If the file is missing, too short, or open to other users.
+    GateError: If the file is missing, too short, too long, or open to other
+      users.
   """
   try:
     with open(path, 'rb') as f:
       # Of the open file: a name may be a link, and may change.
       mode = os.fstat(f.fileno()).st_mode
-      secret = f.read().strip() if stat.S_ISREG(mode) else b''
+      content = f.read(_MOST_SECRET + 1) if stat.S_ISREG(mode) else b''
   except OSError as e:
     raise GateError(
       f'cluster_secret_file {path} cannot be read: {e.strerror}. To create it:'
@@ -54,6 +59,12 @@ def read_secret(path: str) -> bytes:
       f'cluster_secret_file {path} must be accessible to its owner alone (mode'
       f' 0600 or 0400). Found {stat.S_IMODE(mode):04o}.'
     )
+  if len(content) > _MOST_SECRET:
+    raise GateError(
+      f'cluster_secret_file {path} must have at most {_MOST_SECRET} bytes.'
+      f' Found more. To create it: {_MAKE_SECRET}.'
+    )
+  secret = content.strip()
   if len(secret) < _LEAST_SECRET:
     raise GateError(
       f'cluster_secret_file {path} must have at least {_LEAST_SECRET} bytes.'
@@ -97,11 +108,19 @@ class Gate:
       timeout_s: Seconds within which all hosts must connect.
 
     Raises:
-      GateError: If a host does not connect, or does not prove the secret.
+      GateError: If a host does not connect, or does not prove the secret, or
+        the path of temporary files is too long.
     """
     # Only this user has access to the folder. The gate removes it.
     folder = tempfile.mkdtemp(prefix='pda_fed-')
     task = process.Task(secret, coordinator, index, count, folder, timeout_s)
+    extra = len(os.fsencode(task.socket_path)) - _MOST_PATH
+    if extra > 0:
+      os.rmdir(folder)
+      raise GateError(
+        f'TMPDIR must be {extra} bytes shorter, so that a Unix socket can be in'
+        f' it. Found {tempfile.gettempdir()}.'
+      )
     self.address = f'unix:{task.socket_path}'
     # The gate ends when this pipe is closed. No object owns its end here, so
     # that it stays open until the process, and JAX's threads, have ended.

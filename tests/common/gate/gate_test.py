@@ -263,6 +263,8 @@ def test_a_secret_is_read(tmp_path):
     (_SECRET, 0o602, 'Found 0602.'),
     (b'', 0o600, 'must have at least 32 bytes. Found 0.'),
     (b'x' * 31 + b' \n', 0o600, 'Found 31. To create it: .*openssl rand'),
+    # A gate's pipe would be full before the gate reads.
+    (b'x' * 100_000, 0o600, 'must have at most 1024 bytes. Found more.'),
   ],
 )
 def test_secrets_that_are_refused(tmp_path, content, mode, words):
@@ -275,6 +277,23 @@ def test_secrets_that_are_refused(tmp_path, content, mode, words):
   link.symlink_to(path)
   with pytest.raises(gate.GateError, match=words):
     gate.read_secret(link)
+
+
+def test_the_longest_secret(tmp_path, place):
+  path = tmp_path / 'secret'
+  path.touch(mode=0o600)
+  path.write_bytes(b'x' * 1024)
+  gate.Gate(gate.read_secret(path), place, 0, 1, timeout_s=20).close()
+
+
+@pytest.mark.parametrize('index', [0, 1])
+def test_a_long_folder_of_temporary_files(tmp_path, monkeypatch, index):
+  folder = tmp_path / ('x' * 100)
+  folder.mkdir()
+  monkeypatch.setattr('tempfile.tempdir', str(folder))
+  with pytest.raises(gate.GateError, match='^TMPDIR must be .* shorter, .*/xx'):
+    gate.Gate(_SECRET, '127.0.0.1:1', index, 2, timeout_s=1)
+  assert not any(folder.iterdir())
 
 
 @pytest.mark.parametrize('name', ['none', '.'])
