@@ -103,11 +103,13 @@ def train(
     output_dir, config, about or {}, change_engine=change_engine
   ) as folder:
     result = _result_of(folder, config, open_engine, *places)
-    if config.audit is not None and config.audit.copy and not result['audit']:
-      report = _audit_of_copy(folder, config, open_engine, *places)
-      result = {**result, 'audit': {**report, 'copy': True}}
-      folder.write_result(result)
-      shutil.rmtree(folder.path / _COPY, ignore_errors=True)
+    if config.audit is not None and config.audit.copy:
+      if not result['audit']:
+        report = _audit_of_copy(folder, config, open_engine, *places)
+        result = {**result, 'audit': {**report, 'copy': True}}
+        folder.write_result(result)
+      # Also if the run was killed before it did this.
+      _remove_copy(folder)
     check_audit(result)
     return folder
 
@@ -134,9 +136,21 @@ def _audit_of_copy(
     pretraining=pretraining,
     audit=dataclasses.replace(config.audit, copy=False),
   )
-  with outputs.RunFolder.open(folder.path / _COPY, copy, {}) as second:
-    result = _result_of(second, copy, open_engine, warm_start_dir, progress)
-    return result['audit']
+  try:
+    with outputs.RunFolder.open(folder.path / _COPY, copy, {}) as second:
+      result = _result_of(second, copy, open_engine, warm_start_dir, progress)
+      return result['audit']
+  except base_errors.DivergenceError as e:
+    _remove_copy(folder)
+    raise base_errors.DivergenceError(
+      f'The run in {folder.path} has ended, but its copy for the audit diverged'
+      f' and was removed with its checkpoints: {e} The same command audits'
+      ' another copy.'
+    ) from e
+
+
+def _remove_copy(folder: outputs.RunFolder) -> None:
+  shutil.rmtree(folder.path / _COPY, ignore_errors=True)
 
 
 def _result_of(
