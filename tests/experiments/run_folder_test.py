@@ -78,6 +78,8 @@ class TestWhoMayRead:
     config = fake_engine.make_config(seed=None, checkpoints_kept=7)
     runs.train(folder, config)
     assert _mode(folder) == 0o750
+    # Its files have a hash of the data in their names.
+    assert _mode(folder.parent / 'warm_start') == 0o700
 
   def test_a_simulation(self, tmp_path, umask):
     runs.train(tmp_path / 'run')
