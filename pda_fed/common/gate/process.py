@@ -163,7 +163,8 @@ class _Leader:
       async with asyncio.timeout(channel.HANDSHAKE_S):
         hello = await channel.accept(reader, writer, self._task.secret)
       if not hello.is_right:
-        self._refused[hello.index] = writer.get_extra_info('peername')[0]
+        if hello.index < self._task.count:  # Strangers must not fill memory.
+          self._refused[hello.index] = writer.get_extra_info('peername')[0]
         return
       self._check(hello)
       if hello.kind == channel.JOIN:

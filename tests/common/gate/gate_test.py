@@ -1,5 +1,6 @@
 """Gates of several hosts, as processes of this machine."""
 
+import asyncio
 from concurrent import futures
 import contextlib
 import os
@@ -12,6 +13,8 @@ import sys
 import time
 
 from pda_fed.common import gate
+from pda_fed.common.gate import channel
+from pda_fed.common.gate import process
 import pytest
 
 _SECRET = b's' * 32
@@ -184,6 +187,23 @@ def test_strangers_change_nothing(place, open_gates):
     assert isinstance(leader.result()[0], gate.Gate)
 
 
+def test_strangers_do_not_fill_memory(place):
+  """Wrong proofs are remembered of hosts alone, however many there are."""
+  host, port = place.split(':')
+  leader = process._Leader(process.Task(_SECRET, place, 0, 2, '/none', 20))
+
+  async def knock():
+    opening = asyncio.ensure_future(leader.open())
+    await asyncio.sleep(0)
+    for index in (1, 2, 3, 2**32 - 1):
+      with pytest.raises(gate.GateError):
+        await channel.connect(host, int(port), b'o' * 32, b'J', index, 2)
+    opening.cancel()
+
+  asyncio.run(knock())
+  assert leader._refused == {1: host}
+
+
 def _once_it_listens(address):
   for _ in range(200):
     try:
@@ -214,16 +234,16 @@ time.sleep(100)
 
 
 def test_a_gate_ends_with_its_process(place):
-  process = subprocess.Popen(
+  owner = subprocess.Popen(
     [sys.executable, '-c', _OWNER, place],
     stdout=subprocess.PIPE,
     text=True,
     cwd=pathlib.Path(__file__).parents[3],
   )
-  folder = pathlib.Path(process.stdout.readline()[len('unix:') :]).parent
+  folder = pathlib.Path(owner.stdout.readline()[len('unix:') :]).parent
   assert folder.is_dir()
-  process.send_signal(signal.SIGKILL)
-  process.communicate(timeout=20)
+  owner.send_signal(signal.SIGKILL)
+  owner.communicate(timeout=20)
   _until(lambda: not folder.exists() and not _listens(place))
 
 
