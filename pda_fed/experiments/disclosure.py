@@ -93,6 +93,9 @@ _HELD_OUT = 'measured on held-out data'
 _LARGEST = 'depends on the largest private user, unless a flag sets it'
 _N = 'N, which counts as public, and numbers of public and held-out users'
 _ON_PUBLIC = 'trained on public data'
+_SIZES = (
+  'if read off private labels or words and not given, which a caveat then says'
+)
 _TIME = 'a round takes longer with more users or with more data'
 _WORDS = 'if the words were counted on private text, which a caveat then says'
 
@@ -284,6 +287,7 @@ TABLE = (
     ' skipped.*, source_notes.*',
     _COUNTS,
   ),
+  Row(MANIFEST, _PRIVATE, 'classes.number, vocabulary.size', _SIZES),
   Row(
     MANIFEST,
     _PUBLIC,
@@ -293,9 +297,9 @@ TABLE = (
   Row(
     MANIFEST,
     _PUBLIC,
-    'format, version, source, settings.*, held_out_by.*, vocabulary.size,'
+    'format, version, source, settings.*, held_out_by.*,'
     ' vocabulary.origin, vocabulary.covered_by_epsilon, vocabulary.statement,'
-    ' inputs.shape, inputs.dtype, classes.number, classes.caveats,'
+    ' inputs.shape, inputs.dtype, classes.caveats,'
     ' max_private_users_per_person',
     'how the data were prepared, and what epsilon does not cover, in words',
   ),

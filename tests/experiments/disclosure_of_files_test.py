@@ -159,6 +159,7 @@ def of_stores(stores):
 def test_of_stores(of_stores):
   assert shown_fields.undeclared(of_stores) == []
   exact = ('left_out.x', 'skipped.x', 'vocabulary.unknown_share.private')
+  exact += 'classes.number', 'vocabulary.size'  # Unless a flag sets them.
   for name in (*exact, 'groups.private.sentences', 'examples', 'sha256'):
     assert not disclosure.has_noise(disclosure.MANIFEST, name)
   for name in ('groups.private.users', 'vocabulary.unknown_share.public'):
