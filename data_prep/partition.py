@@ -236,7 +236,8 @@ def partition_users(
     dropped=_slices(dropped, np.full_like(dropped, limit), counts, limit),
     num_empty_users=counts.size - nonempty.size - chosen.size,
     num_unused_sentences=int(np.maximum(counts - unused_from, 0).sum()),
-    max_private_users_per_person=2 if kept.size else 1,
+    # Not whether anybody is: one private user more could tell.
+    max_private_users_per_person=2 if config.keep_overflow_users else 1,
   )
 
 

@@ -102,10 +102,11 @@ def test_kept_overflow_users_are_private_and_reported():
   assert drop.max_private_users_per_person == 1
 
 
-def test_keeping_when_nothing_is_left_to_keep_counts_nobody_twice():
+def test_keeping_counts_twice_even_if_nobody_is():
+  # Otherwise one private user with much text would change the statement.
   config = _config(num_public_users=1, keep_overflow_users=True)
-  result = _partition([10, 300], config)
-  assert result.max_private_users_per_person == 1
+  for counts in ([10, 300], [10, 300, 300]):
+    assert _partition(counts, config).max_private_users_per_person == 2
 
 
 def test_seed_decides_who_is_public():
@@ -290,9 +291,8 @@ def test_properties(counts, max_sentences, public_share, keep, seed):
   assert len(result.dropped) == (0 if keep else overflow - num_public)
   assert result.num_empty_users == counts.count(0)
   per_person = collections.Counter(result.private.user.tolist())
-  assert result.max_private_users_per_person == max(
-    per_person.values(), default=1
-  )
+  assert result.max_private_users_per_person == (2 if keep else 1)
+  assert max(per_person.values(), default=1) <= (2 if keep else 1)
 
 
 @pytest.mark.parametrize(
