@@ -443,7 +443,7 @@ def main() -> None:
   if _RUNS_FILE.value is not None:
     if run_flags.DRY_RUN.value:
       raise ValueError('--dry_run must not be given with --runs_file.')
-    if host_flags.settings() is not None:
+    if host_flags.DISTRIBUTED.value:
       raise ValueError('--distributed must not be given with --runs_file.')
     _run_many(pathlib.Path(_RUNS_FILE.value))
     return

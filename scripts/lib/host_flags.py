@@ -15,7 +15,7 @@ from pda_fed.experiments import last_words as last_words_lib
 from pda_fed.experiments.engines import distributed
 from scripts.lib import cli
 
-_DISTRIBUTED = flags.DEFINE_bool(
+DISTRIBUTED = flags.DEFINE_bool(
   'distributed',
   False,
   'Compute one run on several hosts. Start the same command on each, with'
@@ -68,7 +68,7 @@ def settings() -> Optional[connecting.HostSettings]:
     'num_hosts': _NUM_HOSTS.value,
     'host_index': _HOST_INDEX.value,
   }
-  if _DISTRIBUTED.value:
+  if DISTRIBUTED.value:
     secret_file, *place = given.values()
     if secret_file is None:
       raise ValueError(
