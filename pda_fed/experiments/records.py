@@ -149,7 +149,7 @@ def caveats(config: Mapping[str, Any]) -> list[str]:
     config: A config that passed `check_config`.
   """
   settings, found = config['settings'], list(config.get('caveats', []))
-  if settings['engine'] == 'tff' and settings.get('noise_version', 0) < 5:
+  if settings.get('engine') == 'tff' and settings.get('noise_version', 0) < 5:
     # SECURITY.md has this flaw.
     found.insert(
       0,
