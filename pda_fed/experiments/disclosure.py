@@ -378,10 +378,10 @@ def of_run() -> str:
 
 def of_page() -> str:
   """Returns what the page of a comparison says of itself."""
+  column = ', '.join(_without_noise(PAGE))
   return (
-    'Of this page, only results of audits are computed from private data'
-    f' without noise (column {", ".join(_without_noise(PAGE))}, and sentences).'
-    f' {N_IS_PUBLIC}'
+    f'The results of audits (column {column}, and sentences) are computed from'
+    f' private data without noise; nothing else on this page is. {N_IS_PUBLIC}'
   )
 
 

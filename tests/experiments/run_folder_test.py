@@ -73,7 +73,7 @@ class TestWhoMayRead:
     assert _mode(folder) == 0o700
     # Names of warm starts are made from a hash of the data.
     assert _mode(folder.parent / 'warm_start') == 0o700
-    # Whoever shares it on purpose may go on with it.
+    # A user who has changed the mode keeps that mode when the run resumes.
     folder.chmod(0o750)
     config = fake_engine.make_config(seed=None, checkpoints_kept=7)
     runs.train(folder, config)

@@ -137,7 +137,7 @@ sys.stdin.read()
 
 
 def test_the_stranger_enters_where_nobody_guards(machines):
-  """What the other test shows is not for want of trying."""
+  """Without the gate, the same stranger gets in and reads the seeds."""
   hosts, stranger = machines
   port = host_processes.port()
   service = subprocess.Popen(
