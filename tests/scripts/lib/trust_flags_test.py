@@ -9,6 +9,7 @@ from absl import flags
 from absl.testing import flagsaver
 import numpy as np
 from pda_fed import errors
+from pda_fed import methods
 import pytest
 from scripts.lib import model_flags
 from scripts.lib import trust_flags
@@ -202,6 +203,8 @@ def test_a_comparison_passes_trust_on(folder):
 
 
 def test_a_model_of_a_flag_file(folder, monkeypatch):
+  # The module's method must not stay known to later tests.
+  monkeypatch.setattr(methods.base, 'REGISTRY', dict(methods.base.REGISTRY))
   if not flags.FLAGS.is_parsed():
     flags.FLAGS(['train_stackoverflow'])
   file = _write(folder / 'my.flags', '--model=mine')
