@@ -15,11 +15,13 @@ when `tf.keras` is first used; then it is tf_keras (Keras 2).
 
 At the end of its import, TFF creates a default context from its C++ executor,
 which is not installed. The default context here is
-`pda_fed.runtime.in_process`.
+`pda_fed.runtime.in_process`; `_tff_contexts` replaces TFF's functions that
+create others.
 """
 
 from collections.abc import Iterable
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -28,6 +30,8 @@ import re
 import sys
 import tempfile
 import types
+
+from pda_fed import _tff_contexts
 
 _LEGACY_KERAS = 'TF_USE_LEGACY_KERAS'
 _TFF = 'tensorflow_federated'
@@ -151,26 +155,26 @@ class _TffLoader(_Loader):
     native = importlib.import_module(f'{_TFF}.python.core.backends.native')
     native.set_sync_local_cpp_execution_context = _set_default_context
     super().exec_module(module)
+    _tff_contexts.install()
 
 
-def _set_default_context(**options) -> None:
-  """Replaces `set_sync_local_cpp_execution_context`.
-
-  Args:
-    **options: Options of TFF's C++ executor; ignored.
-  """
-  del options
+def _set_default_context() -> None:
+  """Sets the default context at the end of TFF's import."""
   import tensorflow_federated as tff
 
-  class FirstCall(tff.framework.SyncContext):
-    """Installs our context on first use: TFF's import is too early for it."""
+  class Default(tff.framework.SyncContext):
+    """Creates our context on first use: TFF's import is too early for it."""
 
-    def invoke(self, comp, arg):
+    @functools.cached_property
+    def _inner(self):
       from pda_fed import runtime
 
-      return runtime.use_in_process().invoke(comp, arg)
+      return runtime.InProcessContext()
 
-  tff.framework.set_default_context(FirstCall())
+    def invoke(self, comp, arg):
+      return self._inner.invoke(comp, arg)
+
+  tff.framework.set_default_context(Default())
 
 
 class _QuietLoader(_Loader):

@@ -13,6 +13,7 @@ requires a certificate.
 """
 
 from pda_fed.common.workers import TlsFiles
+from pda_fed.runtime.context import AsyncInProcessContext
 from pda_fed.runtime.context import in_process
 from pda_fed.runtime.context import InProcessContext
 from pda_fed.runtime.context import use_in_process
@@ -28,6 +29,7 @@ from pda_fed.runtime.server import versions
 from pda_fed.runtime.server import WorkerServer
 
 __all__ = [
+  'AsyncInProcessContext',
   'ComputationError',
   'InProcessContext',
   'RuntimeClosedError',

@@ -1,13 +1,14 @@
 """Runs TFF computations in the caller's process.
 
-TFF ships a C++ program that executes its computations, for one platform. This
-context executes them here, with the TensorFlow that the caller has imported. It
-starts no process, serializes and sends nothing, and opens no port.
+TFF ships a C++ program that executes its computations, for one platform. These
+contexts execute them here, with the TensorFlow that the caller has imported.
+They start no process, serialize and send nothing, and open no port.
 """
 
+import asyncio
 import atexit
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import os
 import threading
@@ -23,6 +24,9 @@ from tensorflow_federated.python.core.impl.executors import cardinalities_utils
 from tensorflow_federated.python.core.impl.types import type_conversions
 
 _compile_lock = threading.Lock()
+# Programs whose computations were deleted. The next call closes them, not the
+# garbage collector, which may run while TensorFlow traces.
+_orphans: collections.deque[interpreter.Program] = collections.deque()
 
 
 def available_cores() -> int:
@@ -49,59 +53,137 @@ def compile_native(comp: tff.Computation) -> tff.Computation:
   )
 
 
-def make_pool(max_concurrent_clients: Optional[int]) -> tasks.Pool:
-  """Creates the threads that simulate clients.
+class _Runner:
+  """Compiles and runs computations; shared by the two kinds of contexts."""
 
-  Args:
-    max_concurrent_clients: Number of threads; None for the number of cores.
+  def __init__(
+    self, max_concurrent_clients: Optional[int], default_num_clients: int
+  ):
+    if max_concurrent_clients is None:
+      max_concurrent_clients = available_cores()
+    validate.integers(1, max_concurrent_clients=max_concurrent_clients)
+    validate.integers(0, default_num_clients=default_num_clients)
+    self.pool = tasks.Pool(max_concurrent_clients)
+    self._default_num_clients = default_num_clients
+    self._programs = weakref.WeakKeyDictionary()
 
-  Returns:
-    A new pool.
+  def _program(self, comp: tff.Computation):
+    # TFF's compiler is not thread-safe.
+    with _compile_lock:
+      _close_orphans()
+      found = self._programs.get(comp)
+      if found is None:
+        values.check_supported(comp.type_signature)
+        compiled = compile_native(comp)
+        program = interpreter.Program(compiled.to_building_block())
+        orphan = weakref.finalize(comp, _orphans.append, program)
+        orphan.atexit = False
+        found = self._programs[comp] = compiled.type_signature, program, orphan
+    return found[:2]
 
-  Raises:
-    ValueError: If `max_concurrent_clients` is less than 1.
-  """
-  if max_concurrent_clients is None:
-    max_concurrent_clients = available_cores()
-  validate.integers(1, max_concurrent_clients=max_concurrent_clients)
-  return tasks.Pool(max_concurrent_clients)
+  def start(
+    self,
+    comp: tff.Computation,
+    arg: Any,
+    on_end: Callable[[tasks.Run], None] = lambda run: None,
+  ) -> tuple[tasks.Run, Callable[[], Any]]:
+    """Starts a computation.
+
+    Args:
+      comp: The computation.
+      arg: The argument; None if the computation takes none.
+      on_end: Called with the run by the thread that finishes it.
+
+    Returns:
+      The run, and a function that returns the result when it has ended.
+    """
+    self.pool.check_usable()
+    type_signature, program = self._program(comp)
+    parameter = type_signature.parameter
+    num_clients = self._default_num_clients
+    if parameter is not None:
+      found = cardinalities_utils.infer_cardinalities(arg, parameter)
+      num_clients = found.get(tff.CLIENTS, num_clients)
+      arg = values.ingest(arg, parameter)
+    run = self.pool.start(
+      lambda run: program.start(run, arg, num_clients), on_end
+    )
+
+    def result() -> Any:
+      # The compiled type may be narrower and has no containers.
+      of_type = comp.type_signature.result
+      found = values.emit(
+        interpreter.resolve(run.result()), of_type, num_clients
+      )
+      return type_conversions.type_to_py_container(found, of_type)
+
+    return run, result
+
+  def close(self) -> None:
+    """Ends the threads and frees the programs."""
+    if not self.pool.is_ours:
+      return  # TensorFlow does not work in a forked process.
+    self.pool.close()
+    with _compile_lock:
+      self.abandon()
+      _close_orphans()
+
+  def abandon(self) -> None:
+    """Like `close`, but waits for nothing and calls no TensorFlow."""
+    if not self.pool.is_ours:
+      return
+    self.pool.stop()
+    for _, _, orphan in list(self._programs.values()):
+      orphan()
+    self._programs.clear()
 
 
-class InProcessContext(tff.framework.SyncContext):
-  """Executes computations on threads of this process."""
+def _close_orphans() -> None:
+  while _orphans:
+    _orphans.popleft().close()
 
-  def __init__(self, max_concurrent_clients: Optional[int] = None):
+
+class _Context:
+  """What both kinds of contexts have."""
+
+  def __init__(
+    self,
+    max_concurrent_clients: Optional[int] = None,
+    default_num_clients: int = 0,
+  ):
     """Initializes the context; threads start with the first call.
 
     Args:
       max_concurrent_clients: Number of clients simulated at a time; by default
         the number of cores.
+      default_num_clients: Number of clients of computations whose argument has
+        no value at clients.
 
     Raises:
-      ValueError: If `max_concurrent_clients` is less than 1.
+      ValueError: If `max_concurrent_clients` is less than 1 or
+        `default_num_clients` less than 0.
     """
-    self._pool = make_pool(max_concurrent_clients)
-    self._programs = weakref.WeakKeyDictionary()
-    # Programs whose computations were deleted. The next call closes them, not
-    # the garbage collector, which may run while TensorFlow traces.
-    self._orphans = collections.deque()
+    self._runner = _Runner(max_concurrent_clients, default_num_clients)
+    self._end = weakref.finalize(self, self._runner.abandon)
+    self._end.atexit = False
+    _open_runners.add(self._runner)
 
-  def _close_orphans(self) -> None:
-    while self._orphans:
-      self._orphans.popleft().close()
+  def close(self) -> None:
+    """Ends the threads; the context cannot be used afterwards."""
+    self._runner.close()
 
-  def _program(self, comp: tff.Computation):
-    # TFF's compiler is not thread-safe.
-    with _compile_lock:
-      self._close_orphans()
-      found = self._programs.get(comp)
-      if found is None:
-        compiled = compile_native(comp)
-        program = interpreter.Program(compiled.to_building_block())
-        orphan = weakref.finalize(comp, self._orphans.append, program)
-        orphan.atexit = False
-        found = self._programs[comp] = compiled.type_signature, program, orphan
-    return found[:2]
+
+_open_runners: weakref.WeakSet[_Runner] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+  for runner in list(_open_runners):
+    runner.close()
+
+
+class InProcessContext(_Context, tff.framework.SyncContext):
+  """Executes computations on threads of this process."""
 
   def invoke(self, comp: tff.Computation, arg: Any) -> Any:
     """Runs a computation; see the base class.
@@ -119,35 +201,79 @@ class InProcessContext(tff.framework.SyncContext):
       TypeError: If the argument is not of the parameter's type.
       UnsupportedComputationError: If this runtime cannot run a part of it.
     """
-    self._pool.check_usable()
-    type_signature, program = self._program(comp)
-    parameter = type_signature.parameter
-    num_clients = 0
-    if parameter is not None:
-      found = cardinalities_utils.infer_cardinalities(arg, parameter)
-      num_clients = found.get(tff.CLIENTS, 0)
-      arg = values.ingest(arg, parameter)
-    result = self._pool.call(lambda run: program.start(run, arg, num_clients))
-    # The compiled type may be narrower and has no containers.
-    result_type = comp.type_signature.result
-    found = values.emit(interpreter.resolve(result), result_type, num_clients)
-    return type_conversions.type_to_py_container(found, result_type)
+    run, result = self._runner.start(comp, arg)
+    run.wait()
+    return result()
 
-  def close(self) -> None:
-    """Ends the threads; the context cannot be used afterwards."""
-    if not self._pool.is_ours:
-      return  # TensorFlow does not work in a forked process.
-    self._pool.close()
-    with _compile_lock:
-      for _, _, orphan in self._programs.values():
-        orphan()
-      self._programs.clear()
-      self._close_orphans()
+
+# TFF's programs ask for this base class.
+class AsyncInProcessContext(_Context, tff.framework.AsyncExecutionContext):
+  """Executes computations on threads of this process, without waiting.
+
+  `tff.program.NativeFederatedContext` takes it. Calls that are awaited together
+  run side by side. A call whose task is cancelled stops its clients.
+  """
+
+  async def invoke(self, comp: tff.Computation, arg: Any) -> Any:
+    """Runs a computation; see `InProcessContext.invoke`."""
+    if asyncio.iscoroutine(arg):
+      arg = await arg  # What another computation returned.
+    call = _AsyncCall(asyncio.get_running_loop())
+    try:
+      # The compiler would block the loop.
+      result = await asyncio.to_thread(call.start, self._runner, comp, arg)
+      await call.ended
+    except BaseException:
+      call.cancel()
+      raise
+    return result()
+
+
+class _AsyncCall:
+  """A call that may be cancelled before and after its run has started."""
+
+  def __init__(self, loop: asyncio.AbstractEventLoop):
+    self.ended = loop.create_future()
+    self._loop = loop
+    self._run: Optional[tasks.Run] = None
+    self._is_cancelled = False
+
+  def start(
+    self, runner: _Runner, comp: tff.Computation, arg: Any
+  ) -> Callable[[], Any]:
+    # If the loop is closed, nothing but the run would hold this call. Then the
+    # garbage collector ends the coroutine, which cancels the run.
+    weak = weakref.WeakMethod(self._on_end)
+
+    def on_end(_) -> None:
+      if (function := weak()) is not None:
+        function()
+
+    self._run, result = runner.start(comp, arg, on_end)
+    # `cancel` in another thread sees the run, or this sees that it was called.
+    if self._is_cancelled:
+      self._run.cancel()
+    return result
+
+  def cancel(self) -> None:
+    self._is_cancelled = True
+    if self._run is not None:
+      self._run.cancel()
+
+  def _on_end(self) -> None:
+    with contextlib.suppress(RuntimeError):  # The loop was closed.
+      self._loop.call_soon_threadsafe(self._wake)
+
+  def _wake(self) -> None:
+    if not self.ended.done():
+      self.ended.set_result(None)
 
 
 @contextlib.contextmanager
 def in_process(
-  *, max_concurrent_clients: Optional[int] = None
+  *,
+  max_concurrent_clients: Optional[int] = None,
+  default_num_clients: int = 0,
 ) -> Iterator[InProcessContext]:
   """Runs the TFF computations of a `with` block in this process.
 
@@ -168,14 +294,17 @@ def in_process(
   Args:
     max_concurrent_clients: Number of clients simulated at a time; by default
       the number of cores.
+    default_num_clients: Number of clients of computations whose argument has no
+      value at clients.
 
   Yields:
     The context.
 
   Raises:
-    ValueError: If `max_concurrent_clients` is less than 1.
+    ValueError: If `max_concurrent_clients` is less than 1 or
+      `default_num_clients` less than 0.
   """
-  context = InProcessContext(max_concurrent_clients)
+  context = InProcessContext(max_concurrent_clients, default_num_clients)
   try:
     with tff.framework.get_context_stack().install(context):
       yield context
@@ -183,11 +312,22 @@ def in_process(
     context.close()
 
 
-_default: Optional[InProcessContext] = None
+_default: Optional[_Context] = None
+
+
+def set_default(context: _Context) -> None:
+  """Makes a context TFF's default, and closes the one that was set before."""
+  global _default
+  if _default is not None:
+    _default.close()
+  _default = context
+  tff.framework.set_default_context(context)
 
 
 def use_in_process(
-  *, max_concurrent_clients: Optional[int] = None
+  *,
+  max_concurrent_clients: Optional[int] = None,
+  default_num_clients: int = 0,
 ) -> InProcessContext:
   """Runs TFF computations in this process by default.
 
@@ -205,19 +345,15 @@ def use_in_process(
 
   Args:
     max_concurrent_clients: See `in_process`.
+    default_num_clients: See `in_process`.
 
   Returns:
     The context.
 
   Raises:
-    ValueError: If `max_concurrent_clients` is less than 1.
+    ValueError: If `max_concurrent_clients` is less than 1 or
+      `default_num_clients` less than 0.
   """
-  global _default
-  context = InProcessContext(max_concurrent_clients)
-  if _default is None:
-    atexit.register(lambda: _default.close())
-  else:
-    _default.close()
-  _default = context
-  tff.framework.set_default_context(context)
+  context = InProcessContext(max_concurrent_clients, default_num_clients)
+  set_default(context)
   return context

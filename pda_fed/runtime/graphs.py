@@ -3,11 +3,11 @@
 TFF's compiler emits a computation's TensorFlow code as serialized graphs. A
 graph has variables, which only one call at a time can use. So concurrent
 threads get separate instances: the same graph with renamed functions and
-resources, imported by `tf.compat.v1.wrap_function` and pruned to its inputs and
-outputs.
+resources. The part of it that its outputs need is imported by
+`tf.compat.v1.wrap_function`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import itertools
 import queue
 from typing import Any, Optional
@@ -23,6 +23,7 @@ from tensorflow_federated.python.tensorflow_libs import serialization_utils
 from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import execute
+from tensorflow.python.framework import op_def_registry
 
 # Node attributes that hold a function's name as a string.
 _FUNCTION_NAME_ATTRIBUTES = (
@@ -95,24 +96,106 @@ def _tensor_names(
   return [n for e in binding.struct.element for n in _tensor_names(e)]
 
 
-class _Function:
-  """A part of an imported graph, called by name.
+def _op_name(tensor_name: str) -> str:
+  """Returns the node of a node's input: 'x' of 'x', 'x:1' and '^x'."""
+  return tensor_name.removeprefix('^').split(':')[0]
 
-  `WrappedFunction.__call__` takes longer to match arguments than a small graph
-  takes to run, and it can be cancelled only from one thread of a process.
+
+def _calls_function(node: Any, names: Set[str]) -> bool:
+  return node.op in names or any(
+    attribute.WhichOneof('value') == 'func' or attribute.list.func
+    for attribute in node.attr.values()
+  )
+
+
+def _needed_part(
+  graph_def: tf.compat.v1.GraphDef, fetches: Iterable[str], given: Set[str]
+) -> tf.compat.v1.GraphDef:
+  """Returns the part of a graph that its fetches need.
+
+  Args:
+    graph_def: The graph.
+    fetches: Names of tensors or nodes.
+    given: Nodes that are replaced, and so not needed.
+  """
+  nodes = {node.name: node for node in graph_def.node}
+  needed: set[str] = set()
+  missing = [_op_name(name) for name in fetches]
+  while missing:
+    name = missing.pop()
+    if name not in needed and name not in given:
+      needed.add(name)
+      missing.extend(map(_op_name, nodes[name].input))
+  part = tf.compat.v1.GraphDef(versions=graph_def.versions)
+  part.node.extend(node for node in graph_def.node if node.name in needed)
+  for node in part.node:
+    # It names other nodes, which may be missing. TensorFlow places operations
+    # on one resource together without it.
+    node.attr.pop('_class', None)
+  functions = {f.signature.name for f in graph_def.library.function}
+  if any(_calls_function(node, functions) for node in part.node):
+    part.library.CopyFrom(graph_def.library)
+  return part
+
+
+class _Function:
+  """A part of a graph, called by name.
+
+  The part is imported, not cut out of an imported graph by
+  `WrappedFunction.prune`: that copies node after node, and so cuts loops at an
+  arbitrary place. `WrappedFunction.__call__` takes longer to match arguments
+  than a small graph takes to run, and it can be cancelled only from one thread
+  of a process.
   """
 
-  def __init__(self, wrapped, feeds: Sequence[str], fetches: Sequence[str]):
-    find = wrapped.graph.as_graph_element
-    self._pruned = wrapped.prune(  # Keep a reference, or TensorFlow deletes it.
-      [find(name) for name in feeds], [find(name) for name in fetches]
-    )
-    self._name = self._pruned.name
-    self._num_outputs = len(self._pruned.outputs)
+  def __init__(
+    self,
+    graph_def: tf.compat.v1.GraphDef,
+    feeds: Mapping[str, tf.TensorSpec],
+    fetches: Sequence[str],
+    token: str = '',
+  ):
+    """Initializes the function.
+
+    Args:
+      graph_def: The graph.
+      feeds: Tensors that are arguments.
+      fetches: Tensors to return, or one node to run.
+      token: A tensor that is replaced by ''; none if empty.
+    """
+    ops = {_op_name(name) for name in [*feeds, *([token] if token else [])]}
+    part = _needed_part(graph_def, fetches, ops)
+    inputs = {name for node in part.node for name in node.input}
+
+    def import_part(*arguments):
+      given = dict(zip(feeds, arguments, strict=True))
+      if token:
+        given[token] = tf.constant('')
+      replaced = {}
+      for name, tensor in given.items():
+        op = _op_name(name)
+        # Only what is in use may be mapped.
+        names = {name, op} if name == f'{op}:0' else {name}
+        if names & inputs:
+          replaced[name] = tensor
+        if f'^{op}' in inputs:
+          replaced[f'^{op}'] = tensor
+      imported = [name for name in fetches if name not in given]
+      found = tf.import_graph_def(part, replaced, imported, name='part')
+      if imported and isinstance(found[0], tf.Operation):
+        with tf.control_dependencies(found):
+          return tf.constant(True)
+      found = dict(zip(imported, found, strict=True))
+      return [found[n] if n in found else given[n] for n in fetches]
+
+    # Keep a reference, or TensorFlow deletes it.
+    self._wrapped = tf.compat.v1.wrap_function(import_part, feeds.values())
+    self._name = self._wrapped.name
+    self._num_outputs = len(self._wrapped.outputs)
 
   def __call__(
     self,
-    feeds: Sequence[tf.Tensor],
+    arguments: Sequence[tf.Tensor],
     manager: Optional[cancellation.CancellationManager] = None,
   ) -> list[tf.Tensor]:
     context = eager_context.context()
@@ -120,17 +203,20 @@ class _Function:
     return execute.execute_with_cancellation(
       self._name.decode(),
       num_outputs=self._num_outputs,
-      inputs=[*feeds, *self._pruned.captured_inputs],
+      inputs=[*arguments, *self._wrapped.captured_inputs],
       attrs=tuple(itertools.chain(*options.items())),
       ctx=context,
       cancellation_manager=manager or tasks.cancellation_manager(),
     )
 
 
-def _handles(wrapped, feeds: Sequence[str], resources) -> Optional[_Function]:
-  """Returns a function for the handles of resources; None without any."""
-  names = [resource.outputs[0].name for resource in resources]
-  return _Function(wrapped, feeds, names) if names else None
+def _resources(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
+  """Yields the nodes that create a resource with a name."""
+  for node in graph_def.node:
+    op = op_def_registry.get(node.op)  # None for a function.
+    if op is not None and op.output_arg and 'shared_name' in node.attr:
+      if op.output_arg[0].type == tf.resource.as_datatype_enum:
+        yield node
 
 
 def _destroy(handles: Sequence[tf.Tensor]) -> None:
@@ -141,56 +227,54 @@ def _destroy(handles: Sequence[tf.Tensor]) -> None:
 class _Instance:
   """One copy of a graph, for one call at a time."""
 
-  def __init__(self, proto: computation_pb2.TensorFlow, feeds: Sequence[str]):
+  def __init__(
+    self,
+    proto: computation_pb2.TensorFlow,
+    feeds: Mapping[str, tf.TensorSpec],
+  ):
     graph_def = serialization_utils.unpack_graph_def(proto.graph_def)
     make_unique(graph_def, f'_pda_fed_{next(_instance_numbers)}')
     self._library = [f.signature.name for f in graph_def.library.function]
-    token = proto.session_token_tensor_name
 
-    def import_graph():
-      replaced = {token: tf.constant('')} if token else None
-      tf.import_graph_def(graph_def, input_map=replaced, name='')
+    def function(*fetches, feeds=feeds) -> Optional[_Function]:
+      if not fetches:
+        return None
+      token = proto.session_token_tensor_name
+      return _Function(graph_def, feeds, fetches, token)
 
-    wrapped = tf.compat.v1.wrap_function(import_graph, [])
-    # TensorFlow allows each fetch once; a result may contain a tensor twice.
-    fetches = _tensor_names(proto.result)
-    unique = list(dict.fromkeys(fetches))
-    self._order = [unique.index(name) for name in fetches]
-    self._run = _Function(wrapped, feeds, unique)
+    self._run = function(*_tensor_names(proto.result))
     self._initialize = None
     if proto.initialize_op:
-      self._initialize = _Function(wrapped, feeds, [proto.initialize_op])
-    resources = [
-      op
-      for op in wrapped.graph.get_operations()
-      if 'shared_name' in op.node_def.attr
-      and op.outputs
-      and op.outputs[0].dtype == tf.resource
-    ]
-    self._kept = _handles(wrapped, [], [r for r in resources if not r.inputs])
+      self._initialize = function(proto.initialize_op)
+    resources = list(_resources(graph_def))
+    self._kept = function(
+      *(f'{r.name}:0' for r in resources if not r.input), feeds={}
+    )
     # The initializer resets variables, but not tables and queues.
-    self._reset = _handles(
-      wrapped, feeds, [r for r in resources if r.type != 'VarHandleOp']
+    self._reset = function(
+      *(f'{r.name}:0' for r in resources if r.op != 'VarHandleOp')
     )
 
-  def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+  def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     # State lasts for one call; otherwise a client's data would reach the next
     # client.
     if self._reset is not None:
-      _destroy(self._reset(feeds))
+      _destroy(self._reset(arguments))
     if self._initialize is not None:
-      self._initialize(feeds)
-    fetched = self._run(feeds)
-    return [fetched[i] for i in self._order]
+      self._initialize(arguments)
+    return self._run(arguments) if self._run is not None else []
 
   def destroy(self) -> None:
     """Frees the resources and functions that TensorFlow keeps by name."""
     with tf.init_scope():  # Eagerly, even inside a graph.
+      context = eager_context.context()
       if self._kept is not None:
         # The manager of the thread's task may already be cancelled.
         _destroy(self._kept([], cancellation.CancellationManager()))
       for name in self._library:
-        eager_context.context().remove_function(name)
+        # Each part of the graph has added the function once or more.
+        while context.has_function(name):
+          context.remove_function(name)
 
 
 class GraphFunction:
@@ -208,7 +292,10 @@ class GraphFunction:
     self._proto = proto
     self._type = type_signature
     parameter = type_signature.parameter
-    self._feeds = [] if parameter is None else _tensor_names(proto.parameter)
+    self._feeds = {}
+    if parameter is not None:
+      names = _tensor_names(proto.parameter)
+      self._feeds = dict(zip(names, values.tensor_specs(parameter), strict=True))
     self._idle: queue.SimpleQueue[_Instance] = queue.SimpleQueue()
     self._closed = False
 
@@ -226,10 +313,10 @@ class GraphFunction:
     except queue.Empty:
       instance = _Instance(self._proto, self._feeds)
     try:
-      feeds = []
+      arguments = []
       if self._feeds:
-        feeds = values.flatten(argument, self._type.parameter)
-      fetched = instance(feeds)
+        arguments = values.flatten(argument, self._type.parameter)
+      fetched = instance(arguments)
     finally:
       self._idle.put(instance)
       if self._closed:

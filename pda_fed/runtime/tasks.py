@@ -56,13 +56,16 @@ class Task:
 class Run:
   """The tasks of one call."""
 
-  def __init__(self, pool: 'Pool'):
+  def __init__(self, pool: 'Pool', on_end: Callable[['Run'], None]):
     """Initializes the run; `start` adds tasks.
 
     Args:
       pool: Runs the tasks.
+      on_end: Called with the run by the thread that finishes its last task.
     """
     self._pool = pool
+    self._on_end = on_end
+    self._root: Optional[Task] = None
     self._open = 0
     self._cancelled = False  # No further task starts.
     self._stopped = False  # By `cancel`, not by a failure.
@@ -101,13 +104,10 @@ class Run:
         self._pool.push(task)
     return task
 
-  def wait(self) -> None:
-    """Waits until all tasks are done.
+  def wait(self) -> Any:
+    """Waits until all tasks are done, and returns `result()`.
 
     Raises:
-      ComputationError: If a task failed. Tasks that had not started were
-        dropped.
-      RuntimeClosedError: If the run was cancelled.
       KeyboardInterrupt: On Ctrl-C, after running graphs were told to stop.
     """
     try:
@@ -116,10 +116,21 @@ class Run:
       self.cancel()
       self._finished.wait(_END_SECONDS)
       raise
+    return self.result()
+
+  def result(self) -> Any:
+    """Returns the result of a run whose tasks are done.
+
+    Raises:
+      ComputationError: If a task failed. Tasks that had not started were
+        dropped.
+      RuntimeClosedError: If the run was cancelled.
+    """
     if self._failure is not None:
       raise errors.as_computation_error(*self._failure)
     if self._stopped:
       raise errors.RuntimeClosedError('The TFF computation was stopped.')
+    return self._root.result
 
   def cancel(self) -> None:
     """Drops tasks that have not started, and stops running ones."""
@@ -163,8 +174,12 @@ class Run:
           self._pool.push(follower)
       task._followers = []
       self._open -= 1
-      if not self._open:
+      has_ended = not self._open
+      if has_ended:
+        self._pool.forget(self)
         self._finished.set()
+    if has_ended:
+      self._on_end(self)
 
 
 class Pool:
@@ -213,17 +228,40 @@ class Pool:
         ' use_in_process was called again.'
       )
 
-  def call(
+  def start(
     self,
     function: Callable[[Run], Any],
-    on_start: Callable[[Run], None] = lambda run: None,
-  ) -> Any:
+    on_end: Callable[[Run], None] = lambda run: None,
+  ) -> Run:
+    """Starts a function on a thread.
+
+    Args:
+      function: Called with the run, to which it may add tasks.
+      on_end: Called with the run by the thread that finishes its last task.
+
+    Returns:
+      The run; its result is the function's.
+
+    Raises:
+      RuntimeClosedError: If the pool cannot be used.
+      UnsupportedComputationError: If a thread of the pool calls.
+    """
+    if threading.current_thread() in self._threads:
+      raise errors.UnsupportedComputationError(
+        'A TFF computation cannot be called from within another computation.'
+      )
+    run = Run(self, on_end)
+    with self.lock:  # Atomically, so that closing the pool ends the run.
+      self.check_usable()
+      self._runs.add(run)
+      run._root = run.start(lambda: function(run))
+    return run
+
+  def call(self, function: Callable[[Run], Any]) -> Any:
     """Calls a function on a thread and waits for all tasks that it starts.
 
     Args:
       function: Called with the run, to which it may add tasks.
-      on_start: Called with the run before it starts, so that another thread
-        can cancel it.
 
     Returns:
       The function's result; tasks in it are done.
@@ -232,22 +270,11 @@ class Pool:
       ComputationError: If the function or a task failed.
       RuntimeClosedError: If the pool cannot be used.
     """
-    if threading.current_thread() in self._threads:
-      raise errors.UnsupportedComputationError(
-        'A TFF computation cannot be called from within another computation.'
-      )
-    run = Run(self)
-    on_start(run)
-    with self.lock:  # Atomically, so that closing the pool ends the run.
-      self.check_usable()
-      self._runs.add(run)
-      root = run.start(lambda: function(run))
-    try:
-      run.wait()
-    finally:
-      with self.lock:
-        self._runs.discard(run)
-    return root.result
+    return self.start(function).wait()
+
+  def forget(self, run: Run) -> None:
+    """Removes a run that has ended; the caller holds the lock."""
+    self._runs.discard(run)
 
   def push(self, task: Task) -> None:
     """Queues a task whose inputs are done; the caller holds the lock."""
@@ -272,16 +299,20 @@ class Pool:
       task._run.execute(task)
       del task  # Otherwise an idle thread would keep the last result alive.
 
-  def close(self) -> None:
-    """Stops running tasks and ends the threads; may be called twice."""
-    if not self.is_ours:
-      return
+  def stop(self) -> None:
+    """Stops running tasks and tells the threads to end."""
     with self.lock:
       self._closed = True
       runs = list(self._runs)
       self._ready.notify_all()
     for run in runs:
       run.cancel()
+
+  def close(self) -> None:
+    """Stops running tasks and ends the threads; may be called twice."""
+    if not self.is_ours:
+      return
+    self.stop()
     for thread in self._threads:
       if thread is not threading.current_thread():
         thread.join(_END_SECONDS)

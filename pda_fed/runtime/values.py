@@ -12,9 +12,11 @@ import functools
 from typing import Any
 
 import numpy as np
+from pda_fed.runtime import errors
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.types import type_analysis
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 import tree
@@ -29,6 +31,37 @@ class AllEqual:
 
 class Clients(list):
   """Values of clients, in the order of the cohort."""
+
+
+def check_supported(type_signature: tff.FunctionType) -> None:
+  """Checks that a computation's argument and result are values.
+
+  Args:
+    type_signature: The computation's type.
+
+  Raises:
+    UnsupportedComputationError: If a part of them is a function, or placed
+      elsewhere than at clients and server. The message names it.
+  """
+  sides = {
+    'an argument': type_signature.parameter,
+    'a result': type_signature.result,
+  }
+  for side, type_spec in sides.items():
+    if type_spec is None:
+      continue
+    for part in type_analysis.preorder_types(type_spec):
+      if isinstance(part, tff.FederatedType):
+        fits = part.placement in (tff.CLIENTS, tff.SERVER)
+      else:
+        fits = isinstance(
+          part, (tff.TensorType, tff.StructType, tff.SequenceType)
+        )
+      if not fits:
+        raise errors.UnsupportedComputationError(
+          f'This runtime cannot run a computation with {side} of type'
+          f' {type_spec}: {part} is not a value at tff.CLIENTS or tff.SERVER.'
+        )
 
 
 def _map_struct(
@@ -173,6 +206,19 @@ def as_dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
     return value
   spec = type_conversions.type_to_tf_structure(type_spec.element)
   return tf.data.experimental.from_variant(value, spec)
+
+
+def tensor_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
+  """Returns the specs of the tensors of `flatten`.
+
+  Args:
+    type_spec: A type without functions and placements.
+  """
+  if isinstance(type_spec, tff.StructType):
+    return [spec for part in type_spec for spec in tensor_specs(part)]
+  if isinstance(type_spec, tff.SequenceType):
+    return [tf.TensorSpec([], tf.variant)]
+  return [tf.TensorSpec(type_spec.shape, type_spec.dtype.type)]
 
 
 def flatten(value: Any, type_spec: tff.Type) -> list[tf.Tensor]:

@@ -104,10 +104,10 @@ def test_a_closed_pool_lets_go_who_waits():
 
 def test_a_pool_that_is_closed_as_a_call_begins_lets_it_go(pool):
   assert pool.call(lambda run: 1) == 1
+  run = pool.start(lambda run: run.start(lambda: time.sleep(0.1)))
+  pool.close()
   with pytest.raises(errors.RuntimeClosedError):
-    pool.call(
-      lambda run: run.start(lambda: time.sleep(0.1)), lambda run: pool.close()
-    )
+    run.wait()
 
 
 def test_a_call_within_a_call_is_refused(pool):
