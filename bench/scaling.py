@@ -26,9 +26,6 @@ import dataclasses
 import multiprocessing
 import pathlib
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
 from absl import flags
@@ -46,7 +43,7 @@ from bench import points as points_lib
 from bench import processes
 from bench import synthetic_store
 
-_AXES = ('cohort', 'users', 'rounds', 'memory', 'workers', 'processes', 'plan')
+_AXES = ('cohort', 'users', 'rounds', 'memory', 'processes', 'plan')
 _AXIS = flags.DEFINE_list(
   'axes',
   list(_AXES),
@@ -78,9 +75,6 @@ _USERS = flags.DEFINE_list(
   'users',
   ['1000', '10000', '100000', '1000000'],
   'Numbers of users in the store.',
-)
-_WORKERS = flags.DEFINE_list(
-  'workers', ['1', '2', '4'], 'Numbers of workers on this machine.'
 )
 _PIECES = flags.DEFINE_string(
   'pieces', str(pieces_lib.DEFAULT_FILE), 'File of measured costs for the plan.'
@@ -264,52 +258,6 @@ def measure_memory(engine: str) -> list[points_lib.Point]:
   return points
 
 
-@contextlib.contextmanager
-def _served_workers(count: int) -> Iterator[list[str]]:
-  """Starts workers with one core each, and yields their addresses."""
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    addresses = [f'unix:{folder}/{i}.sock' for i in range(count)]
-    for address in addresses:
-      process = subprocess.Popen(
-        [
-          *(sys.executable, '-m', 'scripts.worker', f'--listen={address}'),
-          *('--threads=1', '--max_concurrent_clients=1'),
-        ],
-        stdout=subprocess.PIPE,
-      )
-      stack.callback(process.wait)
-      stack.callback(process.terminate)
-      process.stdout.readline()  # Printed when it is ready.
-    yield addresses
-
-
-def measure_workers(engine: str) -> list[points_lib.Point]:
-  """Measures a round by number of workers, with one core each.
-
-  Each number of workers needs its own TFF context, so its rounds are measured
-  one after another. Numbers of workers alternate.
-  """
-  if engine != 'tff':
-    return []
-  from pda_fed import runtime
-
-  store = _store(4000, 16)
-  counts = list(map(int, _WORKERS.value))
-  seconds: dict[int, list[float]] = {count: [] for count in counts}
-  with _served_workers(max(counts)) as addresses:
-    for _ in range(2):
-      for count in counts:
-        with runtime.remote_workers(addresses[:count]):
-          run = _Runner(_build_engine(_config(store, engine, _COHORT, _FIXED)))
-          run()
-          seconds[count] += [run() for _ in range(_REPEATS.value)]
-  return [
-    points_lib.Point('workers', engine, count, statistics.median(s))
-    for count, s in seconds.items()
-  ]
-
-
 def measure_processes(engine: str) -> list[points_lib.Point]:
   """Measures weak scaling over one-core processes, and sums over them."""
   if engine != 'jax':
@@ -360,7 +308,6 @@ _MEASURE = {
   'users': measure_users,
   'rounds': measure_rounds,
   'memory': measure_memory,
-  'workers': measure_workers,
   'processes': measure_processes,
 }
 _REPORTS = {'pieces': measure_pieces, 'plan': show_plan}

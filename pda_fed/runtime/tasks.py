@@ -213,17 +213,11 @@ class Pool:
         ' use_in_process was called again.'
       )
 
-  def call(
-    self,
-    function: Callable[[Run], Any],
-    on_start: Callable[[Run], None] = lambda run: None,
-  ) -> Any:
+  def call(self, function: Callable[[Run], Any]) -> Any:
     """Calls a function on a thread and waits for all tasks that it starts.
 
     Args:
       function: Called with the run, to which it may add tasks.
-      on_start: Called with the run before it starts, so that another thread
-        can cancel it.
 
     Returns:
       The function's result; tasks in it are done.
@@ -237,7 +231,6 @@ class Pool:
         'A TFF computation cannot be called from within another computation.'
       )
     run = Run(self)
-    on_start(run)
     with self.lock:  # Atomically, so that closing the pool ends the run.
       self.check_usable()
       self._runs.add(run)

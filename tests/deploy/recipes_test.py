@@ -239,7 +239,7 @@ def test_the_image_takes_what_it_knows(tmp_path, jax, code, installed):
 
 @pytest.mark.parametrize(
   'path',
-  [p for p in _DEPLOY.rglob('*') if p.suffix in ('.yaml', '.yml', '.sbatch')]
+  [p for p in _DEPLOY.rglob('*') if p.suffix in ('.yaml', '.sbatch')]
   + [_DEPLOY / 'Dockerfile'],
   ids=lambda p: p.name,
 )
@@ -273,8 +273,6 @@ def test_pods_and_the_image_have_an_ordinary_user(path):
   text = (_DEPLOY / 'Dockerfile').read_text()
   assert re.findall(r'^USER (\S+)$', text, re.M) == [str(context['runAsUser'])]
   assert text.rindex('\nRUN ') < text.index('\nUSER ')
-  compose = (_DEPLOY / 'docker-compose.yml').read_text()
-  assert re.search(r'^x-image: .*\n(  .*\n)*  user: ', compose, re.M)
 
 
 def test_pods_of_a_run_are_alone_in_their_network():

@@ -25,7 +25,7 @@ class _FailingEngine(fake_engine.FakeEngine):
 
   def _fail(self, place):
     if place == self.place:
-      raise base_errors.PdaFedError('The last worker died.')
+      raise base_errors.PdaFedError('The device is gone.')
 
   def run_rounds(self, state, first_round, num_rounds):
     self._fail(f'round {first_round}')
@@ -54,7 +54,7 @@ def test_rounds_that_are_done_are_saved(tmp_path, place, saved):
 
   Failing.place = place
   with pytest.raises(
-    experiments.EngineError, match=f'worker died. Saved after round {saved}'
+    experiments.EngineError, match=f'device is gone. Saved after round {saved}'
   ):
     experiments.train(
       fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
