@@ -30,13 +30,6 @@ from scripts.lib import run_flags
 _ENGINE = flags.DEFINE_enum(
   'engine', 'tff', list(experiments.ENGINES), 'Engine that computes the run.'
 )
-_CHANGE_ENGINE = flags.DEFINE_bool(
-  'change_engine',
-  False,
-  'Resume a run of another engine that was stopped by Ctrl-C or SIGTERM. A'
-  ' killed run must first resume on its own engine: otherwise rounds could be'
-  ' repeated with fresh noise.',
-)
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
   'client_learning_rate', 0.5, "Learning rate of the clients' local SGD."
 )
@@ -180,12 +173,7 @@ def main() -> None:
   store = data_prep.open_store(run_flags.require(plan_flags.DATA_DIR))
   config = _config(store)
   stores.open_checked(config)  # Before anything is written.
-  run_flags.run(
-    config,
-    experiments.open_engine,
-    _about(store),
-    change_engine=_CHANGE_ENGINE.value,
-  )
+  run_flags.run(config, experiments.open_engine, _about(store))
 
 
 if __name__ == '__main__':

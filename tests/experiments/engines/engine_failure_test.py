@@ -65,24 +65,6 @@ def test_rounds_that_are_done_are_saved(tmp_path, place, saved):
   assert run.read_result()['test'] == whole.read_result()['test']
 
 
-def test_a_run_whose_engine_failed_may_not_change_it(tmp_path):
-  # The round that failed, somebody may have seen.
-  class Failing(_FailingEngine):
-    place = 'round 5'
-
-  with pytest.raises(experiments.EngineError):
-    experiments.train(
-      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
-    )
-  with pytest.raises(experiments.OutputError, match='must have been stopped'):
-    experiments.train(
-      fake_engine.make_config(engine='other'),
-      fake_engine.Opener(),
-      tmp_path / 'run',
-      change_engine=True,
-    )
-
-
 def test_a_run_that_lost_a_host_may_go_on_with_other_devices(tmp_path):
   class Failing(fake_engine.FakeEngine):
     order = {'num_devices': 2}
