@@ -1,19 +1,13 @@
-"""Measures how rounds scale, and shows the full-size plan.
+"""Measures how rounds scale.
 
     python -m bench.scaling --output_dir=out/scaling
     python -m bench.scaling --axes=cohort --engines=jax --repeats=5
-    python -m bench.scaling --axes=processes --repeats=9
-    python -m bench.scaling --axes=plan
 
 Measures whole rounds of the engines, including the token store, of DP-FedAvg
 with a small LSTM. The subject is growth, not the model; for the paper's model
 see `bench.vectorized_round` and `bench.federated_round`. Points of an axis are
 measured alternately, so that other load on the machine affects all of them
 alike. Writes a table, scaling.csv, scaling.png and scaling.svg.
-
-The axis `processes` shares rounds between processes (`bench.processes`),
-`pieces` measures the costs that the plan needs (`bench.measure_pieces`), and
-`plan` predicts what StackOverflow takes (`bench.full_size`).
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -22,7 +16,6 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 from collections.abc import Callable, Iterator
 import concurrent.futures
 import contextlib
-import dataclasses
 import multiprocessing
 import pathlib
 import statistics
@@ -37,17 +30,11 @@ from pda_fed import privacy
 from pda_fed.experiments.engines import stores
 import tqdm
 
-from bench import pieces as pieces_lib
-from bench import plan_tables
 from bench import points as points_lib
-from bench import processes
 from bench import synthetic_store
 
-_AXES = ('cohort', 'users', 'rounds', 'memory', 'processes', 'plan')
 _AXIS = flags.DEFINE_list(
-  'axes',
-  list(_AXES),
-  'Quantities to vary, or reports. pieces measures the costs that plan uses.',
+  'axes', ['cohort', 'users', 'rounds', 'memory'], 'Quantities to vary.'
 )
 _ENGINES = flags.DEFINE_list(
   'engines', ['jax', 'tff'], 'Engines to measure: jax, tff or both.'
@@ -75,17 +62,6 @@ _USERS = flags.DEFINE_list(
   'users',
   ['1000', '10000', '100000', '1000000'],
   'Numbers of users in the store.',
-)
-_PIECES = flags.DEFINE_string(
-  'pieces', str(pieces_lib.DEFAULT_FILE), 'File of measured costs for the plan.'
-)
-_DEVICES = flags.DEFINE_list(
-  'devices', ['1', '8', '32'], 'Numbers of GPUs for the plan.'
-)
-_LINK = flags.DEFINE_list(
-  'link',
-  None,
-  'Connection between devices: GB/s,ms. Default: those of --pieces.',
 )
 
 _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
@@ -258,59 +234,12 @@ def measure_memory(engine: str) -> list[points_lib.Point]:
   return points
 
 
-def measure_processes(engine: str) -> list[points_lib.Point]:
-  """Measures weak scaling over one-core processes, and sums over them."""
-  if engine != 'jax':
-    return []
-  found, sums = processes.measure(_REPEATS.value)
-  print(processes.report(found, sums))
-  link = sums.link()
-  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
-  pieces_lib.save(path, links=[dataclasses.asdict(link)])
-  return [
-    points_lib.Point(f'processes, {of.work}', engine, x, seconds)
-    for of in found
-    for x, seconds in ((1, of.one), (2, of.shared))
-  ] + [
-    points_lib.Point(f'sum, {kind}', engine, sums.size, seconds)
-    for kind, seconds in (('ordered', sums.ordered), ('psum', sums.psum))
-  ]
-
-
-def measure_pieces() -> None:
-  """Measures the costs that the plan needs, and writes pieces.json."""
-  from bench import measure_pieces as lib
-
-  entries = lib.measure(pathlib.Path(_WORK_DIR.value), _REPEATS.value)
-  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
-  pieces_lib.save(path, devices=entries)
-  for entry in entries:
-    print(f'{entry["device"]}: {pieces_lib.from_json(entry).cost}')
-  print(f'Wrote {path}.')
-
-
-def show_plan() -> None:
-  """Prints the full-size plan."""
-  found = pieces_lib.load(pathlib.Path(_PIECES.value))
-  if _LINK.value:
-    if len(_LINK.value) != 2:
-      raise ValueError(f'--link must be GB/s,ms. Found {_LINK.value}.')
-    rate, latency = map(float, _LINK.value)
-    name = f'{rate:g} GB/s, {latency:g} ms'
-    found = found._replace(
-      links=[pieces_lib.Link(name, rate * 1e9, latency / 1000)]
-    )
-  print(plan_tables.format_plan(*found, list(map(int, _DEVICES.value))))
-
-
 _MEASURE = {
   'cohort': measure_cohorts,
   'users': measure_users,
   'rounds': measure_rounds,
   'memory': measure_memory,
-  'processes': measure_processes,
 }
-_REPORTS = {'pieces': measure_pieces, 'plan': show_plan}
 
 
 def _prepare() -> None:
@@ -322,23 +251,17 @@ def _prepare() -> None:
 
 def main() -> None:
   """Measures the axes that the flags name."""
-  known = [*_MEASURE, *_REPORTS]
   for name in _AXIS.value:
-    if name not in known:
-      raise ValueError(f'--axes must be among {known}. Found {name!r}.')
+    if name not in _MEASURE:
+      raise ValueError(f'--axes must be among {[*_MEASURE]}. Found {name!r}.')
   _prepare()
   folder = pathlib.Path(_OUTPUT_DIR.value)
   folder.mkdir(parents=True, exist_ok=True)
   points: list[points_lib.Point] = []
   for axis in _AXIS.value:
-    if axis in _REPORTS:
-      _REPORTS[axis]()
-      continue
     for engine in _ENGINES.value:
       points += _MEASURE[axis](engine)
       points_lib.write_csv(points, folder / 'scaling.csv')
-  if not points:
-    return
   print(points_lib.format_points(points))
   print('\n'.join(points_lib.describe(points)))
   from bench import scaling_figure
