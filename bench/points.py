@@ -17,7 +17,7 @@ class Point:
   Attributes:
     axis: Name of the quantity that varies.
     engine: 'jax' or 'tff'.
-    x: Size of the cohort, or number of users, rounds, workers or processes.
+    x: Size of the cohort, or number of users or rounds.
     seconds: Seconds of a round, or of all rounds if axis is rounds. None for
       memory.
     megabytes: Memory of the process, without mapped files.

@@ -1,19 +1,13 @@
-"""Measures how rounds scale, and shows the full-size plan.
+"""Measures how rounds scale.
 
     python -m bench.scaling --output_dir=out/scaling
     python -m bench.scaling --axes=cohort --engines=jax --repeats=5
-    python -m bench.scaling --axes=processes --repeats=9
-    python -m bench.scaling --axes=plan
 
 Measures whole rounds of the engines, including the token store, of DP-FedAvg
 with a small LSTM. The subject is growth, not the model; for the paper's model
 see `bench.vectorized_round` and `bench.federated_round`. Points of an axis are
 measured alternately, so that other load on the machine affects all of them
 alike. Writes a table, scaling.csv, scaling.png and scaling.svg.
-
-The axis `processes` shares rounds between processes (`bench.processes`),
-`pieces` measures the costs that the plan needs (`bench.measure_pieces`), and
-`plan` predicts what StackOverflow takes (`bench.full_size`).
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -22,13 +16,9 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 from collections.abc import Callable, Iterator
 import concurrent.futures
 import contextlib
-import dataclasses
 import multiprocessing
 import pathlib
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
 from absl import flags
@@ -40,17 +30,11 @@ from pda_fed import privacy
 from pda_fed.experiments.engines import stores
 import tqdm
 
-from bench import pieces as pieces_lib
-from bench import plan_tables
 from bench import points as points_lib
-from bench import processes
 from bench import synthetic_store
 
-_AXES = ('cohort', 'users', 'rounds', 'memory', 'workers', 'processes', 'plan')
 _AXIS = flags.DEFINE_list(
-  'axes',
-  list(_AXES),
-  'Quantities to vary, or reports. pieces measures the costs that plan uses.',
+  'axes', ['cohort', 'users', 'rounds', 'memory'], 'Quantities to vary.'
 )
 _ENGINES = flags.DEFINE_list(
   'engines', ['jax', 'tff'], 'Engines to measure: jax, tff or both.'
@@ -78,20 +62,6 @@ _USERS = flags.DEFINE_list(
   'users',
   ['1000', '10000', '100000', '1000000'],
   'Numbers of users in the store.',
-)
-_WORKERS = flags.DEFINE_list(
-  'workers', ['1', '2', '4'], 'Numbers of workers on this machine.'
-)
-_PIECES = flags.DEFINE_string(
-  'pieces', str(pieces_lib.DEFAULT_FILE), 'File of measured costs for the plan.'
-)
-_DEVICES = flags.DEFINE_list(
-  'devices', ['1', '8', '32'], 'Numbers of GPUs for the plan.'
-)
-_LINK = flags.DEFINE_list(
-  'link',
-  None,
-  'Connection between devices: GB/s,ms. Default: those of --pieces.',
 )
 
 _SPEC = models.RecurrentSpec(num_words=1000, embedding_size=16, lstm_size=32)
@@ -264,106 +234,12 @@ def measure_memory(engine: str) -> list[points_lib.Point]:
   return points
 
 
-@contextlib.contextmanager
-def _served_workers(count: int) -> Iterator[list[str]]:
-  """Starts workers with one core each, and yields their addresses."""
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    addresses = [f'unix:{folder}/{i}.sock' for i in range(count)]
-    for address in addresses:
-      process = subprocess.Popen(
-        [
-          *(sys.executable, '-m', 'scripts.worker', f'--listen={address}'),
-          *('--threads=1', '--max_concurrent_clients=1'),
-        ],
-        stdout=subprocess.PIPE,
-      )
-      stack.callback(process.wait)
-      stack.callback(process.terminate)
-      process.stdout.readline()  # Printed when it is ready.
-    yield addresses
-
-
-def measure_workers(engine: str) -> list[points_lib.Point]:
-  """Measures a round by number of workers, with one core each.
-
-  Each number of workers needs its own TFF context, so its rounds are measured
-  one after another. Numbers of workers alternate.
-  """
-  if engine != 'tff':
-    return []
-  from pda_fed import runtime
-
-  store = _store(4000, 16)
-  counts = list(map(int, _WORKERS.value))
-  seconds: dict[int, list[float]] = {count: [] for count in counts}
-  with _served_workers(max(counts)) as addresses:
-    for _ in range(2):
-      for count in counts:
-        with runtime.remote_workers(addresses[:count]):
-          run = _Runner(_build_engine(_config(store, engine, _COHORT, _FIXED)))
-          run()
-          seconds[count] += [run() for _ in range(_REPEATS.value)]
-  return [
-    points_lib.Point('workers', engine, count, statistics.median(s))
-    for count, s in seconds.items()
-  ]
-
-
-def measure_processes(engine: str) -> list[points_lib.Point]:
-  """Measures weak scaling over one-core processes, and sums over them."""
-  if engine != 'jax':
-    return []
-  found, sums = processes.measure(_REPEATS.value)
-  print(processes.report(found, sums))
-  link = sums.link()
-  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
-  pieces_lib.save(path, links=[dataclasses.asdict(link)])
-  return [
-    points_lib.Point(f'processes, {of.work}', engine, x, seconds)
-    for of in found
-    for x, seconds in ((1, of.one), (2, of.shared))
-  ] + [
-    points_lib.Point(f'sum, {kind}', engine, sums.size, seconds)
-    for kind, seconds in (('ordered', sums.ordered), ('psum', sums.psum))
-  ]
-
-
-def measure_pieces() -> None:
-  """Measures the costs that the plan needs, and writes pieces.json."""
-  from bench import measure_pieces as lib
-
-  entries = lib.measure(pathlib.Path(_WORK_DIR.value), _REPEATS.value)
-  path = pathlib.Path(_OUTPUT_DIR.value) / 'pieces.json'
-  pieces_lib.save(path, devices=entries)
-  for entry in entries:
-    print(f'{entry["device"]}: {pieces_lib.from_json(entry).cost}')
-  print(f'Wrote {path}.')
-
-
-def show_plan() -> None:
-  """Prints the full-size plan."""
-  found = pieces_lib.load(pathlib.Path(_PIECES.value))
-  if _LINK.value:
-    if len(_LINK.value) != 2:
-      raise ValueError(f'--link must be GB/s,ms. Found {_LINK.value}.')
-    rate, latency = map(float, _LINK.value)
-    name = f'{rate:g} GB/s, {latency:g} ms'
-    found = found._replace(
-      links=[pieces_lib.Link(name, rate * 1e9, latency / 1000)]
-    )
-  print(plan_tables.format_plan(*found, list(map(int, _DEVICES.value))))
-
-
 _MEASURE = {
   'cohort': measure_cohorts,
   'users': measure_users,
   'rounds': measure_rounds,
   'memory': measure_memory,
-  'workers': measure_workers,
-  'processes': measure_processes,
 }
-_REPORTS = {'pieces': measure_pieces, 'plan': show_plan}
 
 
 def _prepare() -> None:
@@ -375,23 +251,17 @@ def _prepare() -> None:
 
 def main() -> None:
   """Measures the axes that the flags name."""
-  known = [*_MEASURE, *_REPORTS]
   for name in _AXIS.value:
-    if name not in known:
-      raise ValueError(f'--axes must be among {known}. Found {name!r}.')
+    if name not in _MEASURE:
+      raise ValueError(f'--axes must be among {[*_MEASURE]}. Found {name!r}.')
   _prepare()
   folder = pathlib.Path(_OUTPUT_DIR.value)
   folder.mkdir(parents=True, exist_ok=True)
   points: list[points_lib.Point] = []
   for axis in _AXIS.value:
-    if axis in _REPORTS:
-      _REPORTS[axis]()
-      continue
     for engine in _ENGINES.value:
       points += _MEASURE[axis](engine)
       points_lib.write_csv(points, folder / 'scaling.csv')
-  if not points:
-    return
   print(points_lib.format_points(points))
   print('\n'.join(points_lib.describe(points)))
   from bench import scaling_figure

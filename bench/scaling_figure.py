@@ -7,7 +7,6 @@ _PANELS = (
   ('cohort', 'clients of a round', 'rounds a second'),
   ('users', 'users in the store', 'rounds a second'),
   ('memory', 'users in the store', "the process's memory, MB"),
-  ('workers', 'workers of one thread each', 'rounds a second'),
 )
 _STYLES = {'jax': ('#1b6ca8', 'o'), 'tff': ('#c8553d', 's')}
 
@@ -46,10 +45,7 @@ def draw(points: Sequence, folder: pathlib.Path) -> list[pathlib.Path]:
           axes.plot(
             [p.x for p in of], values, color=color, marker=marker, label=engine
           )
-      if name == 'workers':
-        axes.set_xticks(sorted({p.x for p in points if p.axis == name}))
-      else:
-        axes.set_xscale('log')
+      axes.set_xscale('log')
       if name == 'cohort':
         axes.set_yscale('log')
       else:

@@ -25,11 +25,11 @@ from absl import flags
 import data_prep
 import numpy as np
 from pda_fed import models
+from pda_fed import privacy
 from pda_fed.common import tables
 from pda_fed.vectorized import devices as devices_lib
 from pda_fed.vectorized.federated import chunks
 
-from bench import made_up_rounds
 from bench import pfl_peer
 
 _WORK = flags.DEFINE_list(
@@ -86,6 +86,27 @@ _WORKS = {
   'full': _Work(100, 256, models.RecurrentSpec()),
 }
 _BATCH = 16
+
+
+def _settings(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
+  """Returns the settings of DP-FedAvg."""
+  from pda_fed import vectorized
+
+  return vectorized.FederatedSettings(
+    model=spec.jax_model(),
+    plan=privacy.PrivacyPlan(
+      population=100 * clients,
+      expected_cohort=clients,
+      rounds=100,
+      delta=1e-5,
+      noise_multiplier=0.4,
+      clip_norm=0.3,
+    ),
+    client_learning_rate=0.5,
+    server_learning_rate=1.0,
+    server_momentum=0.9,
+    compute_dtype=compute_dtype,
+  )
 
 
 def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
@@ -170,7 +191,7 @@ def _measure(
     -(-clients // len(used)),
   )
   per_chunk = min(per_chunk, clients)
-  settings = made_up_rounds.settings_of(work.spec, clients, dtype)
+  settings = _settings(work.spec, clients, dtype)
   run = training.build_rounds(settings, used)
   state = vectorized.initial_state(settings, settings.model.initial_params(0))
   key = vectorized.noise_key(0)

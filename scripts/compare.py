@@ -34,8 +34,7 @@ with the best settings; chosen.json holds them, and --chosen reads them. With
 only the best one; epsilon then covers the search.
 
 Before the first run, a dry run of each method checks its flags, data and
-folder. Finished runs are skipped, stopped runs resume. Several hosts that share
---output_dir share the runs: start the same command on each. The program writes
+folder. Finished runs are skipped, stopped runs resume. The program writes
 table.md, table.tex, curves_*.png, curves_*.svg and index.html, a self-contained
 page. --combine merges finished comparisons into one table and one figure, like
 the paper's Table 2.
@@ -70,7 +69,6 @@ from scripts.lib import method_flags
 from scripts.lib import private_search
 from scripts.lib import search_flags
 from scripts.lib import select_flags
-from scripts.lib import sharing
 from scripts.lib import trust_flags
 from scripts.lib import tuning
 
@@ -269,8 +267,7 @@ def _show(
   comparison = comparison_lib.compare(
     runs, _METRICS.value, select_flags.SELECT_BY.value
   )
-  with sharing.writing():
-    _write(comparison, notes, settings, missing)
+  _write(comparison, notes, settings, missing)
   print(result_tables.as_text(comparison))
   print()
   for line in (*_verdict(comparison), *missing):
@@ -349,7 +346,6 @@ def _settings(
   )
 
 
-@sharing.shared()
 def main(arguments: list[str]) -> None:
   """Compares; `arguments` are the flags of the training binary."""
   _refuse_flags_of_runs()

@@ -10,9 +10,9 @@ the grid, and --select_by names the validation metric that chooses, by default
 the loss. Finished cells are skipped and stopped ones resume. No cell is
 evaluated on the test data, which are for the chosen settings. With
 --extend=server_learning_rate the rates next to the best are tried too, 1, 2 and
-5 times powers of ten, until none of them is better. Several hosts that share
---output_dir share the cells: start the same command on each. The program writes
-sweep.csv and heat_map.png. Epsilon does not cover the search.
+5 times powers of ten, until none of them is better. With --print_runs a cluster
+can train the cells. The program writes sweep.csv and heat_map.png. Epsilon does
+not cover the search.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -31,7 +31,6 @@ from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import select_flags
-from scripts.lib import sharing
 
 _GRID = flags.DEFINE_multi_string(
   'grid', [], 'FLAG=VALUE,VALUE,...: an axis of the grid.'
@@ -104,7 +103,6 @@ def _write(
   return [table, picture]
 
 
-@sharing.shared()
 def main(arguments: list[str]) -> None:
   """Sweeps; `arguments` are the flags of the training binary."""
   if bool(_GRID.value) == (_PRESET.value is not None):
@@ -135,8 +133,7 @@ def main(arguments: list[str]) -> None:
   if not any(f.is_finished for f in found):
     sys.exit(1)
   best = sweeping.rank(found, search.metric)[0]
-  with sharing.writing():
-    written = _write(search, found, folder)
+  written = _write(search, found, folder)
   print(sweeping.format_best(found, search.metric, len(found)))
   print(f'\n{sweeping.NOT_COVERED}')
   for line in search.warnings():

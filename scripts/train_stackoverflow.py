@@ -15,31 +15,20 @@ tensorboard/ to --output_dir.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-from typing import Optional
-
 from absl import flags
 import data_prep
 from data_prep import summary
 from pda_fed import experiments
 from pda_fed import schedules
 from pda_fed.common import server_optimizers
-from pda_fed.common import workers
 from pda_fed.experiments.engines import stores
 from scripts.lib import method_flags
 from scripts.lib import model_flags
 from scripts.lib import plan_flags
 from scripts.lib import run_flags
-from scripts.lib import worker_flags
 
 _ENGINE = flags.DEFINE_enum(
   'engine', 'tff', list(experiments.ENGINES), 'Engine that computes the run.'
-)
-_CHANGE_ENGINE = flags.DEFINE_bool(
-  'change_engine',
-  False,
-  'Resume a run of another engine that was stopped by Ctrl-C or SIGTERM. A'
-  ' killed run must first resume on its own engine: otherwise rounds could be'
-  ' repeated with fresh noise.',
 )
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
   'client_learning_rate', 0.5, "Learning rate of the clients' local SGD."
@@ -85,19 +74,6 @@ _MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
   'Number of users that the TFF engine simulates at a time. Default: the'
   ' number of cores.',
 )
-_WORKERS = flags.DEFINE_list(
-  'workers',
-  [],
-  'Addresses, HOST:PORT or unix:/PATH, of workers started by scripts.worker.'
-  ' The TFF engine divides the users of a round among them. Default: only this'
-  ' process.',
-)
-_WORKER_TIMEOUT_S = flags.DEFINE_float(
-  'worker_timeout_s',
-  workers.DEFAULT_TIMEOUT_S,
-  'Seconds without a sign of life after which a worker counts as lost. The'
-  ' remaining workers take over its users.',
-)
 _COMPUTE_DTYPE = flags.DEFINE_enum(
   'compute_dtype',
   'float32',
@@ -118,26 +94,11 @@ _PLATFORM = flags.DEFINE_enum(
 flags.adopt_module_key_flags(model_flags)
 flags.adopt_module_key_flags(plan_flags)
 flags.adopt_module_key_flags(run_flags)
-flags.adopt_module_key_flags(worker_flags)
 # Values of the paper's StackOverflow runs. Its grid has two clips; this is the
 # smaller one.
 _NOISE_MULTIPLIER = 0.4
 _ALPHA = 5.0
 _PLAN = {'expected_cohort': 100.0, 'rounds': 1600, 'clip_norm': 0.3}
-
-
-def _remote_workers() -> Optional[workers.RemoteWorkers]:
-  tls = worker_flags.tls_files()
-  if not _WORKERS.value:
-    if tls is not None or worker_flags.INSECURE.value:
-      raise ValueError('--tls_* and --insecure must be given with --workers.')
-    return None
-  return workers.RemoteWorkers(
-    addresses=tuple(_WORKERS.value),
-    tls=tls,
-    insecure=worker_flags.INSECURE.value,
-    timeout_s=_WORKER_TIMEOUT_S.value,
-  )
 
 
 def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
@@ -174,7 +135,6 @@ def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
     public_clip_norm=run_flags.public_clip_norm(),
     mean_clip_norm=_MEAN_CLIP_NORM.value,
     max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
-    remote_workers=_remote_workers(),
     compute_dtype=_COMPUTE_DTYPE.value,
     clients_per_chunk=_CLIENTS_PER_CHUNK.value,
     platform=_PLATFORM.value,
@@ -213,12 +173,7 @@ def main() -> None:
   store = data_prep.open_store(run_flags.require(plan_flags.DATA_DIR))
   config = _config(store)
   stores.open_checked(config)  # Before anything is written.
-  run_flags.run(
-    config,
-    experiments.open_engine,
-    _about(store),
-    change_engine=_CHANGE_ENGINE.value,
-  )
+  run_flags.run(config, experiments.open_engine, _about(store))
 
 
 if __name__ == '__main__':

@@ -24,10 +24,7 @@ if importlib.metadata.version('jaxlib').startswith('0.10.'):
   if _FLAG not in _FLAGS:
     os.environ['XLA_FLAGS'] = f'{_FLAGS} {_FLAG}=false'.strip()
 
-import tempfile
-
 import hypothesis
-import pytest
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile(
@@ -41,13 +38,6 @@ hypothesis.settings.load_profile('patient')
 # inherit: tests of Ctrl-C would then fail for no fault of ours.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture
-def short_path():
-  """A folder whose path leaves room for a Unix socket's name."""
-  with tempfile.TemporaryDirectory(prefix='pda-', dir='/tmp') as folder:
-    yield pathlib.Path(folder)
 
 
 def pytest_addoption(parser):

@@ -15,7 +15,6 @@ from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.common import server_optimizers
 from pda_fed.common import validate
-from pda_fed.common import workers
 from pda_fed.models import convergence
 
 
@@ -292,8 +291,6 @@ class FederatedConfig(RunConfig):
     mean_clip_norm: Optional bound on the norm of the noised mean.
     max_concurrent_clients: Number of clients that the TFF engine simulates at a
       time; None for the number of cores.
-    remote_workers: Machines on which the TFF engine computes; None for this
-      machine.
     compute_dtype: Dtype of the JAX engine's matrix products: 'float32' or
       'bfloat16'.
     clients_per_chunk: Number of clients that the JAX engine trains side by
@@ -315,7 +312,6 @@ class FederatedConfig(RunConfig):
   public_clip_norm: Union[float, str, None] = 'private'
   mean_clip_norm: Optional[float] = None
   max_concurrent_clients: Optional[int] = no_setting(default=None)
-  remote_workers: Optional[workers.RemoteWorkers] = no_setting(default=None)
   compute_dtype: str = 'float32'
   clients_per_chunk: Optional[int] = no_setting(default=None)
   platform: Optional[str] = no_setting(default=None)
@@ -342,10 +338,6 @@ class FederatedConfig(RunConfig):
     )
     validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
     validate.one_of((None, 'cpu', 'gpu'), platform=self.platform)
-    if self.remote_workers is not None and self.engine != 'tff':
-      raise ValueError(
-        f'engine must be tff with remote workers. Found {self.engine!r}.'
-      )
     validate.one_of(
       server_optimizers.NAMES, server_optimizer=self.server_optimizer
     )

@@ -134,8 +134,8 @@ TABLE = (
     CONFIG,
     _PUBLIC,
     'format, version, settings.*, options.*, noise, libraries.*, command,'
-    ' engines.*, order_of_sums.machine, order_of_sums.platform,'
-    ' order_of_sums.device, order_of_sums.num_devices, order_of_sums.workers,'
+    ' order_of_sums.machine, order_of_sums.platform,'
+    ' order_of_sums.device, order_of_sums.num_devices,'
     ' order_of_sums.microbatch_size',
     _CHOSEN,
   ),

@@ -262,13 +262,6 @@ class Run:
     checkpoint = self._checkpoints.latest()
     if checkpoint is None:
       return False
-    first = self._folder.first_round_of_engine()
-    if checkpoint.round_num < first:
-      raise errors.CheckpointError(
-        f'No checkpoint is intact since the run changed its engine after round'
-        f' {first}. The run cannot resume from the newest intact one, of round'
-        f' {checkpoint.round_num}: it would repeat rounds with different noise.'
-      )
     try:
       self._record = _Record(**checkpoint.record)
     except TypeError as e:

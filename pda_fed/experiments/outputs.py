@@ -104,8 +104,6 @@ class RunFolder:
     path: os.PathLike | str,
     config: config_lib.RunConfig,
     about: dict[str, Any],
-    *,
-    change_engine: bool = False,
   ) -> Iterator['RunFolder']:
     """Opens a folder for a new run, or to resume the run that it holds.
 
@@ -113,14 +111,13 @@ class RunFolder:
       path: The folder; created if missing.
       config: The run's settings.
       about: Additional fields of config.json, as JSON values.
-      change_engine: Whether a stopped run may resume on another engine.
 
     Yields:
       The folder, locked against other processes.
 
     Raises:
-      OutputError: If the folder holds something else, a run with different
-        settings, or a run that must not change its engine.
+      OutputError: If the folder holds something else, or a run with different
+        settings.
     """
     path = pathlib.Path(path)
     _refuse_file(path)
@@ -135,8 +132,7 @@ class RunFolder:
           f'Another process is running the experiment in {path}.'
         ) from e
       folder = cls(path)
-      folder.check(config, change_engine=change_engine)
-      folder._change_engine(config)
+      folder.check(config)
       # Only after the check: files of an unrelated folder must not be removed.
       files.remove_temporaries(path)
       if folder.is_new():
@@ -163,18 +159,15 @@ class RunFolder:
   def tensorboard_path(self) -> pathlib.Path:
     return self.path / 'tensorboard'
 
-  def check(
-    self, config: config_lib.RunConfig, *, change_engine: bool = False
-  ) -> None:
+  def check(self, config: config_lib.RunConfig) -> None:
     """Raises unless the folder is free or holds this run; writes nothing.
 
     Args:
       config: The run's settings.
-      change_engine: Whether a stopped run may resume on another engine.
 
     Raises:
-      OutputError: If the folder holds something else, a run with different
-        settings, or a run that must not change its engine.
+      OutputError: If the folder holds something else, or a run with different
+        settings.
     """
     _refuse_file(self.path)
     if not self.path.exists():
@@ -198,22 +191,15 @@ class RunFolder:
         f'rounds must be at least {done}, the number of rounds done in'
         f' {self.path}. Found {config.plan.rounds}.'
       )
-    changes = change_engine and old['engine'] != new['engine']
-    lines = config_lib.differences(
-      {**old, 'engine': new['engine']} if changes else old, new
-    )
+    lines = config_lib.differences(old, new)
     if lines:
       advice = 'Use the same settings again, or another --output_dir'
-      if {**old, 'engine': new['engine']} == new:
-        advice += ', or --change_engine'
       if old.get('noise_version') != new['noise_version']:
         advice = 'This version draws other noise: use another --output_dir'
       raise errors.OutputError(
         f'{self.path} holds a run with other settings: {"; ".join(lines)}.'
         f' {advice}.'
       )
-    if changes:
-      self._check_change_of_engine(old['engine'])
 
   def is_new(self) -> bool:
     """Returns whether no round was run yet, so that settings may still change.
@@ -226,47 +212,6 @@ class RunFolder:
       any(self.checkpoints_path.glob('*'))
       or any((self.path / name).exists() for name in names)
     )
-
-  def _done(self) -> int:
-    """Returns the round of the newest intact checkpoint."""
-    checkpoint = checkpoints.Checkpoints(self.checkpoints_path).latest()
-    return checkpoint.round_num if checkpoint is not None else 0
-
-  def _check_change_of_engine(self, old: str) -> None:
-    """Raises if a run on another engine could repeat rounds.
-
-    Each engine draws different noise for the same round. A killed run may have
-    run rounds after its checkpoint, and someone may have seen them. Repeating
-    these rounds with different noise would be a second look at their users,
-    which epsilon does not cover.
-    """
-    done = self._done()
-    if self._stopped_after() != done:
-      raise errors.OutputError(
-        f'The run in {self.path} must have been stopped by Ctrl-C or SIGTERM to'
-        f' resume on another engine. It was killed or has ended: it may have'
-        f' run rounds after {done}, its last checkpoint, and these must not be'
-        f' repeated with different noise. Resume with --engine={old}, then stop'
-        ' the run.'
-      )
-
-  def _change_engine(self, config: config_lib.RunConfig) -> None:
-    """Records the new engine of a run that resumes on another engine."""
-    if self.is_new():
-      return
-    content = self.read_config()
-    old = content['settings']['engine']
-    if old == config.engine:
-      return
-    engines = content.get('engines', [{'engine': old, 'first_round': 0}])
-    engines.append({'engine': config.engine, 'first_round': self._done()})
-    content |= {'settings': config.settings(), 'engines': engines}
-    files.write_json(self.path / CONFIG, content)
-
-  def first_round_of_engine(self) -> int:
-    """Returns the first round of the run's current engine."""
-    engines = self.read_config().get('engines')
-    return engines[-1]['first_round'] if engines else 0
 
   def _stopped_after(self) -> Optional[int]:
     if not (self.path / _STOPPED).exists():

@@ -82,14 +82,6 @@ def _is_audit(value: Any) -> bool:
   )
 
 
-def _is_engine(value: Any) -> bool:
-  return (
-    _is_object(value)
-    and _is_text(value.get('engine'))
-    and _is_integer(value.get('first_round'))
-  )
-
-
 def _check(
   found: Any,
   needed: Mapping[str, Callable[[Any], bool]],
@@ -115,7 +107,6 @@ def check_config(config: Any) -> None:
     {'settings': _is_object, 'noise': _is_text, 'libraries': _is_object},
     {
       'caveats': _is_list_of(_is_text),
-      'engines': _is_list_of(_is_engine),
       'order_of_sums': _is_object,
       'private_search': _is_text,
     },

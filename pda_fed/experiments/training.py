@@ -57,7 +57,6 @@ def train(
   *,
   warm_start_dir: Optional[os.PathLike | str] = None,
   about: Optional[dict[str, Any]] = None,
-  change_engine: bool = False,
   progress: Optional[progress_lib.Progress] = None,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end; starts it or resumes it.
@@ -76,9 +75,6 @@ def train(
     warm_start_dir: The folder of warm starts, which runs share. By default
       `warm_start` next to `output_dir`.
     about: Additional fields of config.json, as JSON values.
-    change_engine: Whether to resume a run of another engine. The run must have
-      been stopped by a signal; otherwise a round could be repeated with
-      different noise.
     progress: The progress display; by default nothing is shown.
 
   Returns:
@@ -99,9 +95,7 @@ def train(
   if warm_start_dir is None:
     warm_start_dir = output_dir.parent / 'warm_start'
   places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
-  with outputs.RunFolder.open(
-    output_dir, config, about or {}, change_engine=change_engine
-  ) as folder:
+  with outputs.RunFolder.open(output_dir, config, about or {}) as folder:
     result = _result_of(folder, config, open_engine, *places)
     if config.audit is not None and config.audit.copy:
       if not result['audit']:

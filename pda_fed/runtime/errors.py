@@ -22,7 +22,7 @@ class Place:
   """Where a part of a computation runs.
 
   Attributes:
-    name: 'the server', or the name of a worker; '' if unspecified.
+    name: 'the server' or 'all clients'; '' if unspecified.
     client: The client's index in the cohort, from 0; None if it is not a
       client.
     num_clients: The size of the cohort.
@@ -61,22 +61,6 @@ class ComputationError(errors.PdaFedError, RuntimeError):
 
 class UnsupportedComputationError(errors.PdaFedError, RuntimeError):
   """The runtime cannot run a part of a TFF computation."""
-
-
-class WorkerError(errors.PdaFedError, RuntimeError):
-  """A worker cannot be used. The message names the cause."""
-
-
-class WorkerStartError(WorkerError):
-  """The worker did not start."""
-
-
-class WorkerDiedError(WorkerError):
-  """The worker stopped while in use, or the connection was closed."""
-
-
-class WorkerVersionError(WorkerError):
-  """A remote worker has another version, or is not a pda_fed worker."""
 
 
 def as_computation_error(place: Place, error: BaseException) -> Exception:

@@ -7,7 +7,6 @@ import tempfile
 
 from pda_fed.analysis import jobs
 from scripts.lib import job_flags
-from scripts.lib import sharing
 
 _ERROR = 'error: '
 _WARNING = 'warning: '
@@ -28,7 +27,7 @@ def check(some_jobs: Sequence[jobs.Job]) -> None:
       --distributed.
   """
   for job in some_jobs:
-    sharing.refuse_distributed(job.arguments)
+    job_flags.refuse_distributed(job.arguments)
   if job_flags.is_printing() or not job_flags.module().startswith('scripts.'):
     return
   try_all(some_jobs)

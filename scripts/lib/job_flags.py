@@ -8,18 +8,18 @@ import re
 import shlex
 import sys
 import time
-from typing import Any
+from typing import Any, Optional
 
 from absl import flags
 from pda_fed.analysis import jobs
 from pda_fed.analysis import metrics
+from pda_fed.analysis import slots
 from pda_fed.common import files
 from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import errors
 from pda_fed.experiments import outputs
 from pda_fed.experiments.engines import base as engine_lib
 from scripts.lib import cli
-from scripts.lib import sharing
 from scripts.lib import trust_flags
 
 try:
@@ -35,13 +35,12 @@ BINARY = flags.DEFINE_string(
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Folder of the runs and results. Runs in it are resumed. Several hosts that'
-  ' share this folder can share the runs: start the same command on each.',
+  'Folder of the runs and results. Runs in it are resumed.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes',
   0,
-  'Number of runs at a time on this host. 0 means one per GPU if the runs use'
+  'Number of runs at a time. 0 means one per GPU if the runs use'
   ' JAX on GPUs, and one per core otherwise. Larger numbers make runs share'
   ' GPUs or cores.',
   lower_bound=0,
@@ -49,11 +48,14 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the unfinished runs, one run per line, and exit. To'
-  ' train them in one process, pass these lines to a training binary as'
-  ' --runs_file. Then repeat this command, which reads the finished runs.',
+  'Print the flags of the unfinished runs, one run per line, and exit. Train'
+  ' them on a cluster, one line per job, or in one process with'
+  ' --runs_file of train_sample_level. Then repeat this command without'
+  ' --print_runs: it reads the finished runs.',
 )
 flags.adopt_module_key_flags(trust_flags)
+# Default engines by binary. All other binaries use JAX.
+_ENGINES = {'scripts.train_stackoverflow': 'tff'}
 
 
 def module() -> str:
@@ -223,6 +225,38 @@ def end_if_printing() -> None:
     sys.exit(0)
 
 
+def _last(arguments: Sequence[str], name: str) -> Optional[str]:
+  """Returns the last value of a flag in arguments; None without it."""
+  found = None
+  for i, word in enumerate(arguments):
+    flag, equals, value = word.partition('=')
+    if flag in (f'--{name}', f'-{name}'):
+      found = value if equals else ''.join(arguments[i + 1 : i + 2])
+  return found
+
+
+def gpus_for(some_jobs: Sequence[jobs.Job]) -> tuple[str, ...]:
+  """Returns the GPUs for jobs: none if no job uses JAX on a GPU."""
+
+  def may_use(job: jobs.Job) -> bool:
+    given = cli.expanded(job.arguments)
+    engine = _last(given, 'engine') or _ENGINES.get(job.module, 'jax')
+    return engine == 'jax' and _last(given, 'platform') != 'cpu'
+
+  return slots.gpus() if any(map(may_use, some_jobs)) else ()
+
+
+def refuse_distributed(arguments: Sequence[str]) -> None:
+  """Raises ValueError if arguments have --distributed."""
+  for word in cli.expanded(arguments):
+    if name_of(word) == 'distributed':
+      raise ValueError(
+        f'{word} must not be given here: each run is computed on one host. To'
+        ' train runs on several hosts, give --print_runs. To distribute one run'
+        ' over hosts, start the training binary itself.'
+      )
+
+
 def run(
   all_jobs: list[jobs.Job], log_dir: pathlib.Path, on_change=None
 ) -> list[jobs.Failure]:
@@ -234,14 +268,13 @@ def run(
     on_change: Called in addition to the progress; see `jobs.run_jobs`.
 
   Returns:
-    The jobs that failed, on this host or on a host that shares them.
+    The jobs that failed.
   """
   if _PRINT_RUNS.value:
     for job in all_jobs:
       if not is_finished(job):
         print(shlex.join(job.arguments))
   end_if_printing()
-  claims = sharing.join(output_dir(), say)
   progress = _Progress(len(all_jobs))
 
   def changed(running, ended) -> None:
@@ -254,8 +287,7 @@ def run(
       all_jobs,
       log_dir,
       num_processes=_NUM_PROCESSES.value,
-      gpus=sharing.gpus_for(all_jobs),
-      claims=claims,
+      gpus=gpus_for(all_jobs),
       on_change=changed,
     )
   finally:

@@ -20,7 +20,6 @@ from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import secret_runs
 from scripts.lib import select_flags
-from scripts.lib import sharing
 from scripts.lib import trust_flags
 from scripts.lib import tuning
 
@@ -104,7 +103,7 @@ def check(
 def _check_method(given: Sequence[str], grid: sweeping.Grid) -> None:
   """Raises if a method's flags or grid do not fit, or are not trusted."""
   in_grid = [f'--{flag}' for flag in grid]
-  sharing.refuse_distributed(given)
+  job_flags.refuse_distributed(given)
   trust_flags.check_words(given)
   job_flags.refuse(given, _SET_HERE, 'with --private_search')
   never = dict.fromkeys(audit_flags.NAMES, 'no private search')
@@ -144,7 +143,7 @@ def release(
     Unchanged if the search has already ended.
 
   Raises:
-    BusyError: If another process, on any host, searches in the folder.
+    BusyError: If another process searches in the folder.
     OutputError: If the folder holds other runs or another search.
     ValueError: If the runs' plan has no epsilon, or their plans differ.
   """
@@ -161,11 +160,9 @@ def release(
   )
   runs = secret_runs.SecretRuns(search, settings, job_flags.output_dir())
   if not runs.is_released():
-    # Not shared between hosts: an observer could count the runs.
-    with sharing.alone(job_flags.output_dir(), job_flags.say):
+    with runs.locked():
       if not runs.is_released():  # By a process that has just ended.
-        with runs.locked():
-          runs.draw()
-          runs.run()
-          runs.publish()
+        runs.draw()
+        runs.run()
+        runs.publish()
   return runs.released()

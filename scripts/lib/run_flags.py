@@ -269,12 +269,10 @@ def _num_weights(config: experiments.RunConfig) -> Optional[int]:
   return spec and sum(math.prod(shape) for shape in spec.jax_model().shapes)
 
 
-def _show_plan(
-  config: experiments.RunConfig, about: dict[str, Any], change_engine=False
-) -> None:
+def _show_plan(config: experiments.RunConfig, about: dict[str, Any]) -> None:
   """Checks the output folder and prints the plan of a run."""
   folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
-  folder.check(config, change_engine=change_engine)
+  folder.check(config)
   spent = epsilons.spent(config.plan, [config.plan.rounds])
   epsilon = spent and spent[config.plan.rounds]
   sizes = next(iter(about['data'].values()))
@@ -289,7 +287,7 @@ def _show_plan(
 
 
 def run(
-  config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
+  config: experiments.RunConfig, open_engine, about: dict[str, Any]
 ) -> None:
   """Trains and prints the result; with --dry_run, only prints the plan.
 
@@ -297,15 +295,14 @@ def run(
     config: The run's settings.
     open_engine: Function of (config, seeds) that opens the engine.
     about: More entries for config.json.
-    **options: See `experiments.train`.
   """
   place = host_flags.settings()
   if DRY_RUN.value:
-    _show_plan(config, about, **options)
+    _show_plan(config, about)
     return
 
   def lead(open_engine) -> None:
-    print_result(train(config, open_engine, about, **options))
+    print_result(train(config, open_engine, about))
 
   if place is None:
     lead(open_engine)

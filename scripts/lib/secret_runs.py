@@ -34,7 +34,6 @@ from pda_fed.experiments import config as config_lib
 from pda_fed.experiments import outputs
 from scripts.lib import job_flags
 from scripts.lib import search_flags
-from scripts.lib import sharing
 from scripts.lib import trust_flags
 
 if TYPE_CHECKING:
@@ -108,7 +107,10 @@ class SecretRuns:
       with files.locked(self._secret / '.lock'):
         yield
     except BlockingIOError as e:
-      raise errors.BusyError(f'{self._secret} is in use.') from e
+      raise errors.BusyError(
+        f'{self._output} is in use. Only one process at a time can make a'
+        ' private search: its number of runs is secret.'
+      ) from e
 
   def _refuse_runs_made_before(self) -> None:
     if self._state.exists():
@@ -200,7 +202,7 @@ class SecretRuns:
         waiting,
         self._secret / 'logs',
         num_processes=flags.FLAGS.num_processes,
-        gpus=sharing.gpus_for(waiting),
+        gpus=job_flags.gpus_for(waiting),
         on_change=self._look,
       )
       self._check_runs(all_jobs)

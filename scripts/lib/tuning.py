@@ -22,7 +22,6 @@ from scripts.lib import grid_search
 from scripts.lib import job_flags
 from scripts.lib import method_flags
 from scripts.lib import select_flags
-from scripts.lib import sharing
 from scripts.lib import trust_flags
 
 _TUNE = flags.DEFINE_multi_string(
@@ -181,17 +180,16 @@ def tune(
     for method, own in of_methods.items()
   }
   remarks = []
-  with sharing.writing():
-    for method, search in searches.items():
-      best = _choose(method, search, folder / method)
-      chosen[method] = dataclasses.replace(
-        best, flags=(*of_methods[method], *best.flags)
-      )
-      remarks += [f'{method}: {line}' for line in search.warnings()]
-    found = choices_lib.Choices(
-      job_flags.command_line(), select_flags.metric(), chosen
+  for method, search in searches.items():
+    best = _choose(method, search, folder / method)
+    chosen[method] = dataclasses.replace(
+      best, flags=(*of_methods[method], *best.flags)
     )
-    found.write(job_flags.output_dir() / 'chosen.json')
+    remarks += [f'{method}: {line}' for line in search.warnings()]
+  found = choices_lib.Choices(
+    job_flags.command_line(), select_flags.metric(), chosen
+  )
+  found.write(job_flags.output_dir() / 'chosen.json')
   for line in remarks:
     job_flags.say(line)
   covered = sweeping.NOT_COVERED

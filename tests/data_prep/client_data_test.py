@@ -22,7 +22,7 @@ def test_clients_are_the_users(small_store, group):
     assert np.array_equal(_rows(dataset), small_store.sentences(name))
 
 
-def test_works_in_tffs_worker(small_store):
+def test_works_in_tff(small_store):
   clients = data_prep.as_client_data(small_store)
   name = clients.client_ids[5]
   dataset = clients.dataset_computation(name)

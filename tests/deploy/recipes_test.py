@@ -14,6 +14,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _DEPLOY = _ROOT / 'deploy'
 _MANIFESTS = sorted(_DEPLOY.glob('kubernetes/*.yaml'))
 _BATCHES = sorted(_DEPLOY.glob('slurm/*.sbatch'))
+_RUNS = [_DEPLOY / 'kubernetes/run.yaml', _DEPLOY / 'slurm/run.sbatch']
 
 
 def _manifest(name):
@@ -58,7 +59,7 @@ def _known_flags():
   return names
 
 
-@pytest.mark.parametrize('path', [*_MANIFESTS, *_BATCHES], ids=lambda p: p.name)
+@pytest.mark.parametrize('path', _RUNS, ids=lambda p: p.name)
 def test_programs_flags_and_presets_exist(path):
   module, arguments = _words(path)
   assert (_ROOT / f'{module.replace(".", "/")}.py').exists()
@@ -93,15 +94,51 @@ def test_one_run_over_pods():
   assert job['spec']['completions'] == job['spec']['parallelism'] == number
 
 
-def test_a_sweep_over_pods_shares_a_folder():
+_LINES = """--rate=1 --output_dir=out/1
+'--note=two words, it'"'"'s' --output_dir=out/2
+"""
+
+
+def _started(command, folder, **environment):
+  """The words after the module that a recipe's command starts."""
+  for name in ('python', 'srun'):
+    (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (folder / name).chmod(0o755)
+  done = subprocess.run(
+    command,
+    env={'PATH': f'{folder}:/usr/bin:/bin', **environment},
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  words = done.stdout.splitlines()
+  assert words[words.index('-m') + 1] == 'scripts.train_stackoverflow'
+  return words[words.index('-m') + 2 :]
+
+
+def test_a_job_of_an_array_makes_its_run(tmp_path):
+  (tmp_path / 'runs.txt').write_text(_LINES)
+  recipe = str(_DEPLOY / 'slurm/sweep.sbatch')
+  command = ['bash', recipe, 'runs.txt', 'scripts.train_stackoverflow']
+  found = _started(command, tmp_path, SLURM_ARRAY_TASK_ID='2')
+  assert found == ["--note=two words, it's", '--output_dir=out/2']
+
+
+def test_a_pod_of_a_sweep_makes_its_run(tmp_path):
   job = _manifest('sweep.yaml')['Job']
-  assert 'completions' not in job['spec'] and job['spec']['parallelism'] > 1
+  assert job['spec']['completionMode'] == 'Indexed'
   (container,) = _pod(job)['containers']
   (mount,) = container['volumeMounts']
-  (volume,) = _pod(job)['volumes']
-  assert mount['name'] == volume['name']
-  (folder,) = [w for w in container['args'] if w.startswith('--output_dir=')]
-  assert folder.startswith(f'--output_dir={mount["mountPath"]}/')
+  *shell, line = container['command']
+  runs = tmp_path / 'runs.txt'
+  runs.write_text(_LINES)
+  assert f'{mount["mountPath"]}/out/runs.txt' in line
+  line = line.replace('/shared/out/runs.txt', str(runs))
+  # Kubernetes puts variables in place of $(NAME), and $( in place of $$(.
+  line = line.replace('$$(', '$(')
+  found = _started([*shell, line], tmp_path, JOB_COMPLETION_INDEX='1')
+  assert found == ["--note=two words, it's", '--output_dir=out/2']
 
 
 @pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
@@ -239,7 +276,7 @@ def test_the_image_takes_what_it_knows(tmp_path, jax, code, installed):
 
 @pytest.mark.parametrize(
   'path',
-  [p for p in _DEPLOY.rglob('*') if p.suffix in ('.yaml', '.yml', '.sbatch')]
+  [p for p in _DEPLOY.rglob('*') if p.suffix in ('.yaml', '.sbatch')]
   + [_DEPLOY / 'Dockerfile'],
   ids=lambda p: p.name,
 )
@@ -273,8 +310,6 @@ def test_pods_and_the_image_have_an_ordinary_user(path):
   text = (_DEPLOY / 'Dockerfile').read_text()
   assert re.findall(r'^USER (\S+)$', text, re.M) == [str(context['runAsUser'])]
   assert text.rindex('\nRUN ') < text.index('\nUSER ')
-  compose = (_DEPLOY / 'docker-compose.yml').read_text()
-  assert re.search(r'^x-image: .*\n(  .*\n)*  user: ', compose, re.M)
 
 
 def test_pods_of_a_run_are_alone_in_their_network():

@@ -125,7 +125,6 @@ def test_repository_path(page, expected):
     ),
     ('tutorials/pda_dpmd_in_tff.md', '[a](../faq.md)', '[a](../faq.md)'),
     ('bench/README.md', '[a](../docs/faq.md)', '[a](../faq.md)'),
-    ('bench/README.md', '[a](pieces.json)', '[a](pieces.json)'),
     # Folders.
     ('faq.md', '[Presets](../scripts/presets)', 'Presets (`scripts/presets`)'),
     ('faq.md', '[scripts/lib](../scripts/lib)', '`scripts/lib`'),

@@ -82,7 +82,7 @@ def _of_unfinished(folder, kind, error, **changes):
 
 @pytest.fixture(scope='module')
 def unfinished(tmp_path_factory):
-  """Fields of runs that ended early, or on another engine."""
+  """Fields of runs that ended early."""
   path = tmp_path_factory.mktemp('unfinished')
   often = {'seed': None, 'rounds_per_checkpoint': 2}
   copied = {'audit': audit.AuditConfig(canaries=100, copy=True)}
@@ -92,9 +92,6 @@ def unfinished(tmp_path_factory):
     _of_unfinished(path / 'c', _ending(_diverge), errors.DivergenceError),
     _of_unfinished(path / 'd', _ending(_stop), errors.StoppedError),
   )
-  other = fake_engine.make_config(engine='other')
-  runs.train(path / 'd', other, change_engine=True)
-  found |= shown_fields.of_run(path / 'd')
   return found | shown_fields.of_warm_starts(path / 'warm_start')
 
 

@@ -1,6 +1,5 @@
 """A run's folder is its own: settings, secrets, engines."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -260,96 +259,22 @@ def test_folders_of_others_stay_as_they_are(tmp_path):
   assert theirs.exists()
 
 
-def _stopped_at(round_num, kind=fake_engine.FakeEngine, how=signal.SIGTERM):
-  """An opener of an engine that is stopped, or fails, in a round."""
-
-  class Stopped(kind):
+def test_another_engine_does_not_go_on_with_a_run(tmp_path):
+  # It draws other noise for the rounds that somebody may have seen.
+  class Stopped(fake_engine.FakeEngine):
     def run_rounds(self, state, first_round, num_rounds):
-      if first_round == round_num:
-        if how is None:
-          raise KeyboardInterrupt
-        os.kill(os.getpid(), how)
+      if first_round == 4:
+        os.kill(os.getpid(), signal.SIGTERM)
       return super().run_rounds(state, first_round, num_rounds)
 
-  return fake_engine.Opener(Stopped)
-
-
-class TestAnotherEngine:
-  """The engines draw other noise for the same round."""
-
-  _OLD = fake_engine.make_config()
-  _NEW = fake_engine.make_config(engine='other')
-
-  def test_goes_on_after_a_stop(self, tmp_path):
-    with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
-      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
-    with pytest.raises(experiments.OutputError, match='or --change_engine'):
-      runs.train(tmp_path / 'run', self._NEW)
-    folder, engine = runs.train(tmp_path / 'run', self._NEW, change_engine=True)
-    assert engine.rounds_run == [5, 6, 7, 8, 9]
-    config = folder.read_config()
-    assert config['settings']['engine'] == 'other'
-    assert config['engines'] == [
-      {'engine': 'fake', 'first_round': 0},
-      {'engine': 'other', 'first_round': 5},
-    ]
-    assert not (folder.path / 'stopped.json').exists()
-
-  @pytest.mark.parametrize('resumed', [False, True])
-  def test_no_round_is_run_again_with_other_noise(self, tmp_path, resumed):
-    if resumed:  # What a stop has noted does not hold any longer.
-      with pytest.raises(base_errors.StoppedError):
-        experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
-    with pytest.raises(KeyboardInterrupt):
-      experiments.train(self._OLD, _stopped_at(8, how=None), tmp_path / 'run')
-    with pytest.raises(
-      experiments.OutputError, match='may have run rounds after 6'
-    ):
-      runs.train(tmp_path / 'run', self._NEW, change_engine=True)
-    _, engine = runs.train(tmp_path / 'run', self._OLD, change_engine=True)
-    assert engine.rounds_run == [6, 7, 8, 9]
-
-  def test_a_damaged_checkpoint_is_no_way_around_it(self, tmp_path):
-    with pytest.raises(base_errors.StoppedError):
-      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
-    newest = max((tmp_path / 'run' / 'checkpoints').iterdir())
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:100])
-    with (
-      pytest.warns(UserWarning, match='one before it'),
-      pytest.raises(experiments.OutputError, match='rounds after 3'),
-    ):
-      runs.train(tmp_path / 'run', self._NEW, change_engine=True)
-    newest.write_bytes(whole)
-    opener = _stopped_at(5, how=None)
-    with pytest.raises(KeyboardInterrupt):
-      experiments.train(self._NEW, opener, tmp_path / 'run', change_engine=True)
-    newest.write_bytes(whole[:100])
-    with (
-      pytest.warns(UserWarning, match='one before it'),
-      pytest.raises(experiments.CheckpointError, match='after round 5'),
-    ):
-      runs.train(tmp_path / 'run', self._NEW)
-
-  def test_other_settings_are_refused_all_the_same(self, tmp_path):
-    with pytest.raises(base_errors.StoppedError):
-      experiments.train(self._OLD, _stopped_at(4), tmp_path / 'run')
-    other = dataclasses.replace(self._NEW, seed=1)
-    with pytest.raises(experiments.OutputError, match='settings: seed: 0 -> 1'):
-      runs.train(tmp_path / 'run', other, change_engine=True)
-
-  def test_before_the_first_round(self, tmp_path):
-    class Signalled(fake_engine.FakeEngine):
-      def pretrain(self, on_epoch=None):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return super().pretrain(on_epoch)
-
-    with pytest.raises(base_errors.StoppedError):
-      experiments.train(
-        self._OLD, fake_engine.Opener(Signalled), tmp_path / 'run'
-      )
-    folder, _ = runs.train(tmp_path / 'run', self._NEW, change_engine=True)
-    assert folder.read_result()['engine'] == 'other'
+  config = fake_engine.make_config()
+  with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
+    experiments.train(config, fake_engine.Opener(Stopped), tmp_path / 'run')
+  other = fake_engine.make_config(engine='other')
+  with pytest.raises(experiments.OutputError, match='engine: .fake. -> .other'):
+    runs.train(tmp_path / 'run', other)
+  _, engine = runs.train(tmp_path / 'run', config)
+  assert engine.rounds_run == [5, 6, 7, 8, 9]
 
 
 def test_a_secret_that_outlived_its_run_is_removed(tmp_path):

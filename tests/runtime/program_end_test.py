@@ -4,14 +4,50 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
+import textwrap
 import time
 
 import pytest
 
-from tests.runtime import processes
-
 pytestmark = pytest.mark.slow
 
+_ROOT = pathlib.Path(__file__).parents[2]
+_PRELUDE = """
+import os, sys, time
+os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
+import numpy as np
+from pda_fed import runtime
+import tensorflow as tf
+import tensorflow_federated as tff
+
+@tff.tensorflow.computation(np.float32)
+def add_one(x):
+  return x + 1
+
+@tff.tensorflow.computation(np.float32)
+def slow(x):
+  return tf.while_loop(lambda v: v < 1e12, lambda v: [v + 1], [x])[0]
+
+@tff.tensorflow.computation(np.float32)
+def fail(x):
+  with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+    return tf.identity(x)
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def slow_clients(values):
+  return tff.federated_sum(tff.federated_map(slow, values))
+
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def fail_clients(values):
+  return tff.federated_sum(tff.federated_map(fail, values))
+
+def threads():
+  # Whether TensorFlow is busy with what nobody waits for any more.
+  before = time.process_time()
+  time.sleep(1)
+  return 'busy' if time.process_time() - before > 0.5 else 'idle'
+"""
 _WITH_BLOCK = """
   with runtime.in_process():
     print(add_one(1.0), flush=True)
@@ -27,10 +63,14 @@ _STYLES = pytest.mark.parametrize(
 _ROUND = 'slow_clients([0.0] * 9)'
 
 
+def _program(body: str) -> list[str]:
+  return [sys.executable, '-c', _PRELUDE + textwrap.dedent(body)]
+
+
 def _start(style: str, then: str) -> subprocess.Popen:
   process = subprocess.Popen(
-    processes.program(style.format(then=then)),
-    cwd=processes.ROOT,
+    _program(style.format(then=then)),
+    cwd=_ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     bufsize=0,  # So that readline() takes no more than a line.

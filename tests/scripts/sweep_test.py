@@ -2,7 +2,6 @@
 
 import csv
 import json
-import subprocess
 
 import pytest
 
@@ -184,29 +183,3 @@ def test_a_run_that_breaks_beyond_the_grid_is_no_end_of_it(tmp_path):
   assert done.returncode == 1
   assert 'rate=0.05 failed with exit code 3' in done.stderr
   assert 'refuses values beyond' not in done.stdout
-
-
-def test_two_processes_share_a_search_that_grows(tmp_path):
-  command = programs.command(
-    'sweep',
-    programs.FAKE,
-    f'--output_dir={tmp_path}',
-    '--num_processes=1',
-    '--grid=rate=0.1,0.2',
-    '--extend=rate',
-    '--',
-    '--seed=0',
-    '--best_rate=0.1',
-    '--diverge_above=0.15',  # A failure of one is a failure of both.
-  )
-  pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
-  both = [
-    subprocess.Popen(command, cwd=programs.ROOT, **pipes) for _ in range(2)
-  ]
-  ended = [(*p.communicate(timeout=300), p.returncode) for p in both]
-  for stdout, stderr, code in ended:
-    assert (stdout, code) == (ended[0][0], 0), stderr
-    assert 'rate=0.2 failed with exit code 4' in stderr
-  with open(tmp_path / 'sweep.csv') as f:
-    assert [row['rate'] for row in csv.DictReader(f)] == ['0.1', '0.05']
-  assert not (tmp_path / '.claims').exists()

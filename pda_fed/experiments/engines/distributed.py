@@ -39,8 +39,7 @@ def check(config: config_lib.RunConfig, num_hosts: int) -> None:
   """
   if config.engine != 'jax':
     raise ValueError(
-      'engine must be jax with --distributed. With --engine=tff, use --workers.'
-      f' Found {config.engine!r}.'
+      f'engine must be jax with --distributed. Found {config.engine!r}.'
     )
   if num_hosts > config.plan.expected_cohort:
     raise ValueError(

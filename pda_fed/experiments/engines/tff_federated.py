@@ -35,7 +35,7 @@ _OPTIMIZER_ARRAYS = {
 def open_engine(
   config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
 ) -> Iterator['TffEngine']:
-  """Opens the engine in this process, or on remote workers.
+  """Opens the engine in this process.
 
   Args:
     config: The run's settings.
@@ -44,23 +44,9 @@ def open_engine(
   Yields:
     The engine.
   """
-  engine = TffEngine(config, seeds)  # First, to find bad data without workers.
-  with _runtime(config):
+  engine = TffEngine(config, seeds)
+  with runtime.in_process(max_concurrent_clients=config.max_concurrent_clients):
     yield engine
-
-
-def _runtime(config: config_lib.FederatedConfig):
-  remote = config.remote_workers
-  if remote is None:
-    return runtime.in_process(
-      max_concurrent_clients=config.max_concurrent_clients
-    )
-  return runtime.remote_workers(
-    remote.addresses,
-    tls=remote.tls,
-    insecure=remote.insecure,
-    timeout_s=remote.timeout_s,
-  )
 
 
 def build_server_optimizer(
@@ -153,12 +139,8 @@ class TffEngine:
     return tf.data.Dataset.from_tensor_slices(rows).batch(batch)
 
   def order_of_sums(self) -> dict[str, Any]:
-    """See `engine.Engine`; in one process, sums are in the clients' order."""
-    remote = self._config.remote_workers
-    return {
-      'workers': len(remote.addresses) if remote is not None else 0,
-      'machine': platform.machine(),
-    }
+    """See `engine.Engine`; sums are in the clients' order."""
+    return {'machine': platform.machine()}
 
   def initialize(self):
     """See `engine.Engine`."""
@@ -268,8 +250,8 @@ class TffEngine:
 
   def get_weights(self, state) -> list[np.ndarray]:
     """See `engine.Engine`."""
-    # Not process.get_model_weights, which calls a remote worker: a run can be
-    # saved even if no worker is left.
+    # Not process.get_model_weights, which computes: a run can be saved after
+    # its runtime has failed.
     weights = state.global_model_weights.trainable
     return [np.asarray(w, np.float32) for w in weights]
 

@@ -78,7 +78,7 @@ def test_code_is_told_apart(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   'changes, num_hosts, words',
   [
-    ({'engine': 'tff'}, 2, 'engine must be jax .* --workers. Found .tff.'),
+    ({'engine': 'tff'}, 2, 'engine must be jax with --dist.* Found .tff.'),
     (
       {},
       3,

@@ -248,31 +248,6 @@ def test_checkpoints_of_others(engine, change, words):
     engine.from_arrays(change(arrays), 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['engine', 'remembering'])
-def test_a_run_may_change_engine(name, request):
-  from pda_fed.experiments.engines import tff_federated
-
-  engine = request.getfixturevalue(name)
-  config = dataclasses.replace(engine._config, engine='tff')
-  other = tff_federated.TffEngine(config, privacy.SeedStreams(config.seed))
-  mine, _ = engine.run_rounds(engine.initialize(), 0, 1)
-  arrays = engine.to_arrays(mine)
-  theirs = other.from_arrays(arrays, 1)
-  there = other.to_arrays(theirs)
-  assert there.keys() == arrays.keys()
-  for key, array in arrays.items():
-    np.testing.assert_array_equal(there[key], array)
-  theirs, metrics = other.run_rounds(theirs, 1, 1)
-  # The users of the round are the same, whoever trains on them.
-  mine, expected = engine.run_rounds(mine, 1, 1)
-  shown = {'train_loss', 'public_loss', 'public_norm', 'clients'}
-  for metric in shown | set(config.method.schedules):
-    assert metrics[0][metric] == pytest.approx(expected[0][metric], rel=1e-3)
-  back = engine.from_arrays(other.to_arrays(theirs), 2)
-  engine.run_rounds(back, 2, 1)
-
-
 _WITHOUT_TENSORFLOW = """
 import sys
 for name in ('tensorflow', 'tensorflow_federated', 'tensorflow_privacy',

@@ -2,13 +2,17 @@
 
 import io
 import os
+import pathlib
+import re
 
 from pda_fed.analysis import jobs
+from pda_fed.analysis import slots
 import pytest
 from scripts.lib import job_flags
 
 from tests import fake_engine
 from tests.experiments import runs
+from tests.scripts import programs
 
 
 @pytest.mark.parametrize(
@@ -92,3 +96,43 @@ def test_a_bar_fits_terminals_of_any_width(monkeypatch, tmp_path, columns):
 def test_flags_of_the_training_binary_get_a_hint(flag, is_known):
   expected = f'. --{flag} is a flag of the training binary: put it after --'
   assert job_flags._hint(flag) == (expected if is_known else '')
+
+
+@pytest.mark.parametrize(
+  'module, arguments, uses_gpus',
+  [
+    ('scripts.train_stackoverflow', [], False),
+    ('scripts.train_stackoverflow', ['--engine=jax'], True),
+    ('scripts.train_stackoverflow', ['--engine', 'jax'], True),
+    ('scripts.train_stackoverflow', ['--engine=jax', '--engine=tff'], False),
+    ('scripts.train_stackoverflow', ['--engine=jax', '--platform=cpu'], False),
+    ('scripts.train_stackoverflow', ['--engine=jax', '--platform=gpu'], True),
+    ('scripts.train_stackoverflow', ['--flagfile=FILE'], True),
+    ('scripts.train_sample_level', [], True),
+    ('my.program', [], True),
+  ],
+)
+def test_gpus_are_for_runs_with_jax(
+  monkeypatch, tmp_path, module, arguments, uses_gpus
+):
+  (tmp_path / 'x.flags').write_text('--engine=jax\n')
+  arguments = [a.replace('FILE', str(tmp_path / 'x.flags')) for a in arguments]
+  monkeypatch.setattr(slots, 'gpus', lambda: ('0', '1'))
+  job = jobs.Job('x', module, tuple(arguments), pathlib.Path('x'))
+  assert job_flags.gpus_for([job]) == (('0', '1') if uses_gpus else ())
+
+
+def test_default_engines_are_those_of_the_binaries():
+  for path in (programs.ROOT / 'scripts').glob('train_*.py'):
+    found = re.search(r"DEFINE_enum\(\s*'engine',\s*'(\w+)'", path.read_text())
+    default = found[1] if found else 'jax'
+    assert job_flags._ENGINES.get(f'scripts.{path.stem}', 'jax') == default
+
+
+@pytest.mark.parametrize(
+  'arguments', [['--distributed'], ['--seed=1', '--distributed=true']]
+)
+def test_runs_side_by_side_are_on_one_host_each(arguments):
+  with pytest.raises(ValueError, match='several hosts, give --print_runs'):
+    job_flags.refuse_distributed(arguments)
+  job_flags.refuse_distributed(['--seed=1'])

@@ -1,5 +1,6 @@
 """Searches with an epsilon, with numbers of runs that the tests choose."""
 
+import contextlib
 import json
 import re
 import stat
@@ -8,8 +9,10 @@ import sys
 
 from absl import flags
 from absl.testing import flagsaver
+from pda_fed import errors
 from pda_fed import experiments
 from pda_fed import privacy
+from pda_fed.common import files
 import pytest
 from scripts.lib import private_search
 
@@ -311,3 +314,43 @@ def test_an_audit_in_a_flag_file_is_refused(tmp_path):
   )
   assert done.returncode == 2
   assert '--audit must not be given with --private_search' in done.stderr
+
+
+def _release(folder, monkeypatch):
+  """Releases the runs of a search; their binary is a fake one."""
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS(['compare'])
+  binary = 'tests.scripts.fake_train'
+  monkeypatch.setattr('sys.argv', ['compare', f'--binary={binary}'])
+  with flagsaver.flagsaver(binary=binary, output_dir=str(folder)):
+    search = privacy.PrivateSearch(expected_runs=3)
+    return private_search.release(search, [], {'pda': []}, {'pda': {}})
+
+
+def test_a_second_process_makes_no_runs(tmp_path, monkeypatch):
+  (tmp_path / 'private_search').mkdir()
+  with files.locked(tmp_path / 'private_search/.lock'):
+    with pytest.raises(errors.BusyError, match='Only one process at a time'):
+      _release(tmp_path, monkeypatch)
+  assert [p.name for p in tmp_path.rglob('*')] == ['private_search', '.lock']
+
+
+class _Ended:
+  """Private searches that another process ends as this one begins."""
+
+  def __init__(self, *unused):
+    self.answers = [False, True]
+
+  def locked(self):
+    return contextlib.nullcontext()
+
+  def is_released(self):
+    return self.answers.pop(0)
+
+  def released(self):
+    return ['the folder'], ['a note']
+
+
+def test_a_search_that_ended_meanwhile_is_not_made_again(tmp_path, monkeypatch):
+  monkeypatch.setattr(private_search.secret_runs, 'SecretRuns', _Ended)
+  assert _release(tmp_path, monkeypatch) == (['the folder'], ['a note'])
