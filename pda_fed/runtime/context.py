@@ -65,21 +65,26 @@ class _Runner:
     validate.integers(0, default_num_clients=default_num_clients)
     self.pool = tasks.Pool(max_concurrent_clients)
     self._default_num_clients = default_num_clients
-    self._programs = weakref.WeakKeyDictionary()
+    # By identity: TFF hashes a computation by serializing it.
+    self._programs: dict[int, tuple[tff.FunctionType, interpreter.Program]] = {}
 
   def _program(self, comp: tff.Computation):
     # TFF's compiler is not thread-safe.
     with _compile_lock:
       _close_orphans()
-      found = self._programs.get(comp)
+      found = self._programs.get(id(comp))
       if found is None:
         values.check_supported(comp.type_signature)
         compiled = compile_native(comp)
         program = interpreter.Program(compiled.to_building_block())
-        orphan = weakref.finalize(comp, _orphans.append, program)
-        orphan.atexit = False
-        found = self._programs[comp] = compiled.type_signature, program, orphan
-    return found[:2]
+        found = self._programs[id(comp)] = compiled.type_signature, program
+        weakref.finalize(comp, self._drop, id(comp)).atexit = False
+    return found
+
+  def _drop(self, key: int) -> None:
+    found = self._programs.pop(key, None)
+    if found is not None:
+      _orphans.append(found[1])
 
   def start(
     self,
@@ -133,9 +138,8 @@ class _Runner:
     if not self.pool.is_ours:
       return
     self.pool.stop()
-    for _, _, orphan in list(self._programs.values()):
-      orphan()
-    self._programs.clear()
+    for key in list(self._programs):
+      self._drop(key)
 
 
 def _close_orphans() -> None:

@@ -295,7 +295,9 @@ class GraphFunction:
     self._feeds = {}
     if parameter is not None:
       names = _tensor_names(proto.parameter)
-      self._feeds = dict(zip(names, values.tensor_specs(parameter), strict=True))
+      self._feeds = dict(
+        zip(names, values.tensor_specs(parameter), strict=True)
+      )
     self._idle: queue.SimpleQueue[_Instance] = queue.SimpleQueue()
     self._closed = False
 

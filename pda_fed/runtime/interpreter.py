@@ -12,6 +12,7 @@ walks that tree. Each client's part of an intrinsic becomes a task:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
 from typing import Any
 
 from pda_fed.runtime import errors
@@ -54,8 +55,11 @@ def resolve(value: Any) -> Any:
   if isinstance(value, tasks.Task):
     return resolve(value.result)
   if isinstance(value, _Struct):
+    parts = [resolve(part) for part in value]
+    if all(map(operator.is_, parts, value)):
+      return value  # Building a structure takes longer than a small graph.
     names = tff.structure.name_list_with_nones(value)
-    return _Struct(zip(names, map(resolve, value), strict=True))
+    return _Struct(zip(names, parts, strict=True))
   if isinstance(value, values.AllEqual):
     return values.AllEqual(resolve(value.value))
   if isinstance(value, values.Clients):

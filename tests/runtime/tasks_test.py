@@ -102,12 +102,7 @@ def test_a_closed_pool_lets_go_who_waits():
     pool.call(lambda run: None)
 
 
-def test_a_pool_that_is_closed_as_a_call_begins_lets_it_go(pool, monkeypatch):
-  class Run(tasks.Run):
-    def __init__(self, pool):
-      super().__init__(pool)
-      pool.close()
-
+def test_a_pool_that_is_closed_as_a_call_begins_lets_it_go(pool):
   assert pool.call(lambda run: 1) == 1
   run = pool.start(lambda run: run.start(lambda: time.sleep(0.1)))
   pool.close()
