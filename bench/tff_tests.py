@@ -83,7 +83,13 @@ def _find_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _read_expected(files: Sequence[pathlib.Path]) -> list[str]:
   """Returns the rows of the table for some files."""
-  groups = json.loads(pathlib.Path(_EXPECTED.value).read_text())
+  text = pathlib.Path(_EXPECTED.value).read_text()
+  try:
+    groups = json.loads(text)
+  except ValueError as e:
+    raise ValueError(
+      f'--expected must be a JSON file. Found {_EXPECTED.value!r}: {e}.'
+    ) from e
   return [
     pattern
     for group in groups.values()

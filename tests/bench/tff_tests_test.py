@@ -59,7 +59,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual(made_up_helper.VALUE, 7)
 
   async def test_subtests(self):
-    for i in range(2):
+    for i in range(3):
       with self.subTest(i):
         self.assertEqual(i, 1, msg='first\\nmiddle\\nlast')
 
@@ -144,6 +144,13 @@ def test_bad_input(tmp_path, flags, message):
   assert found.returncode == 2
   assert message in found.stderr
   assert len(found.stderr.splitlines()) == 1
+
+
+def test_expected_failures_that_are_no_json(tmp_path):
+  folder = _write(tmp_path / 'tests', absl_test=_ABSL)
+  found = _run(folder, {}, f'--expected={__file__}')
+  assert found.returncode == 2
+  assert f'--expected must be a JSON file. Found {__file__!r}' in found.stderr
 
 
 def test_rows_of_the_table():
