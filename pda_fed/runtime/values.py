@@ -21,6 +21,13 @@ from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 import tree
 
+_VALUE_TYPES = (
+  tff.FederatedType,
+  tff.SequenceType,
+  tff.StructType,
+  tff.TensorType,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class AllEqual:
@@ -40,8 +47,8 @@ def check_supported(type_signature: tff.FunctionType) -> None:
     type_signature: The computation's type.
 
   Raises:
-    UnsupportedComputationError: If a part of them is a function, or placed
-      elsewhere than at clients and server. The message names it.
+    UnsupportedComputationError: If a part of them is a function, or another
+      type that is no value. The message names it.
   """
   sides = {
     'an argument': type_signature.parameter,
@@ -51,16 +58,10 @@ def check_supported(type_signature: tff.FunctionType) -> None:
     if type_spec is None:
       continue
     for part in type_analysis.preorder_types(type_spec):
-      if isinstance(part, tff.FederatedType):
-        fits = part.placement in (tff.CLIENTS, tff.SERVER)
-      else:
-        fits = isinstance(
-          part, (tff.TensorType, tff.StructType, tff.SequenceType)
-        )
-      if not fits:
+      if not isinstance(part, _VALUE_TYPES):
         raise errors.UnsupportedComputationError(
           f'This runtime cannot run a computation with {side} of type'
-          f' {type_spec}: {part} is not a value at tff.CLIENTS or tff.SERVER.'
+          f' {type_spec}: {part} is no tensor and no sequence.'
         )
 
 

@@ -335,6 +335,26 @@ class TestErrors:
     with pytest.raises(ImportError, match='tff.jax is not available'):
       tff.jax.computation(lambda x: x + 1, np.float32)
 
+  def test_an_argument_that_is_a_function_is_named(self):
+    @tff.federated_computation(tff.FunctionType(np.int32, np.int32), np.int32)
+    def comp(function, x):
+      return function(x)
+
+    with pytest.raises(
+      runtime.UnsupportedComputationError, match='an argument of type .*->'
+    ):
+      comp(tff.tensorflow.computation(lambda x: x, np.int32), 1)
+
+  def test_a_result_that_is_a_function_is_named(self):
+    @tff.federated_computation
+    def comp():
+      return 1, _add_one
+
+    with pytest.raises(
+      runtime.UnsupportedComputationError, match='a result of type .*->'
+    ):
+      comp()
+
   def test_an_unknown_intrinsic_is_named(self, monkeypatch):
     uri = interpreter.intrinsics.FEDERATED_AGGREGATE.uri
     monkeypatch.delitem(interpreter._METHODS, uri)
