@@ -235,7 +235,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
     [
       sys.executable,
       '-m',
-      'scripts.prepare_stackoverflow',  # The former name.
+      'scripts.prepare_users',
       '--synthetic_users=20000',
       '--num_processes=2',
       f'--output_dir={out}',
