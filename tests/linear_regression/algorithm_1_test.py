@@ -178,22 +178,6 @@ def test_stochastic_gradients():
   assert np.isfinite(found.average).all()
 
 
-def test_any_mirror_map_will_do():
-  # Entropy-like: coordinates stay positive.
-  psi = linear_regression.SmoothMirrorMap(
-    lambda t: np.sum(np.cosh(t)),
-    np.sinh,
-    num_coefficients=4,
-    bregman_step=lambda t, g, eta: np.arcsinh(np.sinh(t) - eta * g),
-    debug=True,
-  )
-  by_iterations = linear_regression.SmoothMirrorMap(
-    lambda t: np.sum(np.cosh(t)), np.sinh, num_coefficients=4
-  )
-  first, second = (_run(m, [_setting()]) for m in (psi, by_iterations))
-  np.testing.assert_allclose(first.average, second.average, atol=1e-7)
-
-
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
