@@ -154,9 +154,6 @@ def prepare(
   *,
   overwrite: bool = False,
   on_progress: ProgressFn = _no_progress,
-  decorate: Optional[
-    Callable[[pathlib.Path, assignment.Assignment], None]
-  ] = None,
 ) -> user_store.UserStore:
   """Writes a token store, or an example store from arrays.
 
@@ -175,8 +172,6 @@ def prepare(
     config: The settings.
     overwrite: Whether to replace an existing store.
     on_progress: Called often, in this process.
-    decorate: Called at the end with the folder and the assignment, to add files
-      such as a figure.
 
   Returns:
     The store, opened.
@@ -192,10 +187,7 @@ def prepare(
   ) as folder:
     work = folder.parent / 'work'
     work.mkdir()
-    run = _Run(config, folder, work, on_progress)
-    plan = run.write(source)
-    if decorate is not None:
-      decorate(folder, plan)
+    _Run(config, folder, work, on_progress).write(source)
   return store.open_store(output_dir)
 
 
@@ -215,9 +207,10 @@ class _Run:
     self._on_progress = on_progress
     self._tally = base.Tally()
 
-  def write(self, source: AnySource) -> assignment.Assignment:
+  def write(self, source: AnySource) -> None:
     if isinstance(source, arrays.ArraySource):
-      return self._write_arrays(source)
+      self._write_arrays(source)
+      return
     config = self._config
     name = source.name
     notes = {}
@@ -257,9 +250,8 @@ class _Run:
       details['left_out'] = {**plan.left_out, **dropped}
       manifest = writer.finish(words, details)
       cautions.warn_of_empty_groups(manifest)
-    return plan
 
-  def _write_arrays(self, source: arrays.ArraySource) -> assignment.Assignment:
+  def _write_arrays(self, source: arrays.ArraySource) -> None:
     config = self._config
     plan = assignment.assign_users(
       source,
@@ -279,7 +271,6 @@ class _Run:
     beyond = len(source.x) - plan.num_sentences
     details['left_out'] = {'examples beyond the cut': beyond}
     cautions.warn_of_empty_groups(writer.write_index(details))
-    return plan
 
   def _map(self, task, groups, what) -> Iterator[Any]:
     total = int(sum(g.num_sentences.sum() for g in groups.values()))

@@ -1,6 +1,6 @@
 """Writes SQLite databases with the schema of TFF's StackOverflow data."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 import os
 import pathlib
 import sqlite3
@@ -92,18 +92,12 @@ def write_sqlite(
     partial.unlink(missing_ok=True)
 
 
-def export_sqlite(
-  source: base.Source,
-  path: os.PathLike | str,
-  *,
-  on_sentences: Callable[[int], None] = lambda n: None,
-) -> None:
+def export_sqlite(source: base.Source, path: os.PathLike | str) -> None:
   """Writes a source to a database with TFF's schema.
 
   Args:
     source: The source. Its users and splits are kept.
     path: File of the database. An existing one is replaced.
-    on_sentences: Called after each user with the user's number of sentences.
 
   Raises:
     SourceError: If SQLite cannot write, for instance on a full disk.
@@ -118,6 +112,5 @@ def export_sqlite(
         for tokens in source.sentences(user, split, 0, count):
           if tokens:
             yield user, split, tokens
-        on_sentences(count)
 
   write_sqlite(path, sentences())

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import contextlib
-import fcntl
 import glob
 import os
 import pathlib
@@ -10,32 +9,33 @@ import shutil
 import tempfile
 
 from data_prep import errors
+from pda_fed.common import files
 
 _LOCK = '.lock'
-
-
-def _lock(path: pathlib.Path, mode: str):
-  """Returns a locked file, or None if another process holds the lock."""
-  f = open(path, mode)
-  try:
-    fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    f.close()
-    return None
-  return f
 
 
 def _remove_leftovers(target: pathlib.Path) -> None:
   """Removes folders of killed runs. Live runs hold a lock on theirs."""
   name = glob.escape(target.name)  # A name such as 'run[1]' is not a pattern.
-  for folder in target.parent.glob(f'.{name}.partial-*'):
-    try:
-      lock = _lock(folder / _LOCK, 'r')
-    except FileNotFoundError:
-      continue  # Its owner is just making or removing it.
-    if lock is not None:
-      with lock:
-        shutil.rmtree(folder, ignore_errors=True)
+  for lock in target.parent.glob(f'.{name}.partial-*/{_LOCK}'):
+    # FileNotFoundError: its owner has just removed it.
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+      with files.locked(lock):
+        shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _make_staging(
+  target: pathlib.Path, stack: contextlib.ExitStack
+) -> pathlib.Path:
+  """Returns a new folder beside the target, with a lock that `stack` holds."""
+  while True:
+    staging = pathlib.Path(
+      tempfile.mkdtemp(prefix=f'.{target.name}.partial-', dir=target.parent)
+    )
+    # Retry if another run has just removed it.
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+      stack.enter_context(files.locked(staging / _LOCK))
+      return staging
 
 
 def check_target(
@@ -102,21 +102,16 @@ def staged_folder(
   check_target(target, overwrite=overwrite, marker=marker)
   target.parent.mkdir(parents=True, exist_ok=True)
   _remove_leftovers(target)
-  lock = None
-  while lock is None:  # Retry if another run just removed it.
-    staging = pathlib.Path(
-      tempfile.mkdtemp(prefix=f'.{target.name}.partial-', dir=target.parent)
-    )
-    lock = _lock(staging / _LOCK, 'w')
-  folder = staging / 'new'
-  try:
-    folder.mkdir(0o700)  # A store holds private data.
-    yield folder
-    check_target(target, overwrite=overwrite, marker=marker)
+  with contextlib.ExitStack() as stack:
+    staging = _make_staging(target, stack)
+    folder = staging / 'new'
     try:
-      _replace(target, folder, staging / 'old')
-    except OSError as e:
-      raise errors.StoreError(f'{target} could not be replaced: {e}.') from e
-  finally:
-    shutil.rmtree(staging, ignore_errors=True)
-    lock.close()
+      folder.mkdir(0o700)  # A store holds private data.
+      yield folder
+      check_target(target, overwrite=overwrite, marker=marker)
+      try:
+        _replace(target, folder, staging / 'old')
+      except OSError as e:
+        raise errors.StoreError(f'{target} could not be replaced: {e}.') from e
+    finally:
+      shutil.rmtree(staging, ignore_errors=True)

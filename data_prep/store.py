@@ -53,7 +53,6 @@ class TokenStore(user_store.UserStore):
   FORMAT = FORMAT
   KIND = 'a token store'
   VERSION = VERSION
-  FIRST_SEALED_VERSION = 2
   UNIT = 'sentences'
   DATA_FILES = DATA_FILES
 

@@ -102,7 +102,6 @@ class UserStore(abc.ABC):
   FORMAT: str  # Value of `format` in the manifest.
   KIND: str  # Name in messages, with an article.
   VERSION: int
-  FIRST_SEALED_VERSION = 1  # Earlier manifests have no checksum.
   UNIT: str  # Name of a row, in the plural.
   DATA_FILES: tuple[str, ...]
 
@@ -292,15 +291,14 @@ class UserStore(abc.ABC):
     if manifest.get('format') != self.FORMAT:
       raise errors.StoreError(f'{path} is not the manifest of {self.KIND}.')
     version = manifest.get('version')
-    if version not in range(1, self.VERSION + 1):
+    if version != self.VERSION:
       raise errors.StoreError(
         f'{self.path} is {self.KIND} of version {version!r}; this'
-        f' program reads versions up to {self.VERSION}. Prepare the data again.'
+        f' program reads version {self.VERSION}. Prepare the data again.'
       )
     try:
       self._check_manifest(manifest)
-      is_sealed = version >= self.FIRST_SEALED_VERSION
-      return seal.unseal(manifest, required=is_sealed)
+      return seal.unseal(manifest)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       raise errors.StoreError(
         f'{path} is damaged: {e!r}. Prepare the data again.'

@@ -10,15 +10,11 @@ import runpy
 import sys
 from typing import NoReturn
 
-# The program of `scripts`, with flags that are added, and what it does.
+# The program of `scripts`, and what it does.
 COMMANDS = {
   'prepare': ('prepare_users', 'Prepare the data of users.'),
   'train': ('train_stackoverflow', 'Train on users, with their privacy.'),
   'train-examples': ('train_sample_level', 'Train with privacy of examples.'),
-  'audit': (
-    'train_stackoverflow --audit',
-    'Train, and say what the run leaks (train-examples takes --audit, too).',
-  ),
   'compare': ('compare', 'Compare methods: table, verdict, figures, page.'),
   'sweep': ('sweep', 'Search a grid of flags.'),
   'benchmark': ('benchmark', 'Compare methods on the tasks of the benchmark.'),
@@ -50,12 +46,12 @@ def main() -> None:
     return
   if command not in COMMANDS:
     _fail(f'command must be one of {", ".join(COMMANDS)}. Found {command!r}.')
-  program, *added = COMMANDS[command][0].split()
+  program, _ = COMMANDS[command]
   root = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]
   # Like `python -m`, search the working directory: it may have the user's
   # methods.
   sys.path[:0] = [str(root), str(pathlib.Path.cwd())]
-  sys.argv[1:] = [*added, *arguments]
+  sys.argv[1:] = arguments
   try:
     runpy.run_module(f'scripts.{program}', run_name='__main__', alter_sys=True)
   except ModuleNotFoundError as e:

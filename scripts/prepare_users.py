@@ -15,16 +15,13 @@ Reads a source and writes a store, which training reads. Sources:
     bazel run //scripts:prepare_users -- --output_dir=data/synthetic
 """
 
-import pathlib
 from typing import Optional
-import warnings
 
 from absl import flags
 from data_prep import assignment
 from data_prep import build
 from data_prep import partition
 from data_prep import sources
-from data_prep import sqlite_writer
 from data_prep import staging
 from data_prep import store
 from data_prep import summary
@@ -42,16 +39,7 @@ _SOURCE = flags.DEFINE_string(
 _OUTPUT_DIR = flags.DEFINE_string(
   'output_dir', None, 'Folder of the new store.'
 )
-_OVERWRITE = flags.DEFINE_bool(
-  'overwrite', False, 'Replace an existing store or database.'
-)
-_EXPORT_SQLITE = flags.DEFINE_string(
-  'export_sqlite',
-  None,
-  "Also write the source to this file, as a SQLite database with TFF's schema."
-  ' Without --output_dir, write only the database. For the sources synthetic,'
-  ' tff and sqlite, which know their users in advance.',
-)
+_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an existing store.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of the draw of public users.')
 _MAX_SENTENCES = flags.DEFINE_integer(
   'max_sentences',
@@ -120,7 +108,6 @@ _TFF_CACHE_DIR = flags.DEFINE_string(
   'tff_cache_dir', None, "Folder of TFF's download. Default: ~/.tff."
 )
 _FOR_TEXT = (
-  _EXPORT_SQLITE,
   _VOCABULARY,
   _VOCABULARY_SIZE,
   _NUM_PROCESSES,
@@ -144,8 +131,8 @@ def _most_rows() -> Optional[int]:
 
 
 def _check_flags() -> None:
-  if _OUTPUT_DIR.value is None and _EXPORT_SQLITE.value is None:
-    raise ValueError('output_dir or export_sqlite must be given.')
+  if _OUTPUT_DIR.value is None:
+    raise ValueError('output_dir must be given.')
   given = [flag.name for flag in _FOR_TEXT if flag.present]
   if _has_arrays() and given:
     raise ValueError(
@@ -221,44 +208,13 @@ class _Progress:
       self._bar = None
 
 
-def _export(source, path: str, progress: _Progress) -> None:
-  if not isinstance(source, sources.Source):
-    raise ValueError(
-      'export_sqlite must be used with a source that knows its users in'
-      f' advance: synthetic, tff or sqlite. Found {source.name}.'
-    )
-  if pathlib.Path(path).exists() and not _OVERWRITE.value:
-    raise FileExistsError(f'{path} exists. Replace it with --overwrite.')
-  total = sum(int(source.users(s).num_sentences.sum()) for s in source.splits)
-  done = 0
-
-  def on_sentences(number: int) -> None:
-    nonlocal done
-    done += number
-    progress('exporting', done, total, 'sentence')
-
-  sqlite_writer.export_sqlite(source, path, on_sentences=on_sentences)
-  progress.close()
-  print(f'Wrote {total:,} sentences to {path}.')
-
-
-def _draw(folder: pathlib.Path, plan: assignment.Assignment) -> None:
-  unit = 'examples' if _has_arrays() else 'sentences'
-  try:
-    summary.draw_sentences_per_user(folder, plan, _most_rows(), unit)
-  except ImportError:
-    figure = summary.FIGURE.format(unit)
-    warnings.warn(f'matplotlib is not installed: no {figure}.', stacklevel=1)
-
-
 def main() -> None:
   """Prepares data with the flags' settings."""
   _check_flags()
   config = _config()
-  if _OUTPUT_DIR.value is not None:  # Fail early.
-    staging.check_target(
-      _OUTPUT_DIR.value, overwrite=_OVERWRITE.value, marker=store.MANIFEST
-    )
+  staging.check_target(  # Fail early.
+    _OUTPUT_DIR.value, overwrite=_OVERWRITE.value, marker=store.MANIFEST
+  )
   kind, colon, path = _SOURCE.value.partition(':')
   source = sources.open_source(
     f'{kind}{colon}{cli.shipped(path)}',
@@ -271,17 +227,12 @@ def main() -> None:
   )
   progress = _Progress()
   try:
-    if _EXPORT_SQLITE.value is not None:
-      _export(source, _EXPORT_SQLITE.value, progress)
-    if _OUTPUT_DIR.value is None:
-      return
     done = build.prepare(
       source,
       _OUTPUT_DIR.value,
       config,
       overwrite=_OVERWRITE.value,
       on_progress=progress,
-      decorate=_draw,
     )
   finally:
     progress.close()

@@ -43,7 +43,6 @@ _POPULATION = flags.DEFINE_integer(
   None,
   'N, the number of private users. Default: the number in --data_dir.',
 )
-flags.DEFINE_alias('expected_cohort', 'clients_per_round')
 _DELTA = flags.DEFINE_float(
   'delta', None, 'The delta of the (epsilon, delta) guarantee.'
 )

@@ -40,7 +40,7 @@ def test_an_unknown_command_is_one_line_with_those_that_are_known():
 
 @pytest.mark.parametrize('name', command.COMMANDS)
 def test_commands_are_programs(name):
-  program = command.COMMANDS[name][0].split()[0]
+  program, _ = command.COMMANDS[name]
   text = (_ROOT / f'scripts/{program}.py').read_text()
   assert "if __name__ == '__main__':" in text
 
@@ -53,18 +53,6 @@ def test_runs_a_program_with_its_arguments():
   done = _run('privacy', '--no_such_flag')
   assert done.returncode == 2
   assert done.stderr.startswith('error: ') and 'no_such_flag' in done.stderr
-
-
-def test_an_audit_is_a_run_with_canaries(monkeypatch):
-  calls = []
-  monkeypatch.setattr(sys, 'argv', ['pda-fed', 'audit', '--seed=0'])
-  monkeypatch.setattr(sys, 'path', list(sys.path))
-  monkeypatch.setattr(
-    command.runpy, 'run_module', lambda name, **_: calls.append(name)
-  )
-  command.main()
-  assert calls == ['scripts.train_stackoverflow']
-  assert sys.argv == ['pda-fed', '--audit', '--seed=0']
 
 
 def test_a_package_that_is_missing_is_one_line(monkeypatch, capsys):

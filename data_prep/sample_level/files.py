@@ -41,12 +41,11 @@ def find_folder(
 
 
 @contextlib.contextmanager
-def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
-  """Opens a file.
+def opened(path: pathlib.Path) -> Iterator[BinaryIO]:
+  """Opens a file, and decompresses `.gz` and `.xz`.
 
   Args:
     path: Path of the file.
-    unpack: Whether to decompress `.gz` and `.xz`.
 
   Yields:
     The open file.
@@ -55,7 +54,7 @@ def opened(path: pathlib.Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
     SourceError: If the file is missing, or damaged where it is read.
   """
   try:
-    opener: Any = _OPENERS.get(path.suffix, open) if unpack else open
+    opener: Any = _OPENERS.get(path.suffix, open)
     with opener(path, 'rb') as f:
       yield f
   except FileNotFoundError as e:

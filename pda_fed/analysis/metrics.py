@@ -5,7 +5,6 @@ percent. All other metrics are better if smaller.
 """
 
 from collections.abc import Collection, Sequence
-import math
 from typing import Optional
 
 _ACCURACY = 'accuracy'
@@ -19,13 +18,6 @@ _USUAL = (('perplexity', 'loss'), ('accuracy',), ('accuracy_with_oov',))
 def larger_is_better(metric: str) -> bool:
   """Returns whether larger values of a metric are better."""
   return metric.startswith(_ACCURACY)
-
-
-def is_better(metric: str, a: float, b: float) -> bool:
-  """Returns whether value `a` of a metric is better than value `b`."""
-  if math.isnan(a) or math.isnan(b):  # A run that diverged.
-    return not math.isnan(a)
-  return a > b if larger_is_better(metric) else a < b
 
 
 def scale(metric: str) -> float:

@@ -4,7 +4,7 @@ This module does not import JAX: a process that counts GPUs with JAX allocates
 memory on each of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import importlib.util
 import os
@@ -63,7 +63,7 @@ class Slot:
     return found
 
 
-def _list_gpus() -> int:
+def _count_gpus() -> int:
   """Counts NVIDIA's device files, or else the GPUs in nvidia-smi's list."""
   paths = pathlib.Path('/dev').glob('nvidia*')
   files = [p for p in paths if re.fullmatch(r'nvidia\d+', p.name)]
@@ -92,34 +92,17 @@ def _jax_has_cuda() -> bool:
   return any(module.name.startswith('xla_cuda') for module in modules)
 
 
-def gpus(
-  environ: Mapping[str, str] = os.environ,
-  *,
-  count: Callable[[], int] = _list_gpus,
-  has_cuda: Callable[[], bool] = _jax_has_cuda,
-) -> tuple[str, ...]:
-  """Returns the GPUs that JAX can use, by their CUDA_VISIBLE_DEVICES names.
-
-  Example:
-
-    >>> gpus({'CUDA_VISIBLE_DEVICES': '1,3'}, has_cuda=lambda: True)
-    ('1', '3')
-
-  Args:
-    environ: The environment.
-    count: Counts the GPUs of this machine; called if CUDA_VISIBLE_DEVICES is
-      not set.
-    has_cuda: Returns whether the installed JAX can use GPUs.
-  """
-  platforms = environ.get(_PLATFORMS, '')
+def gpus() -> tuple[str, ...]:
+  """Returns the GPUs that JAX can use, by their CUDA_VISIBLE_DEVICES names."""
+  platforms = os.environ.get(_PLATFORMS, '')
   if platforms and not {'cuda', 'gpu'} & set(platforms.split(',')):
     return ()
-  if not has_cuda():
+  if not _jax_has_cuda():
     return ()
-  if _VISIBLE not in environ:
-    return tuple(str(i) for i in range(count()))
+  if _VISIBLE not in os.environ:
+    return tuple(str(i) for i in range(_count_gpus()))
   found = []
-  for name in map(str.strip, environ[_VISIBLE].split(',')):
+  for name in map(str.strip, os.environ[_VISIBLE].split(',')):
     if not name or name.startswith('-'):  # CUDA ignores this and the rest.
       break
     found.append(name)

@@ -27,23 +27,19 @@ def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
   return {**fields, _FIELD: _digest(fields)}
 
 
-def unseal(
-  fields: Mapping[str, Any], *, required: bool = False
-) -> dict[str, Any]:
+def unseal(fields: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the result of `seal` and returns the original fields.
 
   Args:
     fields: The sealed fields, as read from JSON.
-    required: Whether a checksum is required. If not, fields without one, as
-      earlier versions wrote them, are accepted.
 
   Raises:
-    ValueError: If the checksum is wrong, or is required and missing.
+    ValueError: If the checksum is wrong or missing.
   """
-  if required and _FIELD not in fields:
+  if _FIELD not in fields:
     raise ValueError(f'{_FIELD} must be given. Found none')
   content = {n: value for n, value in fields.items() if n != _FIELD}
-  if _FIELD in fields and fields[_FIELD] != _digest(content):
+  if fields[_FIELD] != _digest(content):
     raise ValueError(
       f'{_FIELD} must match the other fields: {_digest(content)}. Found'
       f' {fields[_FIELD]!r}'

@@ -213,9 +213,8 @@ class Checkpoints:
     for round_num, path in reversed(paths.items()):
       try:
         arrays, record = read_arrays(path)
-        # A renamed file would repeat or skip rounds. Files of earlier versions
-        # do not record their round.
-        found = record.pop(_ROUND, round_num)
+        # A renamed file would repeat or skip rounds.
+        found = record.pop(_ROUND, None)
         if found != round_num:
           raise errors.CheckpointError(f'{path} is of round {found}.')
       except errors.CheckpointError as e:

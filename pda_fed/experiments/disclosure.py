@@ -311,7 +311,6 @@ TABLE = (
     ' user_id_offsets.npy',
     'the data themselves',
   ),
-  Row(STORE, _PRIVATE, '*_per_user.png', 'a histogram of private users'),
   Row(STORE, _PRIVATE, 'vocabulary.txt', _WORDS),
 )
 

@@ -8,21 +8,11 @@ from pda_fed.linear_regression.baselines import dp_sufficient_statistics
 from pda_fed.linear_regression.baselines import noise_stddev
 from pda_fed.linear_regression.constraints import ConstraintSet
 from pda_fed.linear_regression.constraints import theorem_constraint
-from pda_fed.linear_regression.digits import DigitsConfig
-from pda_fed.linear_regression.digits import DigitsOutcome
-from pda_fed.linear_regression.digits import DigitsSummary
-from pda_fed.linear_regression.digits import MissingDataError
-from pda_fed.linear_regression.digits import run_digits_trial
-from pda_fed.linear_regression.digits import summarize_digits
 from pda_fed.linear_regression.figures import plot_simulation
 from pda_fed.linear_regression.figures import plot_theory
 from pda_fed.linear_regression.least_squares import LeastSquares
-from pda_fed.linear_regression.logistic import LogisticRegression
-from pda_fed.linear_regression.mirror_maps import check_gradient
 from pda_fed.linear_regression.mirror_maps import EuclideanMirrorMap
-from pda_fed.linear_regression.mirror_maps import FirstOrderMirrorMap
 from pda_fed.linear_regression.mirror_maps import MirrorMap
-from pda_fed.linear_regression.mirror_maps import SmoothMirrorMap
 from pda_fed.linear_regression.problem import population_mse
 from pda_fed.linear_regression.problem import RegressionProblem
 from pda_fed.linear_regression.problem import simulate
@@ -43,15 +33,9 @@ from pda_fed.linear_regression.summary import Summary
 __all__ = [
   'METHODS',
   'ConstraintSet',
-  'DigitsConfig',
-  'DigitsOutcome',
-  'DigitsSummary',
   'EuclideanMirrorMap',
-  'FirstOrderMirrorMap',
   'LeastSquares',
-  'LogisticRegression',
   'MirrorMap',
-  'MissingDataError',
   'OtherSimulationError',
   'Outcome',
   'QuadraticMirrorMap',
@@ -59,12 +43,10 @@ __all__ = [
   'Result',
   'Setting',
   'SimulationConfig',
-  'SmoothMirrorMap',
   'Summary',
   'Trial',
   'TrialFileError',
   'TrialStore',
-  'check_gradient',
   'dp_sufficient_statistics',
   'mirror_descent',
   'mirror_descent_side_by_side',
@@ -74,10 +56,8 @@ __all__ = [
   'plot_theory',
   'population_mse',
   'quadratic_mirror_maps',
-  'run_digits_trial',
   'run_trial',
   'simulate',
   'summarize',
-  'summarize_digits',
   'theorem_constraint',
 ]

@@ -168,7 +168,7 @@ def mirror_descent_side_by_side(
       mine = owners[active] == owner
       if mine.any():
         current[:, mine] = psi.step(
-          current[:, mine], noisy[:, mine], rates[mine], constraint, t
+          current[:, mine], noisy[:, mine], rates[mine], constraint
         )
     thetas[:, active] = current
     sums[:, active] += current

@@ -8,11 +8,10 @@ the sparse feature matrix, for a whole block of runs.
 """
 
 from collections.abc import Callable
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 from numpy import typing as npt
-from pda_fed import privacy
 from scipy import sparse
 
 # With a larger fraction of non-zeros, dense products are faster.
@@ -113,30 +112,23 @@ class LeastSquares:
       self._features = features.toarray()
 
   def clipped_gradient(
-    self,
-    thetas: np.ndarray,
-    clip_norms: npt.ArrayLike,
-    rows: Optional[np.ndarray] = None,
+    self, thetas: np.ndarray, clip_norms: npt.ArrayLike
   ) -> np.ndarray:
     """Returns the sum of the samples' clipped gradients.
 
     Args:
       thetas: A block of shape (p, columns).
       clip_norms: L, positive: one for all columns, or one for each.
-      rows: Indices of the samples to sum over; by default all.
 
     Returns:
       A block of the shape of `thetas`. Adding or removing one sample changes a
       column by at most its L.
     """
-    features, responses, bounds = self._features, self._responses, self._bounds
-    if rows is not None:
-      features, responses = features[rows], responses[rows]
-      bounds = bounds[rows]
+    features = self._features
     with np.errstate(over='ignore', invalid='ignore'):
       residuals = features @ thetas.astype(features.dtype, copy=False)
-      residuals -= responses[:, None]
-    bounds = bounds[:, None] * np.asarray(clip_norms, features.dtype)
+      residuals -= self._responses[:, None]
+    bounds = self._bounds[:, None] * np.asarray(clip_norms, features.dtype)
     # Products of very large numbers may be infinite, and their differences NaN,
     # which clipping does not bound.
     residuals[np.isnan(residuals)] = 0
@@ -151,42 +143,6 @@ class LeastSquares:
     ) -> np.ndarray:
       del step  # Always all samples.
       return self.clipped_gradient(thetas, clip_norms) / self.num_samples
-
-    return gradient
-
-  def stochastic(self, plan: privacy.PrivacyPlan, seed: int) -> GradientFn:
-    """Returns gradients on the plan's cohorts, divided by the expected cohort.
-
-    Args:
-      plan: The privacy plan; its population must be the number of samples. The
-        caller adds the noise: `plan.noise_multiplier` times the clipping norm,
-        divided by `plan.expected_cohort`.
-      seed: The sampling seed of the cohorts.
-
-    Returns:
-      A function that raises for steps beyond the plan's rounds.
-
-    Raises:
-      ValueError: If the plan has another population.
-    """
-    if plan.population != self.num_samples:
-      raise ValueError(
-        f'population must be the number of samples, {self.num_samples}, for the'
-        f' accounting to be valid. Found {plan.population!r}.'
-      )
-
-    def gradient(
-      thetas: np.ndarray, step: int, clip_norms: np.ndarray
-    ) -> np.ndarray:
-      if step >= plan.rounds:
-        raise ValueError(
-          f'step must be less than {plan.rounds}, the number of rounds in the'
-          f' plan. Found {step!r}.'
-        )
-      rows = plan.cohort(step, seed)
-      total = self.clipped_gradient(thetas, clip_norms, rows)
-      # The actual cohort size is private, so divide by the expected one.
-      return total / plan.expected_cohort
 
     return gradient
 

@@ -179,7 +179,6 @@ class QuadraticMirrorMap:
     noisy_gradient: npt.ArrayLike,
     learning_rate: npt.ArrayLike,
     constraint: Optional[constraints.ConstraintSet] = None,
-    t: int = 0,
   ) -> np.ndarray:
     """Returns argmin over C of eta <g + b, .> + B_Psi(., theta).
 
@@ -197,7 +196,6 @@ class QuadraticMirrorMap:
       ValueError: If a vector does not have p finite numbers, if `learning_rate`
         is not positive and finite, or if C is empty.
     """
-    del t
     for rate in np.ravel(learning_rate).tolist():
       validate.positive(learning_rate=rate)
     theta = self._check('theta', theta)

@@ -19,15 +19,8 @@ PRIVATE_SEARCH = flags.DEFINE_enum(
 _SEARCH_RUNS = flags.DEFINE_float(
   'search_runs', None, 'With --private_search: expected number of runs.'
 )
-_SEARCH_ETA = flags.DEFINE_float(
-  'search_eta',
-  None,
-  'With --private_search=negative_binomial: shape of the distribution, above'
-  ' -1; 1 is the geometric distribution. A smaller value costs less privacy,'
-  ' but varies the number of runs more. Default: 0.',
-)
 # Flags of this module, by name.
-NAMES = ('private_search', 'search_runs', 'search_eta')
+NAMES = ('private_search', 'search_runs')
 
 
 def build() -> Optional['search_lib.PrivateSearch']:
@@ -38,9 +31,8 @@ def build() -> Optional['search_lib.PrivateSearch']:
       --private_search, or dp_accounting is not installed.
   """
   if PRIVATE_SEARCH.value is None:
-    for flag in (_SEARCH_RUNS, _SEARCH_ETA):
-      if flag.value is not None:
-        raise ValueError(f'--{flag.name} must be given with --private_search.')
+    if _SEARCH_RUNS.value is not None:
+      raise ValueError('--search_runs must be given with --private_search.')
     return None
   if _SEARCH_RUNS.value is None:
     raise ValueError(
@@ -49,9 +41,7 @@ def build() -> Optional['search_lib.PrivateSearch']:
     )
   try:
     return privacy.PrivateSearch(
-      distribution=PRIVATE_SEARCH.value,
-      expected_runs=_SEARCH_RUNS.value,
-      eta=_SEARCH_ETA.value or 0.0,
+      distribution=PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
     )
   except ModuleNotFoundError as e:
     raise ValueError(

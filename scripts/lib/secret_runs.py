@@ -135,7 +135,7 @@ class SecretRuns:
     """Draws the runs of each method, or reads them to resume."""
     if self._state.exists():
       try:
-        found = seal.unseal(files.read_json(self._state), required=True)
+        found = seal.unseal(files.read_json(self._state))
       except ValueError as e:
         raise errors.OutputError(f'{self._state} is damaged: {e}.') from e
       self._refuse_others(found['settings'])

@@ -1,7 +1,5 @@
 """Names and orders of metrics."""
 
-import math
-
 from pda_fed.analysis import metrics
 import pytest
 
@@ -41,9 +39,3 @@ def test_what_is_not_known():
     metrics.to_show(['loss'], ['x'])
   with pytest.raises(ValueError, match='select_by must be among accuracy. Fou'):
     metrics.to_show(['accuracy'])
-
-
-def test_what_is_better():
-  assert metrics.is_better('accuracy_with_oov', 0.2, 0.1)
-  assert metrics.is_better('loss', 0.1, 0.2)
-  assert not metrics.is_better('loss', math.nan, 9.0)

@@ -38,10 +38,14 @@ def test_cores_are_shared_out(num_processes, shares):
     ({'JAX_PLATFORMS': ''}, ('0', '1', '2')),
   ],
 )
-def test_gpus_of_an_environment(environ, found):
-  assert slots.gpus(environ, count=lambda: 3, has_cuda=lambda: True) == found
+def test_gpus_of_an_environment(monkeypatch, environ, found):
+  monkeypatch.setattr(slots.os, 'environ', environ)
+  monkeypatch.setattr(slots, '_count_gpus', lambda: 3)
+  monkeypatch.setattr(slots, '_jax_has_cuda', lambda: True)
+  assert slots.gpus() == found
   # A JAX for the CPU alone leaves them idle.
-  assert slots.gpus(environ, count=lambda: 3, has_cuda=lambda: False) == ()
+  monkeypatch.setattr(slots, '_jax_has_cuda', lambda: False)
+  assert slots.gpus() == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def _fake_machine(monkeypatch, files, listed=None):
 )
 def test_gpus_of_a_machine(monkeypatch, files, listed, count):
   _fake_machine(monkeypatch, files, listed)
-  assert slots._list_gpus() == count
+  assert slots._count_gpus() == count
 
 
 @pytest.mark.parametrize(

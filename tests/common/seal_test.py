@@ -29,5 +29,6 @@ def test_what_was_changed_is_refused(change):
     seal.unseal({**sealed, **change})
 
 
-def test_fields_of_earlier_versions_have_no_checksum():
-  assert seal.unseal({'a': 1}) == {'a': 1}
+def test_a_checksum_is_required():
+  with pytest.raises(ValueError, match='sha256 must be given'):
+    seal.unseal({'a': 1})

@@ -1,10 +1,6 @@
 """What people see of a store."""
 
-from data_prep import assignment
-from data_prep import partition
-from data_prep import sources
 from data_prep import summary
-import numpy as np
 import pytest
 
 
@@ -81,48 +77,3 @@ def test_an_older_store_does_not_count_unknown_words(small_store):
     {**small_store.manifest, 'vocabulary': vocabulary}
   )
   assert text.splitlines()[0].split()[-1] == 'most'
-
-
-@pytest.mark.parametrize(
-  ('cut', 'top', 'edges'),
-  [
-    (4, 3, [1, 2, 3, 5, 9]),
-    (256, 600, [1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025]),
-    (5, 5, [1, 2, 3, 6, 11]),
-    (1, 1, [1, 2, 3]),
-  ],
-)
-def test_a_bin_begins_after_the_cut(cut, top, edges):
-  assert summary._doubling_edges(cut, top).tolist() == edges
-
-
-def test_the_figure_is_the_same_each_time(tmp_path):
-  plan = assignment.assign_users(
-    sources.SyntheticSource(sources.SyntheticConfig(num_users=300)),
-    partition.PartitionConfig(seed=0, num_public_users=5),
-    assignment.HoldoutConfig(),
-  )
-  path = summary.draw_sentences_per_user(tmp_path, plan, 256)
-  first = path.read_bytes()
-  assert first.startswith(b'\x89PNG')
-  assert len(first) > 10_000
-  summary.draw_sentences_per_user(tmp_path, plan, 256)
-  assert path.read_bytes() == first
-
-
-@pytest.mark.parametrize('counts', [[1], [1, 3], [5000]])
-def test_figures_of_few_users(tmp_path, counts):
-  users = {f'u{i}': n for i, n in enumerate(counts)}
-
-  class Counts(sources.SyntheticSource):
-    def users(self, split):
-      return sources.UserCounts(
-        ids=tuple(users), num_sentences=np.array(counts)
-      )
-
-  plan = assignment.assign_users(
-    Counts(sources.SyntheticConfig()),
-    partition.PartitionConfig(seed=0, num_public_users=0),
-    assignment.HoldoutConfig(validation_fraction=0, test_fraction=0),
-  )
-  assert summary.draw_sentences_per_user(tmp_path, plan, 256).is_file()

@@ -100,7 +100,7 @@ def test_of_runs_that_end_early(unfinished):
   assert (disclosure.FILES, 'secret_seeds.json: noise') in unfinished
 
 
-def _prepare(source, path, unit, **options):
+def _prepare(source, path, **options):
   config = data_prep.PrepareConfig(
     partition=data_prep.PartitionConfig(
       seed=0, max_sentences=12, num_public_users=4
@@ -110,10 +110,7 @@ def _prepare(source, path, unit, **options):
     **options,
   )
 
-  def draw(folder, plan):
-    summary.draw_sentences_per_user(folder, plan, 12, unit)
-
-  return data_prep.prepare(source, path, config, decorate=draw)
+  return data_prep.prepare(source, path, config)
 
 
 @pytest.fixture(scope='module')
@@ -134,12 +131,9 @@ def stores(tmp_path_factory):
     'text': _prepare(
       sources.open_source(f'jsonl:{path}/x.jsonl'),
       path / 'text',
-      'sentences',
       vocabulary=data_prep.VocabularyConfig(size=20),
     ),
-    'arrays': _prepare(
-      sources.open_npz(path / 'x.npz'), path / 'arrays', 'examples'
-    ),
+    'arrays': _prepare(sources.open_npz(path / 'x.npz'), path / 'arrays'),
   }
 
 

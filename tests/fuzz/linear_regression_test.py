@@ -1,7 +1,6 @@
 """Damaged trials of the linear regression."""
 
 import dataclasses
-import json
 import math
 
 from pda_fed import linear_regression
@@ -73,42 +72,6 @@ def test_trials(fuzz):
       write=_write, load=_read, check=_same_or_gone, files=_TRIALS
     ),
     must_find=0.8,
-  )
-
-
-def test_trials_without_a_checksum(fuzz):
-  """As earlier versions wrote them."""
-
-  def reseal(folder):
-    for path in (folder / 'trials').iterdir():
-      try:
-        found = json.loads(path.read_text(encoding='utf-8'))
-      except (ValueError, RecursionError):
-        continue
-      if isinstance(found, dict) and 'sha256' in found:
-        del found['sha256']
-        path.write_text(json.dumps(found))
-
-  def load(folder):
-    whole = {p: p.read_bytes() for p in (folder / 'trials').iterdir()}
-    try:
-      reseal(folder)
-      return _read(folder)
-    finally:
-      for path, content in whole.items():
-        path.write_bytes(content)
-
-  def check(expected, found):
-    del expected
-    for trial in found:
-      for outcome in (trial or {'outcomes': ()})['outcomes']:
-        assert outcome['method'] in linear_regression.METHODS
-        assert isinstance(outcome['loss'], (int, float))
-
-  fuzz(
-    harness.Target(write=_write, load=load, check=check, files=_TRIALS),
-    0.5,
-    must_find=0.2,
   )
 
 

@@ -1,7 +1,5 @@
 """Damaged folders of runs: checkpoints, warm starts, seeds, results."""
 
-import json
-
 import numpy as np
 from pda_fed import experiments
 from pda_fed.analysis import comparison
@@ -131,13 +129,6 @@ def test_secret_seeds(fuzz):
 
 def _were_redrawn(expected, found):
   return all(expected[name] != found[name] for name in expected)
-
-
-def test_seeds_of_earlier_versions(tmp_path):
-  seeds = outputs.RunFolder(tmp_path).seeds(None).as_dict()
-  path = tmp_path / 'secret_seeds.json'
-  path.write_text(json.dumps(seeds))
-  assert outputs.RunFolder(tmp_path).seeds(None).as_dict() == seeds
 
 
 def _write_run(folder):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import pickle
 import struct
 
 from data_prep import errors
@@ -51,16 +50,6 @@ def _write_binary(folder):
     (folder / f'{name}.bin').write_bytes(records.tobytes())
 
 
-def _write_pickles(protocol):
-  def write(folder):
-    for name in _BATCHES:
-      images, labels = _batch()
-      content = {b'data': images, b'labels': labels.tolist(), b'x': 'text'}
-      (folder / name).write_bytes(pickle.dumps(content, protocol))
-
-  return write
-
-
 def _load_cifar10(folder):
   return sample_level.load_cifar10(folder, images_per_batch=_IMAGES)
 
@@ -72,19 +61,6 @@ def test_cifar10_binary(fuzz):
       load=_load_cifar10,
       check=_images_are_sound((32, 32, 3), 10),
     )
-  )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('protocol', [2, 4])
-def test_cifar10_pickle(fuzz, protocol):
-  fuzz(
-    harness.Target(
-      write=_write_pickles(protocol),
-      load=_load_cifar10,
-      check=_images_are_sound((32, 32, 3), 10),
-    ),
-    must_find=0.25,
   )
 
 
@@ -191,37 +167,6 @@ def test_wikitext(fuzz):
     ),
     must_find=0.02,
   )
-
-
-class _Runs:
-  """What a pickle of somebody's could do when it is loaded."""
-
-  def __reduce__(self):
-    return (print, ('A pickle has run code.',))
-
-
-@pytest.mark.parametrize(
-  'content',
-  [
-    pickle.dumps({b'data': _Runs(), b'labels': []}, 2),
-    pickle.dumps({b'data': np.array([_Runs()], object), b'labels': []}, 2),
-    b'cposix\nsystem\n(S"true"\ntR.',
-    # Puts into place 2**26 of the memo, which would be a list of 2**27.
-    b'\x80\x02}r\x00\x00\x00\x04.',
-    # Says to hold more bytes than there are.
-    b'\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.',
-    b'(' * 100_000 + b't' * 100_000 + b'.',
-  ],
-  ids=('code', 'code_in_array', 'protocol_0', 'memo', 'length', 'depth'),
-)
-def test_pickles_that_are_no_batch(tmp_path, capsys, content):
-  _write_pickles(2)(tmp_path)
-  (tmp_path / 'data_batch_3').write_bytes(content)
-  before = harness.most_memory()
-  with pytest.raises(errors.SourceError, match='data_batch_3'):
-    _load_cifar10(tmp_path)
-  assert not capsys.readouterr().out
-  assert harness.most_memory() - before < 100 * 2**20
 
 
 def test_a_small_file_that_unpacks_to_much(tmp_path):

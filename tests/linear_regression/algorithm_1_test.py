@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 from pda_fed import linear_regression
-from pda_fed import privacy
 import pytest
 
 
@@ -152,46 +151,6 @@ def test_every_iterate_is_in_the_constraint_set(constraint):
     if constraint.public_gradient_norm is not None:
       norm = np.linalg.norm(psi.gradient(theta)) / psi.scale
       assert norm <= constraint.public_gradient_norm * (1 + 1e-9)
-
-
-def test_stochastic_gradients():
-  private = _private()
-  plan = privacy.PrivacyPlan(
-    population=50,
-    expected_cohort=10,
-    rounds=20,
-    delta=1e-5,
-    noise_multiplier=1.0,
-    clip_norm=1.0,
-    unit='example',
-  )
-  setting = _setting(
-    num_steps=plan.rounds,
-    noise_stddev=plan.noise_multiplier * 1.0 / plan.expected_cohort,
-  )
-  found = linear_regression.mirror_descent(
-    _public(),
-    private.stochastic(plan, seed=1),
-    [setting],
-    np.random.default_rng(0),
-  )
-  assert np.isfinite(found.average).all()
-
-
-def test_any_mirror_map_will_do():
-  # Entropy-like: coordinates stay positive.
-  psi = linear_regression.SmoothMirrorMap(
-    lambda t: np.sum(np.cosh(t)),
-    np.sinh,
-    num_coefficients=4,
-    bregman_step=lambda t, g, eta: np.arcsinh(np.sinh(t) - eta * g),
-    debug=True,
-  )
-  by_iterations = linear_regression.SmoothMirrorMap(
-    lambda t: np.sum(np.cosh(t)), np.sinh, num_coefficients=4
-  )
-  first, second = (_run(m, [_setting()]) for m in (psi, by_iterations))
-  np.testing.assert_allclose(first.average, second.average, atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Tests for pda_fed.linear_regression.least_squares."""
 
 import numpy as np
-from pda_fed import privacy
 from pda_fed import vectorized
 from pda_fed.linear_regression import least_squares
 import pytest
@@ -53,32 +52,6 @@ def test_a_sample_changes_the_sum_by_at_most_the_clip_norm(clip_norm):
       theta, clip_norm
     )
     assert np.linalg.norm(change) <= clip_norm * (1 + 1e-9)
-
-
-def test_stochastic_gradients_are_over_the_expected_cohort():
-  features, responses, rng = _samples()
-  samples = least_squares.LeastSquares(features, responses)
-  plan = privacy.PrivacyPlan(
-    population=20,
-    expected_cohort=5,
-    rounds=50,
-    delta=1e-5,
-    noise_multiplier=1.0,
-    clip_norm=1.0,
-    unit='example',
-  )
-  gradient_fn = samples.stochastic(plan, seed=3)
-  theta = rng.standard_normal((4, 1))
-  for step in range(50):
-    rows = plan.cohort(step, seed=3)
-    expected = samples.clipped_gradient(theta, 0.5, rows) / 5
-    np.testing.assert_array_equal(gradient_fn(theta, step, 0.5), expected)
-  # An empty cohort has the gradient 0; the caller still adds noise.
-  assert not samples.clipped_gradient(theta, 0.5, np.array([], int)).any()
-  with pytest.raises(ValueError, match='population must be .* 19'):
-    least_squares.LeastSquares(features[1:], responses[1:]).stochastic(plan, 0)
-  with pytest.raises(ValueError, match='step must be less than 50'):
-    gradient_fn(theta, 50, 0.5)
 
 
 def test_float32():

@@ -43,7 +43,6 @@ def test_prints_a_summary_and_writes_a_store(tmp_path):
   store = data_prep.open_store(out)
   store.verify()
   assert len(store.users('public')) == 5
-  assert (out / 'sentences_per_user.png').read_bytes()[:4] == b'\x89PNG'
   assert [path.name for path in tmp_path.iterdir()] == ['out']
 
   again = _run(*_SMALL, f'--output_dir={out}')
@@ -55,26 +54,6 @@ def test_prints_a_summary_and_writes_a_store(tmp_path):
   assert replaced.returncode == 0, replaced.stderr
   manifest = json.loads((out / 'manifest.json').read_text())
   assert manifest['settings']['seed'] == 1
-
-
-@pytest.mark.slow
-def test_export_then_prepare(tmp_path):
-  database = tmp_path / 'export.sqlite'
-  both = ['--vocabulary=train', *_SMALL]
-  export = _run(
-    *both, f'--export_sqlite={database}', f'--output_dir={tmp_path / "direct"}'
-  )
-  assert export.returncode == 0, export.stderr
-  assert export.stdout.startswith('Wrote ')
-  read = _run(
-    *both, f'--source=sqlite:{database}', f'--output_dir={tmp_path / "read"}'
-  )
-  assert read.returncode == 0, read.stderr
-  stores = [data_prep.open_store(tmp_path / n) for n in ('direct', 'read')]
-  assert stores[0].manifest['files'] == stores[1].manifest['files']
-  again = _run(*both, f'--export_sqlite={database}')
-  assert again.returncode == 2
-  assert '--overwrite' in again.stderr
 
 
 def test_people_who_opted_in(tmp_path):
@@ -116,7 +95,7 @@ def test_a_table_of_texts(tmp_path):
 @pytest.mark.parametrize(
   'arguments, words',
   [
-    ([], 'output_dir or export_sqlite must be given'),
+    ([], 'output_dir must be given'),
     (['--source=xml:x'], "source must be synthetic, tff, .* Found 'xml:x'"),
     (['--source=sqlite:none.sqlite'], 'no file none.sqlite'),
     (['--source=jsonl:none.jsonl'], 'no file matches none.jsonl'),
@@ -181,7 +160,6 @@ def test_arrays_and_tables(tmp_path):
     assert lines[3].split()[:3] == ['public', '4', '8']
     assert 'Inputs: 4 of float32' in done.stdout
     assert 'Classes: 3.\nThe number of classes was read off' in done.stdout
-    assert (out / 'examples_per_user.png').read_bytes()[:4] == b'\x89PNG'
     data_prep.open_store(out).verify()
   for name in ('x.npy', 'y.npy', 'user_ids.bin'):
     both = [(tmp_path / kind / name).read_bytes() for kind in ('npz', 'csv')]
@@ -212,7 +190,6 @@ _NAN = np.where(_X == 7, np.nan, _X)
     ('x.npz', {}, ['--num_public_users=30'], 'at most .* Found 30'),
     ('x.npz', {}, ['--test_fraction=1e-9'], 'test_fraction must be larger'),
     ('x.npz', {}, ['--vocabulary_size=9'], '--vocabulary_size must .* text'),
-    ('x.npz', {}, ['--export_sqlite=x.db'], '--export_sqlite must .* text'),
     ('x.csv', {}, ['--synthetic_users=9'], '--synthetic_users must .* text'),
     ('x.csv', {'y': np.arange(60) / 2}, [], "line 2.* '0.0'"),
     ('x.csv', {'x': np.full((60, 4), 'a')}, [], "line 2.* float: 'a'"),
@@ -235,7 +212,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
     [
       sys.executable,
       '-m',
-      'scripts.prepare_stackoverflow',  # The former name.
+      'scripts.prepare_users',
       '--synthetic_users=20000',
       '--num_processes=2',
       f'--output_dir={out}',

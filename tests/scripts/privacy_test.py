@@ -21,8 +21,14 @@ def parsed_flags():
     flags.FLAGS(['privacy'])
 
 
+def _flags(**settings):
+  if 'expected_cohort' in settings:
+    settings['clients_per_round'] = settings.pop('expected_cohort')
+  return flagsaver.flagsaver(**settings)
+
+
 def _run(capsys, **settings) -> str:
-  with flagsaver.flagsaver(**settings):
+  with _flags(**settings):
     script.main()
   return capsys.readouterr().out
 
@@ -242,7 +248,7 @@ def test_plot(capsys, tmp_path, suffix):
   ],
 )
 def test_bad_flags(settings, message):
-  with flagsaver.flagsaver(**settings):
+  with _flags(**settings):
     with pytest.raises(ValueError, match=re.escape(message)):
       script.main()
 

@@ -17,7 +17,7 @@ _TINY = '--flagfile=scripts/presets/tiny.flags'
 def data_dir(tmp_path_factory):
   path = tmp_path_factory.mktemp('data') / 'tiny'
   done = programs.run(
-    'prepare_stackoverflow',
+    'prepare_users',
     f'--output_dir={path}',
     '--synthetic_users=60',
     '--max_sentences=32',

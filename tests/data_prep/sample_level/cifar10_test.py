@@ -1,7 +1,4 @@
-"""CIFAR-10's two archives, and what can be wrong with them."""
-
-import io
-import pickle
+"""CIFAR-10's binary archive, and what can be wrong with it."""
 
 import data_prep
 from data_prep import sample_level
@@ -31,19 +28,9 @@ def _write_binary(folder, batches):
     (folder / f'{name}.bin').write_bytes(records.tobytes())
 
 
-def _write_python(folder, batches):
-  folder.mkdir(parents=True)
-  for name, (labels, images) in batches.items():
-    content = {b'data': images, b'labels': labels.tolist()}
-    (folder / name).write_bytes(pickle.dumps(content, protocol=2))
-
-
-def test_both_archives_are_the_same(tmp_path, batches):
-  _write_binary(tmp_path / 'a' / 'cifar-10-batches-bin', batches)
-  _write_python(tmp_path / 'b' / 'cifar-10-batches-py', batches)
-  binary = sample_level.load_cifar10(tmp_path / 'a', images_per_batch=2)
-  python = sample_level.load_cifar10(tmp_path / 'b', images_per_batch=2)
-  assert binary.sha256 == python.sha256
+def test_images_and_labels(tmp_path, batches):
+  _write_binary(tmp_path / 'cifar-10-batches-bin', batches)
+  binary = sample_level.load_cifar10(tmp_path, images_per_batch=2)
   assert binary.train.inputs.shape == (10, 32, 32, 3)
   assert len(binary.test) == 2
   # The first byte is red, at the upper left; 1,024 bytes on it is green.
@@ -78,29 +65,4 @@ def test_a_label_beyond_the_classes_is_an_error(tmp_path, batches):
   batches['test_batch'][0][0] = 10
   _write_binary(tmp_path / 'x', batches)
   with pytest.raises(data_prep.SourceError, match='test_batch.bin.*0 to 9'):
-    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
-
-
-class _Harmful:
-  def __reduce__(self):
-    return print, ('harm',)
-
-
-def test_a_pickle_runs_no_code(tmp_path, batches, capsys):
-  _write_python(tmp_path / 'x', batches)
-  stream = io.BytesIO()
-  pickle.dump({b'data': _Harmful()}, stream, protocol=2)
-  (tmp_path / 'x' / 'data_batch_1').write_bytes(stream.getvalue())
-  with pytest.raises(data_prep.SourceError, match='data_batch_1'):
-    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
-  assert not capsys.readouterr().out
-
-
-def test_a_pickle_of_another_shape_is_an_error(tmp_path, batches):
-  _write_python(tmp_path / 'x', batches)
-  with pytest.raises(data_prep.SourceError, match=r'\(3, 3072\)'):
-    sample_level.load_cifar10(tmp_path / 'x', images_per_batch=3)
-  content = (tmp_path / 'x' / 'test_batch').read_bytes()
-  (tmp_path / 'x' / 'test_batch').write_bytes(content[:50])
-  with pytest.raises(data_prep.SourceError, match='test_batch is truncated'):
     sample_level.load_cifar10(tmp_path / 'x', images_per_batch=2)
