@@ -125,10 +125,16 @@ def test_no_function_stays_of_what_was_dropped():
       pass  # The end of a block frees what was dropped before.
     return eager_context.context().list_function_names()
 
-  comp = _collect('variable')
+  double = tf.function(lambda x: 2 * x)
+
+  # The initial value and the result both call the function.
+  @tff.tensorflow.computation(np.int32)
+  def comp(n):
+    return double(tf.Variable(double(n)))
+
   before = names()
   with runtime.in_process():
-    comp(2)
+    assert comp(2) == 8
     assert len(names()) > len(before) + 2
     del comp
   assert names() <= before
