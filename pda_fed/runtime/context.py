@@ -19,6 +19,7 @@ from pda_fed.common import validate
 from pda_fed.runtime import interpreter
 from pda_fed.runtime import tasks
 from pda_fed.runtime import values
+import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors import cardinalities_utils
 from tensorflow_federated.python.core.impl.types import type_conversions
@@ -78,7 +79,9 @@ class _Runner:
         compiled = compile_native(comp)
         program = interpreter.Program(compiled.to_building_block())
         found = self._programs[id(comp)] = compiled.type_signature, program
-        weakref.finalize(comp, self._drop, id(comp)).atexit = False
+        drop = weakref.WeakMethod(self._drop)
+        end = weakref.finalize(comp, _call_if_alive, drop, id(comp))
+        end.atexit = False
     return found
 
   def _drop(self, key: int) -> None:
@@ -109,7 +112,8 @@ class _Runner:
     if parameter is not None:
       found = cardinalities_utils.infer_cardinalities(arg, parameter)
       num_clients = found.get(tff.CLIENTS, num_clients)
-      arg = values.ingest(arg, parameter)
+      with tf.init_scope():  # Eagerly, even inside a graph.
+        arg = values.ingest(arg, parameter)
     run = self.pool.start(
       lambda run: program.start(run, arg, num_clients), on_end
     )
@@ -140,6 +144,11 @@ class _Runner:
     self.pool.stop()
     for key in list(self._programs):
       self._drop(key)
+
+
+def _call_if_alive(method: weakref.WeakMethod, *args) -> None:
+  if (function := method()) is not None:
+    function(*args)
 
 
 def _close_orphans() -> None:

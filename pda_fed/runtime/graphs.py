@@ -8,6 +8,7 @@ resources. The part of it that its outputs need is imported by
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import contextlib
 import itertools
 import queue
 from typing import Any, Optional
@@ -39,6 +40,11 @@ def _nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
   yield from graph_def.node
   for function in graph_def.library.function:
     yield from function.node_def
+
+
+def _is_named(node: Any) -> bool:
+  """Whether a node has state that TensorFlow keeps by name."""
+  return 'shared_name' in node.attr
 
 
 def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
@@ -80,7 +86,8 @@ def make_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
   """
   _rename_functions(graph_def, suffix)
   for node in _nodes(graph_def):
-    if 'shared_name' in node.attr:
+    # A one-shot iterator is its kernel's own, and refuses a name.
+    if _is_named(node) and node.op != 'OneShotIterator':
       name = node.attr['shared_name'].s or node.name.encode()
       node.attr['shared_name'].s = name + suffix.encode()
 
@@ -210,11 +217,40 @@ class _Function:
     )
 
 
+# Resources that a run creates anew after they were destroyed. Kernels of others
+# create theirs only once, or keep state where no handle reaches it.
+_RENEWABLE = frozenset(
+  {
+    'FIFOQueueV2',
+    'HashTableV2',
+    'MutableHashTableOfTensorsV2',
+    'MutableHashTableV2',
+    'PaddingFIFOQueueV2',
+    'PriorityQueueV2',
+    'RandomShuffleQueueV2',
+    'VarHandleOp',
+  }
+)
+
+
+def _is_reusable(graph_def: tf.compat.v1.GraphDef) -> bool:
+  """Whether calls may use one copy of a graph in turn.
+
+  That is, whether all its state can be reset between calls.
+  """
+  in_functions = (n for f in graph_def.library.function for n in f.node_def)
+  return not any(map(_is_named, in_functions)) and all(
+    node.op in _RENEWABLE and not node.input
+    for node in graph_def.node
+    if _is_named(node)
+  )
+
+
 def _resources(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
   """Yields the nodes that create a resource with a name."""
-  for node in graph_def.node:
+  for node in filter(_is_named, graph_def.node):
     op = op_def_registry.get(node.op)  # None for a function.
-    if op is not None and op.output_arg and 'shared_name' in node.attr:
+    if op is not None and op.output_arg:
       if op.output_arg[0].type == tf.resource.as_datatype_enum:
         yield node
 
@@ -222,6 +258,14 @@ def _resources(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
 def _destroy(handles: Sequence[tf.Tensor]) -> None:
   for handle in handles:
     tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+def _detached(tensor: tf.Tensor) -> tf.Tensor:
+  """Returns a dataset that has copies of the variables that it reads."""
+  if tensor.dtype != tf.variant:
+    return tensor
+  graph = tf.raw_ops.DatasetToGraphV2(input_dataset=tensor)
+  return tf.raw_ops.DatasetFromGraph(graph_def=graph)
 
 
 class _Instance:
@@ -234,6 +278,8 @@ class _Instance:
   ):
     graph_def = serialization_utils.unpack_graph_def(proto.graph_def)
     make_unique(graph_def, f'_pda_fed_{next(_instance_numbers)}')
+    self.is_reusable = _is_reusable(graph_def)
+    self._has_state = any(map(_is_named, _nodes(graph_def)))
     self._library = [f.signature.name for f in graph_def.library.function]
 
     def function(*fetches, feeds=feeds) -> Optional[_Function]:
@@ -247,30 +293,46 @@ class _Instance:
     if proto.initialize_op:
       self._initialize = function(proto.initialize_op)
     resources = list(_resources(graph_def))
+    names = {r.name: f'{r.name}:0' for r in resources}
     self._kept = function(
-      *(f'{r.name}:0' for r in resources if not r.input), feeds={}
+      *(names[r.name] for r in resources if not r.input), feeds={}
     )
-    # The initializer resets variables, but not tables and queues.
-    self._reset = function(
-      *(f'{r.name}:0' for r in resources if r.op != 'VarHandleOp')
-    )
+    self._reset = self._made_of_inputs = None
+    if self.is_reusable:
+      # The initializer resets variables, but not tables and queues.
+      self._reset = function(
+        *(names[r.name] for r in resources if r.op != 'VarHandleOp'), feeds={}
+      )
+    else:
+      self._made_of_inputs = function(
+        *(names[r.name] for r in resources if r.input)
+      )
 
   def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     # State lasts for one call; otherwise a client's data would reach the next
     # client.
     if self._reset is not None:
-      _destroy(self._reset(arguments))
+      _destroy(self._reset([]))
     if self._initialize is not None:
       self._initialize(arguments)
-    return self._run(arguments) if self._run is not None else []
+    found = self._run(arguments) if self._run is not None else []
+    if self._has_state:
+      # A dataset is read later, when the variables have other values.
+      found = [_detached(tensor) for tensor in found]
+    if self._made_of_inputs is not None:
+      _destroy(self._made_of_inputs(arguments))
+    return found
 
   def destroy(self) -> None:
     """Frees the resources and functions that TensorFlow keeps by name."""
     with tf.init_scope():  # Eagerly, even inside a graph.
       context = eager_context.context()
       if self._kept is not None:
-        # The manager of the thread's task may already be cancelled.
-        _destroy(self._kept([], cancellation.CancellationManager()))
+        # Whoever frees this has nothing to do with an error of its kernels,
+        # which the call has raised already.
+        with contextlib.suppress(tf.errors.OpError):
+          # The manager of the thread's task may already be cancelled.
+          _destroy(self._kept([], cancellation.CancellationManager()))
       for name in self._library:
         # Each part of the graph has added the function once or more.
         while context.has_function(name):
@@ -320,7 +382,10 @@ class GraphFunction:
         arguments = values.flatten(argument, self._type.parameter)
       fetched = instance(arguments)
     finally:
-      self._idle.put(instance)
+      if instance.is_reusable:
+        self._idle.put(instance)
+      else:
+        instance.destroy()
       if self._closed:
         self.close()
     return values.unflatten(iter(fetched), self._type.result)

@@ -183,8 +183,7 @@ class _Intrinsics:
     items = _iterate(argument, type_signature.parameter)
     of_type = type_signature.result
     total = [
-      tf.zeros(spec.shape, spec.dtype)
-      for spec in tf.nest.flatten(tff.types.type_to_tf_tensor_specs(of_type))
+      tf.zeros(spec.shape, spec.dtype) for spec in values.tensor_specs(of_type)
     ]
     for item in items:
       added = zip(total, values.flatten(item, of_type), strict=True)
