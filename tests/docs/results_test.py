@@ -1,5 +1,6 @@
 """Tables of results are the recorded runs, and presets are their settings."""
 
+import collections
 import re
 
 from pda_fed import privacy
@@ -245,3 +246,28 @@ def test_the_front_page_has_the_residual_nets_mean():
   text = pages.on_one_line('README.md')
   assert f'public images reaches [{mean} %]' in text
   assert min(float(r['accuracy']) for r in runs) > 0.751
+
+
+def test_every_method_of_the_benchmark_had_nine_tries():
+  search = pages.read_csv('benchmark/search.csv')
+  tries = collections.Counter((r['task'], r['method']) for r in search)
+  assert set(tries.values()) == {9}
+  final = pages.read_csv('benchmark/final.csv')
+  for task, method in tries:
+    of_one = [r for r in search if (r['task'], r['method']) == (task, method)]
+    best = min(of_one, key=lambda r: float(r['loss']))
+    assert [r for r in of_one if r['chosen'] == 'yes'] == [best]
+    runs = [r for r in final if (r['task'], r['method']) == (task, method)]
+    assert sorted(run['seed'] for run in runs) == ['0', '1', '2']
+    assert {run['settings'] for run in runs} == {best['settings']}
+
+
+def test_runs_with_one_change_have_the_best_settings():
+  runs = pages.read_csv('benchmark/conditions.csv')
+  search = pages.read_csv('benchmark/conditions_search.csv')
+  for key in {(run['changed'], run['method']) for run in runs}:
+    tries = [r for r in search if (r['changed'], r['method']) == key]
+    best = min(tries, key=lambda r: float(r['loss']))['settings']
+    of_one = [r for r in runs if (r['changed'], r['method']) == key]
+    assert len(tries) == 6 and len(of_one) == 3
+    assert {run['settings'] for run in of_one} == {best}
