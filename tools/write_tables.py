@@ -23,10 +23,15 @@ if __name__ == '__main__':
 
 from tools.tables import benchmark
 from tools.tables import recorded
+from tools.tables import sample_level
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = (_ROOT / 'docs/benchmark.md',)
-TABLES = {**benchmark.TABLES}
+PAGES = (
+  _ROOT / 'README.md',
+  _ROOT / 'docs/benchmark.md',
+  _ROOT / 'docs/reproduction.md',
+)
+TABLES = {**benchmark.TABLES, **sample_level.TABLES}
 _TABLE = re.compile(
   r'(?<=<!-- table: )([^>]+)( -->\n\n)(.*?)(?=\n<!-- end of table -->\n)', re.S
 )
