@@ -18,10 +18,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OF_PAGES = (
   'tests/docs/links_test.py',
   'tests/docs/results_test.py',
-  'tests/docs/table1_page_test.py',
-  'tests/docs/table1_search_test.py',
-  'tests/docs/table1_curves_test.py',
-  'tests/docs/table1_reasons_test.py',
   'tests/docs/benchmark_page_test.py',
   'tests/tools/write_tables_test.py',
 )

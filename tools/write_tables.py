@@ -5,6 +5,9 @@
 A table stands between two comments, the first of which names it:
 
     <!-- table: NAME -->
+
+    | ... |
+
     <!-- end of table -->
 
 Cells that come from results/ are written; the others, such as the paper's
@@ -24,6 +27,7 @@ if __name__ == '__main__':
 from tools.tables import benchmark
 from tools.tables import recorded
 from tools.tables import sample_level
+from tools.tables import table1
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (
@@ -31,7 +35,7 @@ PAGES = (
   _ROOT / 'docs/benchmark.md',
   _ROOT / 'docs/reproduction.md',
 )
-TABLES = {**benchmark.TABLES, **sample_level.TABLES}
+TABLES = {**benchmark.TABLES, **sample_level.TABLES, **table1.TABLES}
 _TABLE = re.compile(
   r'(?<=<!-- table: )([^>]+)( -->\n\n)(.*?)(?=\n<!-- end of table -->\n)', re.S
 )
@@ -79,7 +83,8 @@ def with_tables(text: str) -> str:
     text: The page.
 
   Raises:
-    ValueError: If a table is not one of `TABLES`, or lacks a row.
+    ValueError: If a table is not one of `TABLES`, lacks a row, or does not
+      stand between its two comments and two empty lines.
   """
 
   def write(found: re.Match) -> str:
@@ -88,7 +93,14 @@ def with_tables(text: str) -> str:
       raise ValueError(f'Tables are {sorted(TABLES)}. Found {name!r}.')
     return f'{name}{between}{with_cells(table, TABLES[name]())}'
 
-  return _TABLE.sub(write, text)
+  written, num = _TABLE.subn(write, text)
+  if num != text.count('<!-- table: '):
+    raise ValueError(
+      'A table must stand between "<!-- table: NAME -->", an empty line, an'
+      f' empty line and "<!-- end of table -->". Found {num} such tables and'
+      f' {text.count("<!-- table: ")} names.'
+    )
+  return written
 
 
 def main() -> None:

@@ -88,6 +88,18 @@ def test_a_table_must_have_a_known_name():
     write_tables.with_tables(_PAGE.replace('benchmark conditions', 'gains'))
 
 
+def test_a_table_stands_between_its_comments():
+  with pytest.raises(ValueError, match='Found 0 such tables and 1 names.'):
+    write_tables.with_tables(_PAGE.replace('end of', 'end of the'))
+
+
+def test_runs_of_a_row_have_the_same_epsilon(results):
+  changed = _RUNS.replace('0.931,12', '0.951,12')
+  (results / 'benchmark/conditions.csv').write_text(changed)
+  with pytest.raises(ValueError, match=r'epsilon must be.*0.94, 0.96'):
+    write_tables.with_tables(_PAGE.format(_ROW))
+
+
 def test_cells_of_groups():
   table = '| method | paper | ours |\n|---|---|---|\n'
   table += ''.join(
@@ -105,7 +117,8 @@ def test_a_clearly_better_method_is_bold(monkeypatch):
     'pda': {'0': 9.0, '1': 10.0},
     'semi_dp': {'0': 8.0, '1': 9.0},
   }
-  monkeypatch.setattr(benchmark, '_values', lambda task, metric: values)
-  cells = benchmark.gains('perplexity', ['blogs'], 1)
-  assert cells[('PDA-DPMD',)] == ['9.5 (+1.0, +1.0 to +1.0)', '9']
-  assert cells[('Semi-DP',)] == ['**8.5** (+2.0, +2.0 to +2.0)', '9']
+  values = {'blogs': values, 'stackexchange': {'warm': values['warm']}}
+  monkeypatch.setattr(benchmark, '_values', lambda task, _: values[task])
+  cells = benchmark.gains('perplexity', ['blogs', 'stackexchange'], 1)
+  assert cells[('PDA-DPMD',)] == ['9.5 (+1.0, +1.0 to +1.0)', '', '9']
+  assert cells[('Semi-DP',)] == ['**8.5** (+2.0, +2.0 to +2.0)', '', '9']

@@ -1,5 +1,6 @@
 """Tables of docs/benchmark.md."""
 
+import collections
 from collections.abc import Mapping, Sequence
 import functools
 import math
@@ -38,6 +39,11 @@ def _values(task: str, metric: str) -> _Values:
   return found
 
 
+def _methods(of_tasks: Sequence[_Values]) -> list[str]:
+  """The methods of any task: some have no runs for the others."""
+  return list(dict.fromkeys(method for of in of_tasks for method in of))
+
+
 def _cell(
   values: Mapping[str, float], warm: Mapping[str, float], digits: int
 ) -> str:
@@ -67,18 +73,22 @@ def gains(metric: str, tasks: Sequence[str], digits: int) -> recorded.Cells:
   """
   cells = {(metric,): [*map(_column, tasks), 'tries']}
   of_tasks = [_values(task, metric) for task in tasks]
-  for method in of_tasks[0]:
+  for method in _methods(of_tasks):
     row = []
     for values in of_tasks:
+      if method not in values:
+        row.append('')
+        continue
       cell = _cell(values[method], values['warm'], digits)
       if _wins(method, values):
         mean, _, rest = cell.partition(' ')
         cell = f'**{mean}** {rest}'.strip()
       row.append(cell)
-    (tries,) = {
-      len(recorded.runs('benchmark/search', task=task, method=method))
-      for task in tasks
-    }
+    search = recorded.runs('benchmark/search', method=method)
+    counts = collections.Counter(run['task'] for run in search)
+    tries = recorded.only(
+      (counts[task] for task in tasks if task in counts), 'tries'
+    )
     cells[(methods.title(method),)] = [*row, str(tries)]
   return cells
 
@@ -90,11 +100,12 @@ def accuracies(tasks: Sequence[str]) -> recorded.Cells:
     tasks: The columns.
   """
   cells = {('accuracy',): [_column(task) for task in tasks]}
-  for method in _values(tasks[0], 'accuracy'):
+  for method in _methods([_values(task, 'accuracy') for task in tasks]):
     row = []
     for task in tasks:
       found = recorded.runs('benchmark/final', task=task, method=method)
-      row.append(f'{recorded.spread(found, "accuracy", 2, 100)} %')
+      shown = found and f'{recorded.spread(found, "accuracy", 2, 100)} %'
+      row.append(shown or '')
     cells[(methods.title(method),)] = row
   return cells
 
@@ -106,12 +117,14 @@ def conditions() -> recorded.Cells:
     run['changed'] for run in recorded.runs('benchmark/conditions')
   }:
     found = recorded.runs('benchmark/conditions', changed=changed)
-    (epsilon,) = {math.ceil(100 * float(run['epsilon'])) / 100 for run in found}
+    epsilon = recorded.only(
+      (math.ceil(100 * float(run['epsilon'])) / 100 for run in found), 'epsilon'
+    )
     row = [f'{epsilon:.2f}', recorded.mean(found, 'public_perplexity', 2)]
     values = {}
     for method in ('warm', 'pda'):
       of_one = [run for run in found if run['method'] == method]
-      (settings,) = {run['settings'] for run in of_one}
+      settings = recorded.only((run['settings'] for run in of_one), 'settings')
       rate = re.search(r'server_learning_rate=(\S+)', settings)
       values[method] = recorded.by_seed(of_one, 'perplexity')
       row += [rate[1], _cell(values[method], values['warm'], 2)]

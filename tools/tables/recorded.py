@@ -1,10 +1,10 @@
 """Reads recorded results, and formats them as the pages show them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import csv
 import pathlib
 import statistics
-from typing import Optional
+from typing import Any, Optional
 
 from pda_fed.analysis import statistics as statistics_lib
 
@@ -36,6 +36,24 @@ def lowest(tries: Sequence[dict[str, str]], column: str) -> dict[str, str]:
     column: The column.
   """
   return min(tries, key=lambda row: float(row[column]))
+
+
+def only(values: Iterable[Any], name: str) -> Any:
+  """Returns the value that all runs of a row have.
+
+  Args:
+    values: The values.
+    name: What they are, for the error.
+
+  Raises:
+    ValueError: If they differ, or there is none.
+  """
+  found = set(values)
+  if len(found) != 1:
+    raise ValueError(
+      f'{name} must be the same in all runs of a row. Found {sorted(found)}.'
+    )
+  return found.pop()
 
 
 def by_seed(found: Sequence[Run], metric: str) -> dict[str, float]:

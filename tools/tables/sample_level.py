@@ -126,14 +126,15 @@ _WIKITEXT103 = (
 def residual_net() -> recorded.Cells:
   """Returns the results of CIFAR-10 with a residual net."""
   final = recorded.runs('residual/final')
-  ((accuracy, loss),) = {
-    (run['warm_start_accuracy'], run['warm_start_loss']) for run in final
-  }
+  accuracy, loss = recorded.only(
+    ((run['warm_start_accuracy'], run['warm_start_loss']) for run in final),
+    'the warm start',
+  )
   alone = f'{100 * float(accuracy):.2f} %', f'{float(loss):.3f}'
   cells = {('public data alone',): [*alone, None, None, None]}
   for title, method in (('warm start', 'warm'), ('PDA-DPMD, K = 400', 'pda')):
     runs = [run for run in final if run['method'] == method]
-    (epsilon,) = {run['epsilon'] for run in runs}
+    epsilon = recorded.only((run['epsilon'] for run in runs), 'epsilon')
     cells[(title,)] = [
       f'{recorded.spread(runs, "accuracy", 2, 100)} %',
       recorded.spread(runs, 'loss', 3),
