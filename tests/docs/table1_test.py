@@ -83,6 +83,32 @@ def test_epsilon_of_table_1(data, population):
   assert shown in ' '.join(text.split())
 
 
+# The verdicts of the page by perplexity and both accuracies.
+_PDA_LEADS = 'PDA-DPMD is better than warm start in'
+_WARM_LEADS = 'Warm start is better than PDA-DPMD in'
+_NOBODY_LEADS = 'No clear winner between'
+_VERDICTS = {
+  'Blogs': [_PDA_LEADS, _PDA_LEADS, _PDA_LEADS],
+  'Blogs, server rate 2': [_PDA_LEADS, _PDA_LEADS, _NOBODY_LEADS],
+  'Stack Exchange, i = 8': [_WARM_LEADS, _PDA_LEADS, _NOBODY_LEADS],
+  'Stack Exchange, public gradients': [_NOBODY_LEADS, _PDA_LEADS, _PDA_LEADS],
+}
+
+
+def test_the_verdicts_of_the_page_follow_from_the_runs():
+  final, others = map(recorded.runs, ('table1/final', 'table1/other_runs'))
+  compared = table1.comparisons(final, others)
+  assert set(compared) == set(_VERDICTS)
+  for title, leads in _VERDICTS.items():
+    found = [
+      start
+      for sentence in table1.sentences(compared[title])
+      for start in (_PDA_LEADS, _WARM_LEADS, _NOBODY_LEADS)
+      if sentence.startswith(start)
+    ]
+    assert found == leads, title
+
+
 def test_runs_with_the_same_pretraining_start_from_the_same_model():
   starts = {}
   for point in recorded.runs('table1/curves', round='0'):
