@@ -48,8 +48,9 @@ test: lint  ## Run ruff, mypy and the tests. SLOW=1: all. ARGS="-k runtime": onl
 notebooks: setup  ## Run the tutorials and save their outputs.
 	@$(PY) tools/run_notebooks.py
 
-docs: setup  ## Write docs/api.md and the table of docs/sharp_edges.md from the code.
+docs: setup  ## Write docs/api.md and tables of other pages from the code and from results/.
 	@$(PY) tools/write_api.py
+	@$(PY) tools/write_tables.py
 
 site: $(SITE_VENV)/installed  ## Build the documentation as a site, in build/site.
 	@NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/python -m mkdocs build

@@ -1,12 +1,10 @@
 """Reads the project's pages: their blocks of code, links and headings."""
 
-import csv
 import dataclasses
 import json
 import pathlib
 import re
 import shlex
-import statistics
 from typing import Optional
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,47 +45,6 @@ class Block:
 
   def __str__(self) -> str:
     return f'{self.page}:{self.line}'
-
-
-def read_csv(name: str) -> list[dict[str, str]]:
-  """Returns the rows of a file in the folder of results."""
-  with (ROOT / 'results' / name).open(newline='') as file:
-    return list(csv.DictReader(file))
-
-
-def recorded(folder: str, name: str, **wanted: str) -> list[dict[str, str]]:
-  """Returns the rows of results/FOLDER/NAME.csv that have wanted values."""
-  rows = read_csv(f'{folder}/{name}.csv')
-  return [r for r in rows if all(r[key] == v for key, v in wanted.items())]
-
-
-def on_one_line(page: str) -> str:
-  """Returns the text of a page without its line breaks."""
-  return ' '.join((ROOT / page).read_text().split())
-
-
-def mean_of(runs, name, digits, with_deviation=True, times=1):
-  """A mean of recorded runs as tables show it, with the standard deviation."""
-  values = [times * float(row[name]) for row in runs]
-  shown = f'{statistics.mean(values):.{digits}f}'
-  if with_deviation:
-    shown += f' ± {statistics.stdev(values):.{digits}f}'
-  return shown
-
-
-def table(page, heading, first):
-  """Rows of a table by method, from the row on that begins with `first`."""
-  text = (ROOT / page).read_text()
-  title = re.escape(heading)
-  section = re.search(rf'^##+ {title}$(.*?)^##', text, re.M | re.S)[1]
-  lines = section[section.index(f'\n| {first} |') + 1 :].splitlines()
-  rows = {}
-  for line in lines[1:]:
-    cells = [c.strip() for c in line.replace('**', '').split('|')[1:-1]]
-    if not cells or cells[0].startswith('*'):
-      break
-    rows[cells[0]] = cells
-  return rows
 
 
 def blocks(path: pathlib.Path) -> list[Block]:
