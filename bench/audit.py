@@ -18,12 +18,12 @@ import time
 from absl import flags
 import data_prep
 from pda_fed import audit
-from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed.common import tables
-from pda_fed.experiments.engines import stores
+from pda_fed.runs.engines import stores
 
 from bench import planted_bugs
 from bench import synthetic_store
@@ -62,8 +62,8 @@ def _show_bugs() -> None:
   print(tables.format_table(names, rows))
 
 
-def _config(store, engine: str, canaries) -> experiments.FederatedConfig:
-  return experiments.FederatedConfig(
+def _config(store, engine: str, canaries) -> runs_lib.FederatedConfig:
+  return runs_lib.FederatedConfig(
     method=methods.ColdStart(),
     dataset='audit',
     data_dir=str(store.path),
@@ -99,7 +99,7 @@ def _measure(engine: str) -> list[str]:
     for canaries in seconds:
       config = _config(store, engine, canaries)
       seeds = privacy.SeedStreams(0)
-      opened = experiments.open_engine(config, seeds)
+      opened = runs_lib.open_engine(config, seeds)
       engines[canaries] = stack.enter_context(opened)
     states = {c: e.initialize() for c, e in engines.items()}
     for round_num in range(_ROUNDS.value + 2):

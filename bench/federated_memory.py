@@ -13,12 +13,12 @@ import os
 
 from absl import flags
 import numpy as np
-from pda_fed import learning
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed import runtime
 from pda_fed import schedules
+from pda_fed import tff as pda_tff
 from pda_fed.common import tables
+from pda_fed.tff import runtime
 import tensorflow_federated as tff
 import tqdm
 
@@ -48,8 +48,8 @@ def _users(rng: np.random.Generator, count: int) -> list[np.ndarray]:
 
 def _build_process(plan: privacy.PrivacyPlan, public: list[np.ndarray]):
   sgd = tff.learning.optimizers.build_sgdm
-  return learning.build_pda_dpmd(
-    learning.build_model_fn(_SPEC),
+  return pda_tff.build_pda_dpmd(
+    pda_tff.build_model_fn(_SPEC),
     plan,
     sgd(0.5),
     sgd(1.0, 0.9),
@@ -71,7 +71,7 @@ def main() -> None:
     noise_multiplier=0.4,
     clip_norm=0.3,
   )
-  users = [learning.make_dataset(s, 16) for s in _users(rng, _POPULATION)]
+  users = [pda_tff.make_dataset(s, 16) for s in _users(rng, _POPULATION)]
   rows, sizes = [], set()
   with runtime.in_process():
     process = _build_process(plan, _users(rng, 10))

@@ -21,12 +21,12 @@ from typing import Optional
 
 from absl import flags
 import numpy as np
-from pda_fed import learning
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed import runtime
 from pda_fed import schedules
+from pda_fed import tff as pda_tff
 from pda_fed.common import tables
+from pda_fed.tff import runtime
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -103,7 +103,7 @@ def _stock_model_fn(work: _Work):
 
 
 def _build_processes(work: _Work) -> dict:
-  model_fn = learning.build_model_fn(work.spec)
+  model_fn = pda_tff.build_model_fn(work.spec)
   client, server = (
     tff.learning.optimizers.build_sgdm(0.5),
     tff.learning.optimizers.build_sgdm(1.0, 0.9),
@@ -124,8 +124,8 @@ def _build_processes(work: _Work) -> dict:
     _STOCK: tff.learning.algorithms.build_unweighted_fed_avg(
       _stock_model_fn(work), client, server
     ),
-    _DP_FEDAVG: learning.build_dp_fedavg(model_fn, plan, client, server),
-    _PDA_DPMD: learning.build_pda_dpmd(
+    _DP_FEDAVG: pda_tff.build_dp_fedavg(model_fn, plan, client, server),
+    _PDA_DPMD: pda_tff.build_pda_dpmd(
       model_fn,
       plan,
       client,
@@ -161,7 +161,7 @@ def _measure(
 ) -> dict[str, float]:
   """Returns the median seconds of a round, after one to warm up."""
   cohort = [
-    learning.make_dataset(s, 16) for s in _sentences(work, work.clients, seed=0)
+    pda_tff.make_dataset(s, 16) for s in _sentences(work, work.clients, seed=0)
   ]
   round_fns = {
     name: _round_fn(process, cohort)

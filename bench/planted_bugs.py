@@ -12,11 +12,11 @@ import numpy as np
 from pda_fed import audit
 from pda_fed import methods
 from pda_fed import privacy
-from pda_fed.experiments import sample_level_config
-from pda_fed.experiments.engines import jax_sample_level
+from pda_fed.jax import aggregation
+from pda_fed.jax import clipping
 from pda_fed.models import convolutional
-from pda_fed.vectorized import aggregation
-from pda_fed.vectorized import clipping
+from pda_fed.runs import sample_level_config
+from pda_fed.runs.engines import jax_sample_level
 
 _SPLIT = sample_level.SplitConfig(public_examples=144)
 _SPEC = convolutional.ConvolutionalSpec(

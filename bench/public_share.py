@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from absl import app
 from pda_fed import methods
 from pda_fed import schedules
-from pda_fed.analysis import benchmark_tasks
+from pda_fed.compare import benchmark_tasks
 from scripts.lib import cli
 
 _ROOT = pathlib.Path(__file__).parents[1]

@@ -25,16 +25,16 @@ from absl import flags
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
-from pda_fed import vectorized
 from pda_fed.common import tables
-from pda_fed.experiments import sample_level_config
-from pda_fed.vectorized.sample_level import augmentation
-from pda_fed.vectorized.sample_level import batches as batches_lib
-from pda_fed.vectorized.sample_level import training
+from pda_fed.jax.sample_level import augmentation
+from pda_fed.jax.sample_level import batches as batches_lib
+from pda_fed.jax.sample_level import training
+from pda_fed.runs import sample_level_config
 
 _WORK = flags.DEFINE_list(
   'work',
@@ -102,12 +102,12 @@ def _inputs(task, batch: int, mirror: bool, seed: int):
     clip_norm=1.0,
   )
   rounds = range(_STEPS.value)
-  rows, present = vectorized.draw_batches(plan, rounds, seed)
+  rows, present = pda_jax.draw_batches(plan, rounds, seed)
   public = None
   if mirror:
     rng = np.random.default_rng(seed)
     public = rng.integers(0, _EXAMPLES, (len(rounds), task.public_batch_size))
-  return vectorized.StepInputs(
+  return pda_jax.StepInputs(
     round_num=np.arange(len(rounds), dtype=np.int32),
     rows=rows,
     present=present,
@@ -125,7 +125,7 @@ def _ours(
 ) -> Callable[[], float]:
   """Returns a function that measures the seconds of a step of one run."""
   model = task.spec.jax_model()
-  settings = vectorized.SampleLevelSettings(
+  settings = pda_jax.SampleLevelSettings(
     clip_norm=1.0,
     expected_batch=batch,
     mean_clip_norm=1.0 if task.clips_mean else None,
@@ -142,12 +142,12 @@ def _ours(
     standardization = augmentation.Standardization.of(
       np.asarray(examples.inputs[:100])
     )
-  trainer = vectorized.SampleTrainer(model, settings, standardization)
+  trainer = pda_jax.SampleTrainer(model, settings, standardization)
   state = training.initial_state(settings, model, model.initial_params(0))
-  data = vectorized.TrainingArrays(examples, examples if mirror else None)
+  data = pda_jax.TrainingArrays(examples, examples if mirror else None)
   # All runs get the same batches, so that shapes agree.
   inputs = _inputs(task, batch, mirror, seed=0)
-  key = vectorized.noise_key(1)
+  key = pda_jax.noise_key(1)
   if runs > 1:
     state, inputs = (
       jax.tree_util.tree_map(lambda a: jnp.stack([a] * runs), tree)

@@ -23,11 +23,11 @@ import time
 
 from absl import flags
 import data_prep
-from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed.experiments.engines import stores
+from pda_fed import runs as runs_lib
+from pda_fed.runs.engines import stores
 import tqdm
 
 from bench import points as points_lib
@@ -71,10 +71,10 @@ _ROUNDS = (5, 10, 20, 40)
 
 def _config(
   store_path: pathlib.Path, engine: str, cohort: int, sampling: str
-) -> experiments.FederatedConfig:
+) -> runs_lib.FederatedConfig:
   store = data_prep.open_store(store_path)
   population = len(store.users('private'))
-  return experiments.FederatedConfig(
+  return runs_lib.FederatedConfig(
     method=methods.ColdStart(),
     dataset='scaling',
     data_dir=str(store_path),
@@ -106,7 +106,7 @@ def _store(num_users: int, sentences: int) -> pathlib.Path:
 class _Runner:
   """Runs rounds of an engine."""
 
-  def __init__(self, engine: experiments.Engine):
+  def __init__(self, engine: runs_lib.Engine):
     self._engine = engine
     self._state = engine.initialize()
     self._done = 0
@@ -140,19 +140,19 @@ def _tff_runtime(engine: str) -> Iterator[None]:
   if engine != 'tff':
     yield
     return
-  from pda_fed import runtime  # It imports TFF.
+  from pda_fed.tff import runtime  # It imports TFF.
 
   with runtime.in_process():
     yield
 
 
-def _build_engine(config: experiments.FederatedConfig) -> experiments.Engine:
+def _build_engine(config: runs_lib.FederatedConfig) -> runs_lib.Engine:
   seeds = privacy.SeedStreams(config.seed)
   if config.engine == 'tff':
-    from pda_fed.experiments.engines import tff_federated
+    from pda_fed.runs.engines import tff_federated
 
     return tff_federated.TffEngine(config, seeds)
-  from pda_fed.experiments.engines import jax_federated
+  from pda_fed.runs.engines import jax_federated
 
   return jax_federated.JaxEngine(config, seeds)
 
@@ -244,7 +244,7 @@ _MEASURE = {
 
 def _prepare() -> None:
   """Must run before JAX is used."""
-  from pda_fed.vectorized import devices
+  from pda_fed.jax import devices
 
   devices.use_all_cores()
 

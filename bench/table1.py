@@ -20,7 +20,7 @@ import statistics
 
 from absl import app
 from pda_fed import methods
-from pda_fed.analysis import verdicts
+from pda_fed.compare import verdicts
 
 _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
 _METHODS = ('cold', 'warm', 'pda')

@@ -48,7 +48,7 @@ _EXPECTED = flags.DEFINE_string(
 )
 _IMPORTS = flags.DEFINE_list(
   'imports',
-  ['pda_fed.runtime', 'tensorflow_federated', 'tensorflow_privacy'],
+  ['pda_fed.tff.runtime', 'tensorflow_federated', 'tensorflow_privacy'],
   'Modules to import before the processes are forked.',
 )
 

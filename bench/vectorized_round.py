@@ -27,8 +27,8 @@ import numpy as np
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.common import tables
-from pda_fed.vectorized import devices as devices_lib
-from pda_fed.vectorized.federated import chunks
+from pda_fed.jax import devices as devices_lib
+from pda_fed.jax.federated import chunks
 
 from bench import pfl_peer
 
@@ -90,9 +90,9 @@ _BATCH = 16
 
 def _settings(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
   """Returns the settings of DP-FedAvg."""
-  from pda_fed import vectorized
+  from pda_fed import jax as pda_jax
 
-  return vectorized.FederatedSettings(
+  return pda_jax.FederatedSettings(
     model=spec.jax_model(),
     plan=privacy.PrivacyPlan(
       population=100 * clients,
@@ -175,8 +175,8 @@ def _measure(
     the peer's median.
   """
   import jax
-  from pda_fed import vectorized
-  from pda_fed.vectorized.federated import training
+  from pda_fed import jax as pda_jax
+  from pda_fed.jax.federated import training
 
   used = devices_lib.choose_devices()
   sizes = (
@@ -193,8 +193,8 @@ def _measure(
   per_chunk = min(per_chunk, clients)
   settings = _settings(work.spec, clients, dtype)
   run = training.build_rounds(settings, used)
-  state = vectorized.initial_state(settings, settings.model.initial_params(0))
-  key = vectorized.noise_key(0)
+  state = pda_jax.initial_state(settings, settings.model.initial_params(0))
+  key = pda_jax.noise_key(0)
   room = _ROUNDS_PER_DISPATCH.value
 
   def make(seed):
@@ -204,11 +204,11 @@ def _measure(
       if store is None
       else _real_round(store, clients, seed, *args)
     )
-    return vectorized.RoundInputs(round_num=np.int32(seed), private=private)
+    return pda_jax.RoundInputs(round_num=np.int32(seed), private=private)
 
   seconds, peers = [], []
   for i in range(_ROUNDS.value + 1):
-    inputs = vectorized.stack_rounds(
+    inputs = pda_jax.stack_rounds(
       [make(i * room + j) for j in range(room)], room
     )
     started = time.perf_counter()

@@ -6,6 +6,7 @@ Besides the source `tff`, this is the only module of the package that needs TFF.
 from data_prep import encoding
 from data_prep import store
 import numpy as np
+import pda_fed.tff  # noqa: F401  Makes TFF importable.
 import tensorflow as tf
 import tensorflow_federated as tff
 

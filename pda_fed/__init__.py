@@ -1,23 +1,53 @@
 """Private federated learning with a little public data.
 
 pda_fed implements PDA-DPMD, "Public Data-Assisted Mirror Descent for Private
-Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). Import its packages
-one by one. Those that do not use TensorFlow Federated (TFF) work without it:
+Model Training" (Amid et al., ICML 2022, arXiv:2112.00193). Importing it is
+light: a package loads when it is first used.
 
-    pda_fed.schedules          alpha_t
-    pda_fed.privacy            the privacy plan: sampling, clipping, noise
-    pda_fed.methods            public-data methods, one file each
-    pda_fed.learning           federated learning processes (TFF)
-    pda_fed.runtime            where TFF computations run
-    pda_fed.vectorized         clients as a batch dimension (JAX)
-    pda_fed.linear_regression  the exact mirror step
-    pda_fed.models             model specifications
-    pda_fed.experiments        settings, the training loop, engines
-    pda_fed.analysis           comparisons, sweeps, figures, the HTML report
+    import pda_fed as pda
+
+    pda.privacy            the privacy plan: sampling, clipping, noise
+    pda.methods            public-data methods, one file each
+    pda.schedules          alpha_t
+    pda.tff                federated learning processes (TFF)
+    pda.jax                the same rounds, and sample-level steps (JAX)
+    pda.models             model specifications
+    pda.linear_regression  the exact mirror step
+    pda.audit              canaries that measure what a run leaks
+    pda.runs               settings, the training loop, engines
+    pda.compare            comparisons, verdicts, figures, the page
+
+Import `pda_fed.tff` before `tensorflow_federated`.
 """
 
-from pda_fed import _tff_imports
+import importlib
 
 __version__ = '0.1.0'
 
-_tff_imports.install()
+_PACKAGES = frozenset(
+  [
+    'audit',
+    'clipping',
+    'compare',
+    'errors',
+    'jax',
+    'linear_regression',
+    'methods',
+    'models',
+    'privacy',
+    'runs',
+    'schedules',
+    'tff',
+  ]
+)
+
+
+def __getattr__(name: str):
+  """Imports a package when it is first used (PEP 562)."""
+  if name in _PACKAGES:
+    return importlib.import_module(f'{__name__}.{name}')
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__():
+  return sorted({*globals(), *_PACKAGES})

@@ -12,7 +12,7 @@ class PdaFedError(Exception):
 
   ```
   try:
-    folder = experiments.train(config, experiments.open_engine, 'out/pda')
+    folder = runs_lib.train(config, runs_lib.open_engine, 'out/pda')
   except errors.PdaFedError as e:
     print(e)  # What is wrong, and what to do about it.
   ```
@@ -33,7 +33,7 @@ class OutputError(PdaFedError):
 
   ```
   try:
-    experiments.RunFolder(pathlib.Path('out/pda')).read_finished()
+    runs_lib.RunFolder(pathlib.Path('out/pda')).read_finished()
   except errors.OutputError as e:
     print(e)  # Which file, and what is wrong with it.
   ```
@@ -71,7 +71,7 @@ class UntrustedCodeError(PdaFedError):
 
   ```
   try:
-    model = experiments.load_model('pda.npz')
+    model = runs_lib.load_model('pda.npz')
   except errors.UntrustedCodeError as e:
     print(e)  # Which module, and which file names it.
   ```

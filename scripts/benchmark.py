@@ -29,9 +29,9 @@ import warnings
 
 from absl import flags
 from pda_fed import errors
-from pda_fed.analysis import benchmark_results
-from pda_fed.analysis import benchmark_tasks
-from pda_fed.analysis import sweeping
+from pda_fed.compare import benchmark_results
+from pda_fed.compare import benchmark_tasks
+from pda_fed.compare import sweeping
 from scripts.lib import method_flags
 from scripts.lib import trust_flags
 

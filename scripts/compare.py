@@ -49,17 +49,17 @@ import warnings
 
 from absl import flags
 from pda_fed import errors
-from pda_fed import experiments
 from pda_fed import methods
-from pda_fed.analysis import audits
-from pda_fed.analysis import comparison as comparison_lib
-from pda_fed.analysis import figures
-from pda_fed.analysis import findings
-from pda_fed.analysis import jobs
-from pda_fed.analysis import metrics as metrics_lib
-from pda_fed.analysis import report
-from pda_fed.analysis import result_tables
+from pda_fed import runs as runs_lib
 from pda_fed.common import files
+from pda_fed.compare import audits
+from pda_fed.compare import comparison as comparison_lib
+from pda_fed.compare import figures
+from pda_fed.compare import findings
+from pda_fed.compare import jobs
+from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import report
+from pda_fed.compare import result_tables
 from scripts.lib import audit_flags
 from scripts.lib import combining
 from scripts.lib import dry_runs
@@ -175,7 +175,7 @@ class _MetricsCheck:
   def __call__(self, running, ended) -> None:
     del running
     for job in ended[self._num_ended :]:
-      result = experiments.RunFolder(job.folder).read_result()
+      result = runs_lib.RunFolder(job.folder).read_result()
       if result is not None and result['test'] is not None:
         metrics_lib.to_show(
           list(result['test']), _METRICS.value, select_flags.SELECT_BY.value

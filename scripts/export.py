@@ -16,8 +16,8 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 import os
 
 from absl import flags
-from pda_fed import experiments
-from pda_fed.experiments import exports
+from pda_fed import runs as runs_lib
+from pda_fed.runs import exports
 from scripts.lib import trust_flags
 
 _RUN = flags.DEFINE_string(
@@ -45,7 +45,7 @@ def main() -> None:
       raise ValueError(f'--{flag.name} must be given.')
   # Keras does not need TensorFlow here.
   os.environ.setdefault('KERAS_BACKEND', 'jax')
-  model = experiments.load_model(
+  model = runs_lib.load_model(
     _RUN.value, data_dir=_DATA_DIR.value, trust_code=trust_flags.trusts()
   )
   exports.export_model(model, _FORMAT.value, _OUTPUT.value)

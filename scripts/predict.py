@@ -19,7 +19,7 @@ from data_prep import errors
 from data_prep.sample_level import files
 from data_prep.sample_level import npz
 import numpy as np
-from pda_fed import experiments
+from pda_fed import runs as runs_lib
 from pda_fed.common import tables
 from scripts.lib import trust_flags
 
@@ -107,7 +107,7 @@ def _percent(probability: float) -> str:
   return f'{100 * probability:.2f} %'
 
 
-def _predict_words(model: experiments.ReleasedModel, text: str) -> None:
+def _predict_words(model: runs_lib.ReleasedModel, text: str) -> None:
   tokens, unknown = model.encode(text)
   if unknown:
     warnings.warn(
@@ -124,9 +124,7 @@ def _predict_words(model: experiments.ReleasedModel, text: str) -> None:
   print(tables.format_table(['next word', 'probability'], rows))
 
 
-def _predict_classes(
-  model: experiments.ReleasedModel, path: pathlib.Path
-) -> None:
+def _predict_classes(model: runs_lib.ReleasedModel, path: pathlib.Path) -> None:
   is_table = path.name.removesuffix('.gz').removesuffix('.xz').endswith('.csv')
   inputs = _read_csv(path) if is_table else _read_npz(path)
   shape = getattr(model.spec, 'input_shape', ())
@@ -146,7 +144,7 @@ def main() -> None:
     raise ValueError('--run must be given.')
   if (_TEXT.value is None) == (_INPUT.value is None):
     raise ValueError('Give exactly one of --text and --input.')
-  model = experiments.load_model(
+  model = runs_lib.load_model(
     _RUN.value, data_dir=_DATA_DIR.value, trust_code=trust_flags.trusts()
   )
   if model.is_text != (_TEXT.value is not None):

@@ -27,11 +27,11 @@ from typing import Any, Optional
 from absl import flags
 import data_prep
 import numpy as np
-from pda_fed import experiments
 from pda_fed import privacy
-from pda_fed.experiments import epsilons
-from pda_fed.experiments import training
+from pda_fed import runs as runs_lib
 from pda_fed.privacy import presets
+from pda_fed.runs import epsilons
+from pda_fed.runs import training
 from scripts.lib import plan_flags
 from scripts.lib import search_flags
 
@@ -300,7 +300,7 @@ def main() -> None:
   if _FILL.value is not None:
     for folder in epsilons.fill(_FILL.value):
       print(f'Added epsilon to {folder}.')
-      training.check_audit(experiments.RunFolder(folder).read_result() or {})
+      training.check_audit(runs_lib.RunFolder(folder).read_result() or {})
     return
   _check_flags()
   with plan_flags.named_as_flags():

@@ -25,8 +25,8 @@ import sys
 import warnings
 
 from absl import flags
-from pda_fed.analysis import sweeping
 from pda_fed.common import files
+from pda_fed.compare import sweeping
 from scripts.lib import dry_runs
 from scripts.lib import grid_search
 from scripts.lib import job_flags

@@ -33,12 +33,12 @@ from absl import flags
 from absl.testing import flagsaver
 from data_prep import sample_level
 from pda_fed import errors
-from pda_fed import experiments
+from pda_fed import runs as runs_lib
 from pda_fed import schedules
-from pda_fed.experiments import sample_level_config
 from pda_fed.models import convolutional
 from pda_fed.models import language
 from pda_fed.models import residual
+from pda_fed.runs import sample_level_config
 from scripts.lib import host_flags
 from scripts.lib import method_flags
 from scripts.lib import pretraining_flags
@@ -268,7 +268,7 @@ def _split_config(
 def _load(task: sample_level_config.TaskDefaults):
   """Returns the data, the split settings and the split."""
   # It imports JAX.
-  from pda_fed.experiments.engines import jax_sample_level
+  from pda_fed.runs.engines import jax_sample_level
 
   is_text = isinstance(task.spec, language.LanguageSpec)
   size = _VOCABULARY_SIZE.value if is_text else None
@@ -397,7 +397,7 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
 def _run_many(path: pathlib.Path) -> None:
   """Makes the runs of a file, one after another or side by side."""
   # It imports JAX.
-  from pda_fed.experiments.engines import side_by_side
+  from pda_fed.runs.engines import side_by_side
 
   lines = cli.read_command_lines(path)
   for line in lines:  # Before flagsaver, which would remove them.
@@ -414,7 +414,7 @@ def _run_many(path: pathlib.Path) -> None:
   new = [
     config
     for (config, *_), folder in zip(runs, folders, strict=True)
-    if experiments.RunFolder(folder).is_new()
+    if runs_lib.RunFolder(folder).is_new()
   ]
   together = side_by_side.open_engines(new, _SIDE_BY_SIDE.value)
   exit_codes = []
@@ -423,7 +423,7 @@ def _run_many(path: pathlib.Path) -> None:
   ):
     print(f'[{i + 1}/{len(runs)}] {output_dir}', file=sys.stderr, flush=True)
     is_new = any(config is other for other in new)
-    open_engine = together if is_new else experiments.open_engine
+    open_engine = together if is_new else runs_lib.open_engine
     with flagsaver.flagsaver():
       flags.FLAGS([sys.argv[0], *cli.with_presets(line)])
       try:
@@ -449,7 +449,7 @@ def main() -> None:
     return
   run_flags.require(run_flags.OUTPUT_DIR)
   config, about = _config()
-  run_flags.run(config, experiments.open_engine, about)
+  run_flags.run(config, runs_lib.open_engine, about)
 
 
 if __name__ == '__main__':

@@ -18,17 +18,17 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 from absl import flags
 import data_prep
 from data_prep import summary
-from pda_fed import experiments
+from pda_fed import runs as runs_lib
 from pda_fed import schedules
 from pda_fed.common import server_optimizers
-from pda_fed.experiments.engines import stores
+from pda_fed.runs.engines import stores
 from scripts.lib import method_flags
 from scripts.lib import model_flags
 from scripts.lib import plan_flags
 from scripts.lib import run_flags
 
 _ENGINE = flags.DEFINE_enum(
-  'engine', 'tff', list(experiments.ENGINES), 'Engine that computes the run.'
+  'engine', 'tff', list(runs_lib.ENGINES), 'Engine that computes the run.'
 )
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
   'client_learning_rate', 0.5, "Learning rate of the clients' local SGD."
@@ -101,7 +101,7 @@ _ALPHA = 5.0
 _PLAN = {'expected_cohort': 100.0, 'rounds': 1600, 'clip_norm': 0.3}
 
 
-def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
+def _config(store: data_prep.UserStore) -> runs_lib.FederatedConfig:
   with plan_flags.named_as_flags():
     plan = run_flags.plan_with_noise(
       _NOISE_MULTIPLIER,
@@ -113,7 +113,7 @@ def _config(store: data_prep.UserStore) -> experiments.FederatedConfig:
       '--sampling=epochs must be used with --engine=tff. Found'
       f' --engine={_ENGINE.value}.'
     )
-  return experiments.FederatedConfig(
+  return runs_lib.FederatedConfig(
     **run_flags.loop_settings(),
     dataset=store.manifest['source'],
     data_dir=str(store.path),
@@ -173,7 +173,7 @@ def main() -> None:
   store = data_prep.open_store(run_flags.require(plan_flags.DATA_DIR))
   config = _config(store)
   stores.open_checked(config)  # Before anything is written.
-  run_flags.run(config, experiments.open_engine, _about(store))
+  run_flags.run(config, runs_lib.open_engine, _about(store))
 
 
 if __name__ == '__main__':

@@ -3,12 +3,12 @@
 import contextlib
 
 import numpy as np
-from pda_fed import experiments
 from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed import schedules
-from pda_fed.experiments.engines import base as engine_lib
 from pda_fed.privacy import seeds as seeds_lib
+from pda_fed.runs.engines import base as engine_lib
 
 
 class FakeEngine:
@@ -95,7 +95,7 @@ def make_config(method='pda', rounds=10, **changes):
     seed=0,
     rounds_per_evaluation=3,
   )
-  return experiments.RunConfig(**{**fields, **changes})
+  return runs_lib.RunConfig(**{**fields, **changes})
 
 
 class Opener:

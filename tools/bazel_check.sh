@@ -15,7 +15,7 @@ script=(//scripts:train_stackoverflow -- --flagfile=scripts/presets/tiny.flags
 tests=(
   //tests:schedules_test
   //tests/data_prep:partition_test
-  //tests/learning:aggregators_test
+  //tests/tff:aggregators_test
   //tests/linear_regression:quadratic_test
   //tests/privacy:plan_test
 )

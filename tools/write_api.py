@@ -26,12 +26,12 @@ PACKAGES = (
   'pda_fed.audit',
   'pda_fed.schedules',
   'pda_fed.methods',
-  'pda_fed.learning',
-  'pda_fed.runtime',
+  'pda_fed.tff',
+  'pda_fed.tff.runtime',
   'pda_fed.models',
-  'pda_fed.vectorized',
+  'pda_fed.jax',
   'pda_fed.linear_regression',
-  'pda_fed.experiments',
+  'pda_fed.runs',
   'pda_fed.errors',
   'data_prep',
   'data_prep.sources',
@@ -91,7 +91,7 @@ def with_table(text: str) -> str:
   Args:
     text: The page, with an older table.
   """
-  from pda_fed.experiments import disclosure
+  from pda_fed.runs import disclosure
 
   before, _, rest = text.partition(_START)
   after = rest.partition(_END)[2]

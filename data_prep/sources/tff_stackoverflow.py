@@ -58,6 +58,7 @@ class TffStackOverflowSource(sqlite.SqliteSource):
 
 def _tff_stackoverflow():
   try:
+    import pda_fed.tff  # noqa: F401, I001  Makes TFF importable.
     import tensorflow_federated as tff
   except ImportError as e:
     raise errors.SourceError(

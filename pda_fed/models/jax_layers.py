@@ -4,7 +4,7 @@ The gradient of one example by a layer's kernel is a product of the layer's
 input and of the derivative by its output (its delta). A layer here records its
 input and adds a *tap*, an array of zeros, to its output. One ordinary backward
 pass by the taps then gives the deltas of all examples of a batch. See
-`vectorized.sample_level.per_example`.
+`pda_jax.sample_level.per_example`.
 """
 
 import abc

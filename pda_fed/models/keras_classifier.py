@@ -1,5 +1,11 @@
 """The Keras model of a `ConvolutionalSpec`; see `jax_convolutional`."""
 
+import os
+
+# TFF needs Keras 2. TensorFlow reads this when tf.keras is first used.
+os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
+
+# isort: split
 import numpy as np
 from pda_fed.models import convolutional
 import tensorflow as tf

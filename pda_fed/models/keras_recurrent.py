@@ -8,7 +8,12 @@ object identities: always write tf.equal and tf.not_equal here.
 """
 
 from collections.abc import Sequence
+import os
 
+# TFF needs Keras 2. TensorFlow reads this when tf.keras is first used.
+os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
+
+# isort: split
 import numpy as np
 from pda_fed.models import fast_ops
 from pda_fed.models import recurrent

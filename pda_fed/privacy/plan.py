@@ -277,7 +277,7 @@ class PrivacyPlan:
     return np.sort(np.argsort(draws, kind='stable')[:size])
 
   def aggregation_arguments(self) -> dict[str, float]:
-    """Returns the arguments of `vectorized.private_mean`.
+    """Returns the arguments of `pda_jax.private_mean`.
 
     Raises:
       ValueError: If the plan's aggregation needs a state between rounds.

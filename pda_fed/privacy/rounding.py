@@ -7,7 +7,7 @@ bits reveal whether somebody contributed. After rounding to a power of two near
 2^-12 sigma S, every release lies on one grid. In exact arithmetic, this is
 post-processing and does not change epsilon. See docs/sharp_edges.md.
 
-`vectorized.aggregation` and `learning.aggregators` implement the same rule in
+`pda_jax.aggregation` and `pda_tff.aggregators` implement the same rule in
 JAX and TensorFlow.
 """
 

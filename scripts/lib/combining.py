@@ -5,9 +5,9 @@ import pathlib
 import warnings
 
 from absl import flags
-from pda_fed.analysis import cells
-from pda_fed.analysis import figures
 from pda_fed.common import files
+from pda_fed.compare import cells
+from pda_fed.compare import figures
 from scripts.lib import job_flags
 from scripts.lib import select_flags
 

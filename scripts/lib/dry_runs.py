@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import tempfile
 
-from pda_fed.analysis import jobs
+from pda_fed.compare import jobs
 from scripts.lib import job_flags
 
 _ERROR = 'error: '

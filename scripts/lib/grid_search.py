@@ -6,9 +6,9 @@ import pathlib
 
 from absl import flags
 from pda_fed import errors
-from pda_fed import experiments
-from pda_fed.analysis import jobs
-from pda_fed.analysis import sweeping
+from pda_fed import runs as runs_lib
+from pda_fed.compare import jobs
+from pda_fed.compare import sweeping
 from scripts.lib import cli
 from scripts.lib import job_flags
 from scripts.lib import trust_flags
@@ -90,7 +90,7 @@ class GridSearch:
   def _leave_out_diverged(self) -> None:
     """Drops cells whose runs diverged in an earlier process."""
     for cell in list(self._cells):
-      if experiments.RunFolder(self._path(cell)).has_diverged():
+      if runs_lib.RunFolder(self._path(cell)).has_diverged():
         self._leave_out(cell, has_diverged=True)
     self._check_not_empty()
 

@@ -8,11 +8,11 @@ import traceback
 from typing import NoReturn, Optional
 
 from absl import flags
-from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import connecting
-from pda_fed.experiments import hosts as hosts_lib
-from pda_fed.experiments import last_words as last_words_lib
-from pda_fed.experiments.engines import distributed
+from pda_fed.runs import config as config_lib
+from pda_fed.runs import connecting
+from pda_fed.runs import hosts as hosts_lib
+from pda_fed.runs import last_words as last_words_lib
+from pda_fed.runs.engines import distributed
 from scripts.lib import cli
 
 DISTRIBUTED = flags.DEFINE_bool(

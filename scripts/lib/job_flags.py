@@ -11,14 +11,14 @@ import time
 from typing import Any, Optional
 
 from absl import flags
-from pda_fed.analysis import jobs
-from pda_fed.analysis import metrics
-from pda_fed.analysis import slots
 from pda_fed.common import files
-from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import errors
-from pda_fed.experiments import outputs
-from pda_fed.experiments.engines import base as engine_lib
+from pda_fed.compare import jobs
+from pda_fed.compare import metrics
+from pda_fed.compare import slots
+from pda_fed.runs import config as config_lib
+from pda_fed.runs import errors
+from pda_fed.runs import outputs
+from pda_fed.runs.engines import base as engine_lib
 from scripts.lib import cli
 from scripts.lib import trust_flags
 

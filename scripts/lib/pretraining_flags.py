@@ -3,8 +3,8 @@
 import dataclasses
 
 from absl import flags
-from pda_fed.experiments import sample_level_config
 from pda_fed.models import convergence
+from pda_fed.runs import sample_level_config
 
 _OPTIMIZER = flags.DEFINE_enum(
   'pretraining_optimizer',

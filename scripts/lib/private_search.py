@@ -12,7 +12,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from absl import flags
-from pda_fed.analysis import sweeping
+from pda_fed.compare import sweeping
 from scripts.lib import audit_flags
 from scripts.lib import cli
 from scripts.lib import grid_search

@@ -8,12 +8,12 @@ import warnings
 
 from absl import flags
 from pda_fed import audit
-from pda_fed import experiments
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed.common import tables
 from pda_fed.common import validate
-from pda_fed.experiments import epsilons
-from pda_fed.experiments import overview
+from pda_fed.runs import epsilons
+from pda_fed.runs import overview
 from scripts.lib import audit_flags
 from scripts.lib import host_flags
 from scripts.lib import method_flags
@@ -21,7 +21,7 @@ from scripts.lib import method_flags
 _MAX_ROWS = 12
 _DEFAULT_DELTA = 1e-6
 # Used where neither a flag nor the task sets a value.
-_PRETRAINING = experiments.Pretraining()
+_PRETRAINING = runs_lib.Pretraining()
 
 OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
@@ -68,7 +68,7 @@ _ROUNDS_PER_EVALUATION = flags.DEFINE_integer(
   'rounds_per_evaluation',
   None,
   'Rounds between evaluations. Default:'
-  f' {experiments.RunConfig.rounds_per_evaluation}; in train_sample_level,'
+  f' {runs_lib.RunConfig.rounds_per_evaluation}; in train_sample_level,'
   ' chosen to give about 20 evaluations.',
   lower_bound=1,
 )
@@ -181,7 +181,7 @@ def public_clip_norm() -> Union[float, str, None]:
 
 
 def loop_settings(
-  default_pretraining: experiments.Pretraining = _PRETRAINING, **defaults: Any
+  default_pretraining: runs_lib.Pretraining = _PRETRAINING, **defaults: Any
 ) -> dict[str, Any]:
   """Returns the fields of a `RunConfig` that these flags fill.
 
@@ -263,15 +263,15 @@ def _cautions(plan: privacy.PrivacyPlan) -> list[str]:
   ]
 
 
-def _num_weights(config: experiments.RunConfig) -> Optional[int]:
+def _num_weights(config: runs_lib.RunConfig) -> Optional[int]:
   """Returns the number of the model's weights; None for an unknown model."""
   spec = getattr(config, 'spec', None)
   return spec and sum(math.prod(shape) for shape in spec.jax_model().shapes)
 
 
-def _show_plan(config: experiments.RunConfig, about: dict[str, Any]) -> None:
+def _show_plan(config: runs_lib.RunConfig, about: dict[str, Any]) -> None:
   """Checks the output folder and prints the plan of a run."""
-  folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
+  folder = runs_lib.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config)
   spent = epsilons.spent(config.plan, [config.plan.rounds])
   epsilon = spent and spent[config.plan.rounds]
@@ -286,9 +286,7 @@ def _show_plan(config: experiments.RunConfig, about: dict[str, Any]) -> None:
     warnings.warn(caution, stacklevel=2)
 
 
-def run(
-  config: experiments.RunConfig, open_engine, about: dict[str, Any]
-) -> None:
+def run(config: runs_lib.RunConfig, open_engine, about: dict[str, Any]) -> None:
   """Trains and prints the result; with --dry_run, only prints the plan.
 
   Args:
@@ -311,14 +309,14 @@ def run(
 
 
 def train(
-  config: experiments.RunConfig, open_engine, about: dict[str, Any], **options
-) -> experiments.RunFolder:
+  config: runs_lib.RunConfig, open_engine, about: dict[str, Any], **options
+) -> runs_lib.RunFolder:
   """Trains in the folder of the flags and shows progress."""
-  folder = experiments.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
+  folder = runs_lib.RunFolder(pathlib.Path(require(OUTPUT_DIR)))
   folder.check(config, **options)  # Before anything is printed.
-  progress = experiments.create_progress()
+  progress = runs_lib.create_progress()
   progress.cautions = _cautions(config.plan)
-  return experiments.train(
+  return runs_lib.train(
     config,
     open_engine,
     require(OUTPUT_DIR),
@@ -335,7 +333,7 @@ def _thinned(rows: list) -> list:
   return [*rows[:-1:step], rows[-1]] if len(rows) > 1 else rows
 
 
-def print_result(folder: experiments.RunFolder) -> None:
+def print_result(folder: runs_lib.RunFolder) -> None:
   """Prints rows of metrics.csv, the test metrics and the guarantee."""
   config, rows, result = folder.read_finished()
   shown = {'loss': '{:.3f}', 'accuracy': '{:.2%}', 'perplexity': '{:.2f}'}

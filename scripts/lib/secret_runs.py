@@ -25,13 +25,13 @@ import numpy as np
 from pda_fed import errors
 from pda_fed import methods
 from pda_fed import privacy
-from pda_fed.analysis import jobs
-from pda_fed.analysis import metrics as metrics_lib
-from pda_fed.analysis import sweeping
 from pda_fed.common import files
 from pda_fed.common import seal
-from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import outputs
+from pda_fed.compare import jobs
+from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import sweeping
+from pda_fed.runs import config as config_lib
+from pda_fed.runs import outputs
 from scripts.lib import job_flags
 from scripts.lib import search_flags
 from scripts.lib import trust_flags

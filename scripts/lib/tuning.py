@@ -10,12 +10,12 @@ from typing import Optional
 
 from absl import flags
 from pda_fed import methods
-from pda_fed.analysis import choices as choices_lib
-from pda_fed.analysis import jobs
-from pda_fed.analysis import metrics as metrics_lib
-from pda_fed.analysis import sweeping
 from pda_fed.common import files
-from pda_fed.experiments import errors
+from pda_fed.compare import choices as choices_lib
+from pda_fed.compare import jobs
+from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import sweeping
+from pda_fed.runs import errors
 from scripts.lib import cli
 from scripts.lib import dry_runs
 from scripts.lib import grid_search

@@ -33,7 +33,7 @@ def test_a_module_runs_only_if_it_is_trusted(module):
 
 
 @pytest.mark.parametrize(
-  'name', ['pda_fed.methods.dope', 'pda_fed.experiments.records']
+  'name', ['pda_fed.methods.dope', 'pda_fed.runs.records']
 )
 def test_our_modules_need_no_trust(name):
   assert trust.import_named(name, 'a.json', False).__name__ == name

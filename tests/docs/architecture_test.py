@@ -5,13 +5,8 @@ import re
 
 from tests.docs import pages
 
-# Modules outside of all layers: they set up imports of TFF, and start scripts.
-_SETUP = (
-  'pda_fed',
-  'pda_fed._tff_contexts',
-  'pda_fed._tff_imports',
-  'pda_fed.__main__',
-)
+# Modules outside of all layers.
+_SETUP = ('pda_fed', 'pda_fed.__main__')
 
 
 def _layers():

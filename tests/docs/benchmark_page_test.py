@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from pda_fed.analysis import benchmark_tasks
+from pda_fed.compare import benchmark_tasks
 import pytest
 from scripts.lib import cli
 

@@ -261,7 +261,7 @@ def _check_users(code, output):
 
 # What a page says of a block's output, by words in the block.
 _CLAIMS = {
-  'learning.build_pda_dpmd': _check_library_example,
+  'pda_tff.build_pda_dpmd': _check_library_example,
   'linear_regression.simulate': _check_linear_regression,
   '--preset=stackoverflow': _check_presets,
   'scripts.prepare_users --output_dir': _check_users,

@@ -37,7 +37,7 @@ _FENCE = re.compile(r'^```\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _WITHOUT_EXAMPLE = {
   (package, name)
   for package, name in _NAMES
-  if package == 'pda_fed.runtime'
+  if package == 'pda_fed.tff.runtime'
   and inspect.isclass(write_api.public_names(package)[name])
 }
 

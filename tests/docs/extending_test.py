@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
-from pda_fed import experiments
+from pda_fed import runs as runs_lib
 import pytest
 
 from tests.docs import pages
@@ -93,7 +93,7 @@ def test_programs_run_in_both_engines(folder, engine):
   # alpha of the rounds, from the program's schedule.
   assert '[1.0, 1.0, 0.707]' in output
   for name in ('digits', 'wide', 'half_life'):
-    run = experiments.RunFolder(folder / f'out/{name}_{engine}')
+    run = runs_lib.RunFolder(folder / f'out/{name}_{engine}')
     _, rows, result = run.read_finished()
     assert result['engine'] == engine
     assert np.isfinite([row['loss'] for row in rows]).all()
@@ -108,9 +108,7 @@ def test_a_method_from_flag_to_table(folder):
     page = (folder / place.partition('=')[2] / 'index.html').read_text()
     assert 'public momentum' in page
     assert '#c2185b' in page  # The curve.
-  jax = experiments.RunFolder(
-    folder / 'out/momentum_jax/runs/public_momentum_0'
-  )
+  jax = runs_lib.RunFolder(folder / 'out/momentum_jax/runs/public_momentum_0')
   settings = jax.read_finished()[0]['settings']
   assert settings['public_momentum_weight'] == 0.7
   assert settings['public_momentum_decay'] == 0.8

@@ -3,7 +3,7 @@
 import math
 
 from pda_fed import privacy
-from pda_fed.analysis import choices
+from pda_fed.compare import choices
 import pytest
 
 from bench import table1

@@ -12,19 +12,19 @@ from data_prep import sources
 from data_prep import vocabulary
 import hypothesis
 from hypothesis import strategies as st
-from pda_fed import experiments
 from pda_fed import linear_regression
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed import schedules
-from pda_fed.experiments import config as config_lib
-from pda_fed.experiments import outputs
-from pda_fed.experiments import records
-from pda_fed.experiments import sample_level_config
 from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
+from pda_fed.runs import config as config_lib
+from pda_fed.runs import outputs
+from pda_fed.runs import records
+from pda_fed.runs import sample_level_config
 import pytest
 
 from tests import fake_engine
@@ -46,14 +46,14 @@ _CONFIGS = {
   'language': language.LanguageSpec(),
   'convolution': convolutional.Convolution(filters=4, size=3),
   'convolutional': convolutional.DIGITS,
-  'pretraining': experiments.Pretraining(),
+  'pretraining': runs_lib.Pretraining(),
   'convergence': convergence.PretrainingConfig(),
   'sample_level_pretraining': sample_level_config.SampleLevelPretraining(),
   'pda': methods.PdaDpmd(alpha=schedules.cosine(5)),
   'semi_dp': methods.SemiDp(),
   'adadps': methods.AdaDps(),
   'run': fake_engine.make_config(),
-  'federated': experiments.FederatedConfig(
+  'federated': runs_lib.FederatedConfig(
     method=methods.ColdStart(),
     dataset='d',
     data_hash='0',
@@ -177,8 +177,8 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
 def test_settings_are_json(name):
   """What config.json says is what is compared when a run goes on."""
   config = _CONFIGS[name]
-  settings = experiments.config.as_settings(config)
-  if isinstance(config, experiments.RunConfig):
+  settings = runs_lib.config.as_settings(config)
+  if isinstance(config, runs_lib.RunConfig):
     settings = config.settings()
   assert json.loads(json.dumps(settings, allow_nan=False)) == json.loads(
     json.dumps(settings)

@@ -1,14 +1,14 @@
 """Damaged folders of runs: checkpoints, warm starts, seeds, results."""
 
 import numpy as np
-from pda_fed import experiments
-from pda_fed.analysis import comparison
-from pda_fed.analysis import report
-from pda_fed.analysis import result_tables
-from pda_fed.analysis import sweeping
-from pda_fed.experiments import checkpoints
-from pda_fed.experiments import outputs
-from pda_fed.experiments import warm_start
+from pda_fed import runs as runs_lib
+from pda_fed.compare import comparison
+from pda_fed.compare import report
+from pda_fed.compare import result_tables
+from pda_fed.compare import sweeping
+from pda_fed.runs import checkpoints
+from pda_fed.runs import outputs
+from pda_fed.runs import warm_start
 import pytest
 
 from tests import fake_engine
@@ -132,7 +132,7 @@ def _were_redrawn(expected, found):
 
 
 def _write_run(folder):
-  experiments.train(
+  runs_lib.train(
     fake_engine.make_config(),
     fake_engine.Opener(),
     folder,
@@ -215,7 +215,7 @@ def test_going_on_with_a_run(fuzz):
 
   def load(folder):
     (folder / 'result.json').unlink(missing_ok=True)
-    experiments.train(fake_engine.make_config(), fake_engine.Opener(), folder)
+    runs_lib.train(fake_engine.make_config(), fake_engine.Opener(), folder)
     rows = outputs.RunFolder(folder).read_metrics()
     return [{n: v for n, v in r.items() if n != 'seconds'} for r in rows]
 

@@ -1,7 +1,7 @@
 """Tests for pda_fed.linear_regression.least_squares."""
 
 import numpy as np
-from pda_fed import vectorized
+from pda_fed import jax as pda_jax
 from pda_fed.linear_regression import least_squares
 import pytest
 from scipy import sparse
@@ -30,7 +30,7 @@ def test_equals_clipped_gradients_of_single_samples(p, density, as_sparse):
     residuals = features @ thetas[:, i] - responses
     gradients = residuals[:, None] * features
     # The one clipping of the project, on gradients that exist.
-    clipped = vectorized.clip_by_norm({'theta': gradients}, clip_norm)
+    clipped = pda_jax.clip_by_norm({'theta': gradients}, clip_norm)
     expected = np.asarray(clipped.updates['theta']).sum(axis=0)
     np.testing.assert_allclose(found[:, i], expected, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(

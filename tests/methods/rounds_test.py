@@ -4,11 +4,11 @@ import dataclasses
 
 import jax
 import numpy as np
-from pda_fed import learning
+from pda_fed import jax as pda_jax
 from pda_fed import methods
-from pda_fed import runtime
 from pda_fed import schedules
-from pda_fed import vectorized
+from pda_fed import tff as pda_tff
+from pda_fed.tff import runtime
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -43,7 +43,7 @@ def _model_fn():
 
 def _tff_round(method, users, public):
   sgd = tff.learning.optimizers.build_sgdm
-  process = learning.build_learning_process(
+  process = pda_tff.build_learning_process(
     _model_fn,
     tiny.plan(),
     sgd(tiny.RATE),
@@ -74,48 +74,46 @@ def _chunks(users):
     return tuple(arrays), weights
 
   sizes = np.full(len(users), 2)
-  return vectorized.chunk_clients(
-    sizes, load, batch_size=2, clients_per_chunk=2
-  )
+  return pda_jax.chunk_clients(sizes, load, batch_size=2, clients_per_chunk=2)
 
 
 def _jax_round(method, users, public):
-  settings = vectorized.FederatedSettings(
+  settings = pda_jax.FederatedSettings(
     model=tiny.LinearModel(),
     plan=tiny.plan(),
     method=method,
     client_learning_rate=tiny.RATE,
     server_learning_rate=1.0,
   )
-  inputs = vectorized.RoundInputs(
+  inputs = pda_jax.RoundInputs(
     np.int32(0),
     _chunks(users),
     _chunks(public) if method.uses_public else None,
     {n: np.float32(v) for n, v in method.schedules_at(0).items()},
   )
-  run = vectorized.build_rounds(settings, jax.devices()[:1])
+  run = pda_jax.build_rounds(settings, jax.devices()[:1])
   state, _ = run(
-    vectorized.initial_state(settings, [tiny.START]),
-    vectorized.stack_rounds([inputs], 1),
+    pda_jax.initial_state(settings, [tiny.START]),
+    pda_jax.stack_rounds([inputs], 1),
     1,
-    vectorized.noise_key(0),
+    pda_jax.noise_key(0),
   )
   return np.asarray(state.params[0])
 
 
 def _sample_level_step(method, users, public):
   """Users are examples here: the first one of each."""
-  settings = vectorized.SampleLevelSettings(
+  settings = pda_jax.SampleLevelSettings(
     clip_norm=tiny.CLIP, expected_batch=tiny.COHORT, method=method
   )
   model = tiny.LinearModel()
   private, public = (
-    vectorized.ExampleArrays(
+    pda_jax.ExampleArrays(
       *(np.stack(part)[:, 0] for part in zip(*of, strict=True))
     )
     for of in (users, public)
   )
-  inputs = vectorized.StepInputs(
+  inputs = pda_jax.StepInputs(
     round_num=np.int32([0]),
     rows=np.int32([[*range(len(users)), 0]]),
     present=np.array([[True] * len(users) + [False]]),
@@ -124,13 +122,13 @@ def _sample_level_step(method, users, public):
     public_rows=np.int32([[0, 1]]) if method.uses_public else None,
     schedules={n: np.float32([v]) for n, v in method.schedules_at(0).items()},
   )
-  state, _ = vectorized.SampleTrainer(model, settings).run(
-    vectorized.initial_sample_state(settings, model, [tiny.START]),
-    vectorized.TrainingArrays(private, public),
+  state, _ = pda_jax.SampleTrainer(model, settings).run(
+    pda_jax.initial_sample_state(settings, model, [tiny.START]),
+    pda_jax.TrainingArrays(private, public),
     inputs,
     1,
     0.0,
-    vectorized.noise_key(0),
+    pda_jax.noise_key(0),
   )
   return np.asarray(state.params[0])
 

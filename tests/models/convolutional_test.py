@@ -5,13 +5,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed.jax.sample_level import per_example
 from pda_fed.models import convolutional
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
 from pda_fed.models import jax_layers
 from pda_fed.models import jax_model
 from pda_fed.models import language
-from pda_fed.vectorized.sample_level import per_example
 import pytest
 
 

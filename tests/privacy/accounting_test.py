@@ -298,7 +298,7 @@ def test_a_plan_needs_neither_tensorflow_nor_dp_accounting():
   code = (
     'import sys\n'
     'from pda_fed import privacy, schedules, models\n'
-    'from pda_fed import vectorized, linear_regression\n'
+    'from pda_fed import jax as pda_jax, linear_regression\n'
     "bad = {'tensorflow', 'tensorflow_federated', 'dp_accounting'}\n"
     'sys.exit(str(bad & set(sys.modules)) if bad & set(sys.modules) else 0)\n'
   )

@@ -8,13 +8,13 @@ all but invisible. Without rounding the bits tell which it was.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import learning
 from pda_fed import linear_regression
 from pda_fed import privacy
-from pda_fed.learning import noise
+from pda_fed import tff as pda_tff
+from pda_fed.jax import aggregation
+from pda_fed.jax import optimizers
 from pda_fed.privacy import rounding
-from pda_fed.vectorized import aggregation
-from pda_fed.vectorized import optimizers
+from pda_fed.tff import noise
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -149,7 +149,7 @@ def test_every_tff_query_releases_multiples_of_its_step(query):
     clip_norm=1.5,
     **options,
   )
-  process = learning.build_dp_aggregator(plan, noise_seed=3).create(
+  process = pda_tff.build_dp_aggregator(plan, noise_seed=3).create(
     tff.TensorType(np.float32, [500])
   )
   state = process.initialize()

@@ -8,7 +8,7 @@ import statistics
 
 from pda_fed import methods
 from pda_fed import privacy
-from pda_fed.analysis import benchmark_tasks
+from pda_fed.compare import benchmark_tasks
 import pytest
 from scripts.lib import cli
 

@@ -4,11 +4,11 @@ import shutil
 import signal
 
 import numpy as np
-from pda_fed import experiments
-from pda_fed.experiments import checkpoints
+from pda_fed import runs as runs_lib
+from pda_fed.runs import checkpoints
 import pytest
 
-from tests.experiments import tiny_users
+from tests.runs import tiny_users
 from tests.scripts import host_processes
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def alone(store, tmp_path_factory):
 def test_devices_do_not_change_a_run(alone):
   for number in (4, 2, 1):
     _check_same(alone / f'{number}', alone / '4', is_exact=False)
-    config = experiments.RunFolder(alone / f'{number}').read_config()
+    config = runs_lib.RunFolder(alone / f'{number}').read_config()
     assert config['order_of_sums']['num_devices'] == number
 
 
@@ -69,7 +69,7 @@ def test_two_hosts_give_the_bits_of_one(store, alone, tmp_path):
   assert leader[0] == follower[0] == 0, leader[2] + follower[2]
   _check_same(folder, alone / '4', is_exact=True)
   results = [
-    experiments.RunFolder(path).read_result() for path in (folder, alone / '4')
+    runs_lib.RunFolder(path).read_result() for path in (folder, alone / '4')
   ]
   for name in ('test', 'validation', 'epsilon', 'warm_start'):
     assert results[0][name] == results[1][name]

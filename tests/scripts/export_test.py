@@ -11,15 +11,15 @@ import zipfile
 from absl import flags
 from absl.testing import flagsaver
 import numpy as np
-from pda_fed import experiments
-from pda_fed import learning
-from pda_fed import runtime
-from pda_fed.experiments import exports
+from pda_fed import runs as runs_lib
+from pda_fed import tff as pda_tff
+from pda_fed.runs import exports
+from pda_fed.tff import runtime
 import pytest
 from scripts import export as script
 import tensorflow_federated as tff
 
-from tests.experiments import saved_runs
+from tests.runs import saved_runs
 from tests.scripts import programs
 
 # A table's is the linear model once more.
@@ -48,7 +48,7 @@ def fixture_folder(tmp_path_factory):
   for kind in _KINDS:
     engine = 'tff' if kind in saved_runs.FEDERATED else 'jax'
     run = saved_runs.make_run(kind, folder / 'runs' / kind, engine=engine)
-    model = experiments.load_model(run)
+    model = runs_lib.load_model(run)
     inputs[kind] = saved_runs.inputs_of(kind, model.spec)
     logits[kind] = model.logits(inputs[kind])
     for name, ending in _ENDINGS.items():
@@ -96,7 +96,7 @@ def test_keras_files_have_layers_of_keras_alone(folder, kind):
 
 
 def test_files_say_what_they_are(folder):
-  run = experiments.load_model(folder / 'runs/lstm/run')
+  run = runs_lib.load_model(folder / 'runs/lstm/run')
   texts = {
     'keras': zipfile.ZipFile(folder / 'lstm.keras').read(exports.ABOUT_FILE),
     'npz': str(np.load(folder / 'lstm.npz')['about']),
@@ -123,7 +123,7 @@ def test_names_are_those_of_the_layers(folder):
   import keras
 
   for kind in _KINDS:
-    model = experiments.load_model(folder / f'{kind}.npz')
+    model = runs_lib.load_model(folder / f'{kind}.npz')
     names = json.loads(str(np.load(folder / f'{kind}.npz')['about']))['weights']
     weights = exports.stock_keras_model(keras, model).weights
     for name, weight in zip(names, weights, strict=True):
@@ -133,15 +133,15 @@ def test_names_are_those_of_the_layers(folder):
 
 def test_tff_trains_what_it_loads(folder):
   model = tff.learning.models.load_functional_model(f'{folder}/linear_tff')
-  process = learning.build_dp_fedavg(
+  process = pda_tff.build_dp_fedavg(
     lambda: tff.learning.models.model_from_functional(model),
-    experiments.RunFolder(folder / 'runs/linear/run').read_plan(),
+    runs_lib.RunFolder(folder / 'runs/linear/run').read_plan(),
     client_optimizer=tff.learning.optimizers.build_sgdm(0.1),
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
   )
   with runtime.in_process():
     start = process.get_model_weights(process.initialize())
-  expected = experiments.load_model(folder / 'linear.npz').weights
+  expected = runs_lib.load_model(folder / 'linear.npz').weights
   for found, array in zip(start.trainable, expected, strict=True):
     np.testing.assert_array_equal(found, array)
 
@@ -151,7 +151,7 @@ def test_the_program_tells_what_it_wrote(folder, tmp_path, capsys):
   _export(folder / 'runs/emnist/run', 'npz', output)
   first, second, *_ = capsys.readouterr().out.splitlines()
   assert first == f'Wrote {output}, the model after round 7.'
-  assert second == experiments.load_model(output).privacy[0]
+  assert second == runs_lib.load_model(output).privacy[0]
   assert 'Example-level DP' in second and 'epsilon' in second
   # One export from another.
   _export(output, 'npz', tmp_path / 'again.npz')
@@ -162,7 +162,7 @@ def test_the_program_tells_what_it_wrote(folder, tmp_path, capsys):
 def test_nothing_is_overwritten(folder, tmp_path, kind):
   output = tmp_path / f'there{_ENDINGS[kind]}'
   output.write_text('mine')
-  with pytest.raises(experiments.OutputError, match='exists'):
+  with pytest.raises(runs_lib.OutputError, match='exists'):
     _export(folder / 'linear.npz', kind, output)
   assert output.read_text() == 'mine'
   assert list(tmp_path.iterdir()) == [output]
@@ -178,7 +178,7 @@ def test_names_have_to_fit_the_format(folder, tmp_path):
 def test_a_run_without_a_checkpoint(folder, tmp_path):
   run = shutil.copytree(folder / 'runs/linear/run', tmp_path / 'run')
   shutil.rmtree(run / 'checkpoints')
-  with pytest.raises(experiments.OutputError, match='has no checkpoint'):
+  with pytest.raises(runs_lib.OutputError, match='has no checkpoint'):
     _export(run, 'npz', tmp_path / 'model.npz')
   assert not (tmp_path / 'model.npz').exists()
 
@@ -198,8 +198,8 @@ def test_files_that_are_no_models(folder, tmp_path):
   del arrays['logits/bias']
   np.savez(tmp_path / 'missing.npz', **arrays)
   for path in tmp_path.iterdir():
-    with pytest.raises(experiments.OutputError) as error:
-      experiments.load_model(path)
+    with pytest.raises(runs_lib.OutputError) as error:
+      runs_lib.load_model(path)
     assert str(path) in str(error.value) and '\n' not in str(error.value)
   with pytest.raises(ValueError, match='data_dir must not be given'):
-    experiments.load_model(folder / 'linear.npz', data_dir=tmp_path)
+    runs_lib.load_model(folder / 'linear.npz', data_dir=tmp_path)

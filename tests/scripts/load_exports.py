@@ -9,14 +9,14 @@ import pathlib
 import sys
 
 import numpy as np
-from pda_fed import experiments
+from pda_fed import runs as runs_lib
 
 
 def main(folder: pathlib.Path) -> None:
   inputs = dict(np.load(folder / 'inputs.npz'))
   found, models = {}, {}
   for kind, batch in inputs.items():
-    models[kind] = experiments.load_model(folder / f'{kind}.npz')
+    models[kind] = runs_lib.load_model(folder / f'{kind}.npz')
     found[f'{kind}.npz'] = models[kind].logits(batch)
   assert 'tensorflow' not in sys.modules
 

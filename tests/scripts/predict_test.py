@@ -6,12 +6,12 @@ from absl import flags
 from absl.testing import flagsaver
 from data_prep import errors
 import numpy as np
-from pda_fed import experiments
-from pda_fed.experiments import exports
+from pda_fed import runs as runs_lib
+from pda_fed.runs import exports
 import pytest
 from scripts import predict as script
 
-from tests.experiments import saved_runs
+from tests.runs import saved_runs
 from tests.scripts import programs
 
 
@@ -41,7 +41,7 @@ def _softmax(logits):
 
 @pytest.mark.parametrize('kind', ['lstm', 'language'])
 def test_next_words(capsys, runs, kind):
-  model = experiments.load_model(runs[kind])
+  model = runs_lib.load_model(runs[kind])
   known = [w for w in model.vocabulary[1:-3] if w != '<unk>'][:2]
   with pytest.warns(UserWarning, match='does not know: quux, xyzzy'):
     output = _run(
@@ -71,7 +71,7 @@ def test_words_that_the_model_does_not_know(capsys, runs):
 def test_classes_of_an_npz_file_and_of_an_exported_model(
   capsys, runs, tmp_path
 ):
-  model = experiments.load_model(runs['cnn'])
+  model = runs_lib.load_model(runs['cnn'])
   images = saved_runs.inputs_of('cnn', model.spec)
   np.savez(tmp_path / 'new.npz', x=images[..., 0], user=[1, 1, 2])
   output = _run(capsys, runs['cnn'], input=str(tmp_path / 'new.npz'), top=2)
@@ -97,7 +97,7 @@ def test_classes_of_an_npz_file_and_of_an_exported_model(
 
 
 def test_classes_of_a_table(capsys, runs, tmp_path):
-  model = experiments.load_model(runs['linear'])
+  model = runs_lib.load_model(runs['linear'])
   rows = np.array([[1, 2, 3, 4], [100, 0, 50, -20]], np.float32)
   (tmp_path / 'new.csv').write_text(
     'a,label,b,c,user,d\n1,9,2,3,ann,4\n\n100,9,0,50,bob,-20\n'

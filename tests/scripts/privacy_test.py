@@ -11,7 +11,7 @@ from pda_fed.privacy import presets
 import pytest
 from scripts import privacy as script
 
-from tests.experiments import runs
+from tests.runs import runs
 from tests.scripts import programs
 
 

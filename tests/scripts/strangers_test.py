@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.experiments import tiny_users
+from tests.runs import tiny_users
 from tests.scripts import host_processes
 from tests.scripts import programs
 

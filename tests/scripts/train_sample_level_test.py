@@ -6,10 +6,10 @@ import pathlib
 
 from data_prep import sample_level
 import numpy as np
-from pda_fed.experiments import sample_level_config
 from pda_fed.models import convolutional
 from pda_fed.models import language
 from pda_fed.privacy import presets
+from pda_fed.runs import sample_level_config
 import pytest
 
 from tests.scripts import programs

@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from pda_fed import experiments
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 import pytest
 
 from tests.scripts import programs
@@ -213,7 +213,7 @@ def test_other_plans(data_dir, tmp_path, arguments, expected):
     *arguments,
   )
   assert done.returncode == 0, done.stderr
-  folder = experiments.RunFolder(out)
+  folder = runs_lib.RunFolder(out)
   _, rows, result = folder.read_finished()
   plan = folder.read_plan()
   for name, value in expected.items():

@@ -8,12 +8,12 @@ import os
 import signal
 
 from absl import flags
-from pda_fed import experiments
-from pda_fed.experiments import hosts
+from pda_fed import runs as runs_lib
 from pda_fed.models import convolutional
+from pda_fed.runs import hosts
 from scripts.lib import run_flags
 
-from tests.experiments import tiny_users
+from tests.runs import tiny_users
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'A store of users.')
 _ROUNDS = flags.DEFINE_integer('rounds', 6, 'Rounds.')
@@ -47,7 +47,7 @@ class _Mortal:
 def _open_engine(config, seeds):
   if _DIE_IN_ROUND.value == -1:  # Before devices are known.
     os.kill(os.getpid(), signal.SIGKILL)
-  with experiments.open_engine(config, seeds) as engine:
+  with runs_lib.open_engine(config, seeds) as engine:
     yield _Mortal(engine)
 
 

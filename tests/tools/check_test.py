@@ -14,7 +14,7 @@ _TESTS = [
   [
     ('pda_fed/privacy/plan.py', 'tests/privacy/plan_test.py'),
     # Tested by those who use it.
-    ('pda_fed/vectorized/clipping.py', 'tests/vectorized/clipping_test.py'),
+    ('pda_fed/jax/clipping.py', 'tests/jax/clipping_test.py'),
     ('scripts/compare.py', 'tests/scripts/compare_test.py'),
     ('tests/schedules_test.py', 'tests/schedules_test.py'),
     ('docs/training.md', 'tests/docs/links_test.py'),

@@ -9,8 +9,8 @@ import re
 import statistics
 
 from pda_fed import methods
-from pda_fed.analysis import benchmark_tasks
-from pda_fed.analysis import statistics as statistics_lib
+from pda_fed.compare import benchmark_tasks
+from pda_fed.compare import statistics as statistics_lib
 
 from tools.tables import recorded
 

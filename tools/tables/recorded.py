@@ -6,7 +6,7 @@ import pathlib
 import statistics
 from typing import Any, Optional
 
-from pda_fed.analysis import statistics as statistics_lib
+from pda_fed.compare import statistics as statistics_lib
 
 RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 

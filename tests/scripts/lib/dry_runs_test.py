@@ -1,12 +1,12 @@
 """Flags of runs, tried before the first one starts."""
 
 from absl import flags
-from pda_fed.analysis import jobs
+from pda_fed.compare import jobs
 import pytest
 from scripts.lib import dry_runs
 
 from tests import fake_engine
-from tests.experiments import runs
+from tests.runs import runs
 
 
 def _job(folder, name, *arguments):

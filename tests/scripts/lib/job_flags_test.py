@@ -5,13 +5,13 @@ import os
 import pathlib
 import re
 
-from pda_fed.analysis import jobs
-from pda_fed.analysis import slots
+from pda_fed.compare import jobs
+from pda_fed.compare import slots
 import pytest
 from scripts.lib import job_flags
 
 from tests import fake_engine
-from tests.experiments import runs
+from tests.runs import runs
 from tests.scripts import programs
 
 

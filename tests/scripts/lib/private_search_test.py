@@ -10,8 +10,8 @@ import sys
 from absl import flags
 from absl.testing import flagsaver
 from pda_fed import errors
-from pda_fed import experiments
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed.common import files
 import pytest
 from scripts.lib import private_search
@@ -93,7 +93,7 @@ class TestPrivateSearch:
     }
     assert {p.name for p in (folder / 'runs').iterdir()} == {'warm_0', 'pda_0'}
     for method, runs in draws.items():
-      config, _, result = experiments.RunFolder(
+      config, _, result = runs_lib.RunFolder(
         folder / 'runs' / f'{method}_0'
       ).read_finished()
       rates = [int(cell[0].removeprefix('--rate=')) for _, cell in runs]
@@ -102,7 +102,7 @@ class TestPrivateSearch:
       assert result['test'] is not None
 
   def test_states_the_epsilon_of_the_search(self, done, folder):
-    run = experiments.RunFolder(folder / 'runs/pda_0')
+    run = runs_lib.RunFolder(folder / 'runs/pda_0')
     search = privacy.PrivateSearch(expected_runs=3)
     one, both = (
       privacy.round_up(privacy.search_epsilon(run.read_plan(), search, n))

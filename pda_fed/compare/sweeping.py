@@ -1,0 +1,386 @@
+"""Grid searches over flags: cells, ranking by validation, heat maps.
+
+A search uses the validation metrics of every cell. Epsilon is for one run and
+does not cover the search.
+"""
+
+from collections.abc import Mapping, Sequence
+import csv
+import dataclasses
+import io
+import itertools
+import math
+import os
+import pathlib
+import re
+from typing import Optional, Union
+import urllib.parse
+
+import numpy as np
+from pda_fed.common import tables
+from pda_fed.compare import figures
+from pda_fed.compare import metrics as metrics_lib
+from pda_fed.runs import outputs
+
+# The values of each flag, as text.
+Grid = Mapping[str, Sequence[str]]
+
+# Validation metrics. Other columns are training metrics, which epsilon does not
+# cover, or test metrics: neither may be used to choose settings.
+_OF_VALIDATION = re.compile('loss|perplexity|accuracy.*')
+_OF_TEST = 'test_'
+_NO_VALIDATION = ' The runs have no validation data.'
+
+NOT_COVERED = (
+  'The search used the validation data once per try. Epsilon is for one run'
+  ' and does not cover the search.'
+)
+
+
+def parse_grid(
+  texts: Sequence[str], source: str = 'grid'
+) -> dict[str, tuple[str, ...]]:
+  """Parses 'flag=a,b,c' for each axis of a grid.
+
+  Example:
+
+    >>> parse_grid(['clip_norm=0.3,1', 'alpha_i=2,5'])
+    {'clip_norm': ('0.3', '1'), 'alpha_i': ('2', '5')}
+
+  Args:
+    texts: A text for each axis.
+    source: The name of the flag that gives the texts, for messages.
+
+  Returns:
+    The values of each flag, as text.
+
+  Raises:
+    ValueError: If a text is malformed, or a flag or value occurs twice.
+  """
+  grid: dict[str, tuple[str, ...]] = {}
+  for text in texts:
+    name, _, values = text.partition('=')
+    name = name.strip().lstrip('-')
+    parsed = tuple(v.strip() for v in values.split(',') if v.strip())
+    if not re.fullmatch(r'\w+', name) or not parsed:
+      raise ValueError(f'{source} must be flag=value,value,... Found {text!r}.')
+    # 0.5 and .5 are the same value.
+    if name in grid or len(set(map(_as_number, parsed))) < len(parsed):
+      raise ValueError(
+        f'{source} must have each flag and value once. Found {text!r}.'
+      )
+    grid[name] = parsed
+  if not grid:
+    raise ValueError(f'{source} must have at least one flag. Found none.')
+  return grid
+
+
+def _as_number(text: str) -> Union[float, str]:
+  try:
+    return float(text)
+  except ValueError:
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """A point of a grid.
+
+  Attributes:
+    values: Pairs of a flag and its value.
+  """
+
+  values: tuple[tuple[str, str], ...]
+
+  @property
+  def name(self) -> str:
+    """The name of the cell's folder."""
+    text = ','.join(f'{flag}={value}' for flag, value in self.values)
+    # Quoting keeps cells distinct if values have characters such as '/'.
+    return urllib.parse.quote(text, safe=',=+')
+
+  @property
+  def arguments(self) -> list[str]:
+    return [f'--{flag}={value}' for flag, value in self.values]
+
+
+def cells(grid: Grid) -> list[Cell]:
+  """Returns all points of a grid."""
+  return [
+    Cell(tuple(zip(grid, values, strict=True)))
+    for values in itertools.product(*grid.values())
+  ]
+
+
+def next_value(value: float, up: bool) -> float:
+  """Returns the next value in the series 1, 2, 5, 10, 20, 50, ...
+
+  Example:
+
+    >>> next_value(0.5, up=True), next_value(0.3, up=False)
+    (1.0, 0.2)
+
+  Args:
+    value: A positive number, in the series or not.
+    up: True for the next larger value, False for the next smaller one.
+  """
+  exponent = math.floor(math.log10(value))
+  series = [
+    float(f'{digit}e{power}')
+    for power in range(exponent - 1, exponent + 3)
+    for digit in (1, 2, 5)
+  ]
+  if up:
+    return next(v for v in series if v > value)
+  return next(v for v in reversed(series) if v < value)
+
+
+def positive_numbers(grid: Grid, flag: str) -> bool:
+  """Returns whether all values of an axis are positive numbers."""
+  numbers = map(_as_number, grid[flag])
+  return all(isinstance(n, float) and 0 < n < math.inf for n in numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+  """The state of a cell's run.
+
+  Attributes:
+    cell: The cell.
+    metrics: The last row of metrics.csv; None before the first evaluation.
+    is_finished: Whether the run is finished.
+    data_hash: The hash of a finished run's data.
+  """
+
+  cell: Cell
+  metrics: Optional[dict[str, Optional[float]]]
+  is_finished: bool
+  data_hash: Optional[str] = None
+
+
+def look(cell: Cell, path: os.PathLike | str) -> Found:
+  """Reads the run of a cell, finished or not.
+
+  Args:
+    cell: The cell.
+    path: The folder of its run.
+
+  Raises:
+    OutputError: If a file is damaged.
+  """
+  folder = outputs.RunFolder(pathlib.Path(path))
+  if folder.read_result() is not None:
+    config, rows, _ = folder.read_finished()
+    data_hash = str(config['settings'].get('data_hash'))
+    return Found(cell, rows[-1], True, data_hash)
+  rows = folder.read_metrics()
+  return Found(cell, rows[-1] if rows else None, False)
+
+
+def rank(found: Sequence[Found], metric: str) -> list[Found]:
+  """Returns the finished cells, the best first.
+
+  Args:
+    found: Some cells.
+    metric: The name of a validation metric.
+
+  Raises:
+    ValueError: If a finished cell does not have this validation metric. The
+      message lists the metrics that it has.
+  """
+  finished = [f for f in found if f.is_finished]
+  for f in finished:
+    known = _metrics_of(f)
+    if metric not in known:
+      without = '' if {'loss', 'accuracy'} & set(known) else _NO_VALIDATION
+      raise ValueError(
+        f'select_by must be a validation metric: {", ".join(known)}.'
+        f' Found {metric!r}.{without}'
+      )
+  sign = -1 if metrics_lib.larger_is_better(metric) else 1
+  # Runs that diverged come last.
+  return sorted(
+    finished,
+    key=lambda f: (
+      not math.isfinite(f.metrics[metric]),
+      sign * f.metrics[metric],
+    ),
+  )
+
+
+def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
+  """Returns the axes on whose ends the best cell lies.
+
+  Better values may lie beyond these ends.
+
+  Args:
+    found: All cells.
+    grid: The grid.
+    metric: The name of a validation metric.
+
+  Returns:
+    The best cell's value by flag, only for axes of positive numbers. Empty if
+    all cells diverged.
+  """
+  best = rank(found, metric)[0]
+  if not math.isfinite(best.metrics[metric]):
+    return {}
+  return {
+    flag: value
+    for flag, value in best.cell.values
+    if positive_numbers(grid, flag)
+    and float(value) in (f(map(float, grid[flag])) for f in (min, max))
+  }
+
+
+def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
+  """Returns the neighbours of a cell, which differ from it in one flag.
+
+  Example:
+
+    >>> cell = Cell((('rate', '0.5'), ('K', '200')))
+    >>> grid = {'rate': ('0.3', '0.5'), 'K': ('200', '1000')}
+    >>> [c.name for c in neighbours(cell, grid, ['rate'])]
+    ['rate=0.3,K=200', 'rate=1,K=200', 'rate=0.5,K=1000']
+
+  Args:
+    cell: The cell.
+    grid: All values of each flag. Neighbours of a positive number are the next
+      smaller and larger values; neighbours of other values are all the rest.
+    growing: Flags whose axes continue beyond their ends, with the series of
+      `next_value`.
+  """
+  found = []
+  for flag, value in cell.values:
+    if not positive_numbers(grid, flag):
+      beside = [v for v in grid[flag] if v != value]
+    else:
+      values = sorted(grid[flag], key=float)
+      at = values.index(value)
+      below, above = values[:at][-1:], values[at + 1 :][:1]
+      if flag in growing:
+        below = below or [f'{next_value(float(value), up=False):.15g}']
+        above = above or [f'{next_value(float(value), up=True):.15g}']
+      beside = [*below, *above]
+    found += [
+      Cell(tuple((f, new if f == flag else v) for f, v in cell.values))
+      for new in beside
+    ]
+  return found
+
+
+def grid_of(all_cells: Sequence[Cell], start: Grid) -> dict[str, list[str]]:
+  """Returns the grid of some cells: the values of each flag.
+
+  Args:
+    all_cells: The cells.
+    start: The initial grid of the search. Axes with more values are sorted;
+      others keep their order.
+  """
+  grid = {}
+  for flag, first in start.items():
+    values = dict.fromkeys([*first, *(dict(c.values)[flag] for c in all_cells)])
+    grown = len(values) > len(first)
+    grid[flag] = sorted(values, key=float) if grown else list(values)
+  return grid
+
+
+def _metrics_of(found: Found) -> list[str]:
+  return [
+    name
+    for name, value in found.metrics.items()
+    if value is not None and _OF_VALIDATION.fullmatch(name)
+  ]
+
+
+def title_of(found: Sequence[Found], metric: str) -> str:
+  """Returns the title of a validation metric for a column or an axis.
+
+  Args:
+    found: Some cells. The finished ones determine which metrics there are.
+    metric: The metric's name.
+  """
+  known = {n for f in found if f.is_finished for n in _metrics_of(f)}
+  return f'validation {metrics_lib.title_of(metric, known)}'
+
+
+def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
+  """Returns a table of the best cells."""
+  best = rank(found, metric)[:most]
+  flags = [flag for flag, _ in found[0].cell.values]
+  rows = [
+    [
+      *(value for _, value in f.cell.values),
+      metrics_lib.format_value(metric, f.metrics[metric]),
+      f.metrics['round'],
+    ]
+    for f in best
+  ]
+  title = title_of(found, metric)
+  return tables.format_table([*flags, title, 'rounds'], rows)
+
+
+def as_csv(found: Sequence[Found]) -> str:
+  """Returns a row for each cell, with its last validation metrics."""
+  flags = [flag for flag, _ in found[0].cell.values]
+  names = {
+    n: None
+    for f in found
+    for n in f.metrics or ()
+    if not n.startswith(_OF_TEST)
+  }
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator='\n')
+  writer.writerow([*flags, 'finished', *names])
+  for f in found:
+    values = [(f.metrics or {}).get(name) for name in names]
+    writer.writerow(
+      [
+        *(value for _, value in f.cell.values),
+        int(f.is_finished),
+        *('' if v is None else f'{v:.9g}' for v in values),
+      ]
+    )
+  return text.getvalue()
+
+
+def draw(
+  found: Sequence[Found],
+  grid: Grid,
+  metric: str,
+  path: os.PathLike | str,
+) -> None:
+  """Draws a heat map over the first two axes that have several values.
+
+  Each field shows the best value over all other axes.
+
+  Args:
+    found: All cells.
+    grid: The grid.
+    metric: The name of a validation metric.
+    path: A PNG or SVG file.
+  """
+  axes = [flag for flag, values in grid.items() if len(values) > 1]
+  axes = axes or list(grid)
+  columns, rows = axes[0], axes[1] if len(axes) > 1 else None
+  row_values = grid[rows] if rows is not None else ('',)
+  larger = metrics_lib.larger_is_better(metric)
+  values = np.full((len(row_values), len(grid[columns])), np.nan)
+  scale = metrics_lib.scale(metric)
+  for f in rank(found, metric):
+    at = dict(f.cell.values)
+    i = row_values.index(at[rows]) if rows is not None else 0
+    j = grid[columns].index(at[columns])
+    choose = np.fmax if larger else np.fmin
+    values[i, j] = choose(values[i, j], scale * f.metrics[metric])
+  rest = ', best of the rest' if len(axes) > 2 else ''
+  figures.draw_heat_map(
+    values,
+    rows=row_values,
+    columns=grid[columns],
+    row_title=rows,
+    column_title=columns,
+    title=f'{title_of(found, metric)}{rest}',
+    path=path,
+    smaller_is_better=not larger,
+  )

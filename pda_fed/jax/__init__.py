@@ -1,0 +1,75 @@
+"""Training rounds in JAX, with clients or examples as a batch dimension."""
+
+from pda_fed.jax.aggregation import clipped_sum
+from pda_fed.jax.aggregation import ClippedSum
+from pda_fed.jax.aggregation import noised_mean
+from pda_fed.jax.aggregation import private_mean
+from pda_fed.jax.canaries import CanaryInputs
+from pda_fed.jax.canaries import CanarySettings
+from pda_fed.jax.canaries import stack_cohorts
+from pda_fed.jax.clipping import clip_by_norm
+from pda_fed.jax.clipping import ClippedUpdates
+from pda_fed.jax.errors import DeviceError
+from pda_fed.jax.errors import DivergenceError
+from pda_fed.jax.federated.chunks import chunk_clients
+from pda_fed.jax.federated.chunks import chunk_rounds
+from pda_fed.jax.federated.chunks import ClientChunks
+from pda_fed.jax.federated.chunks import one_batch
+from pda_fed.jax.federated.evaluation import evaluate
+from pda_fed.jax.federated.pretraining import pretrain
+from pda_fed.jax.federated.settings import FederatedSettings
+from pda_fed.jax.federated.settings import initial_state
+from pda_fed.jax.federated.settings import RoundInputs
+from pda_fed.jax.federated.settings import ServerState
+from pda_fed.jax.federated.training import build_rounds
+from pda_fed.jax.public_draws import draw_rows
+from pda_fed.jax.public_draws import draw_users
+from pda_fed.jax.rounds import noise_key
+from pda_fed.jax.rounds import stack_rounds
+from pda_fed.jax.sample_level.batches import draw_batches
+from pda_fed.jax.sample_level.batches import ExampleArrays
+from pda_fed.jax.sample_level.batches import StepInputs
+from pda_fed.jax.sample_level.batches import TrainingArrays
+from pda_fed.jax.sample_level.settings import SampleLevelSettings
+from pda_fed.jax.sample_level.training import (
+  initial_state as initial_sample_state,
+)
+from pda_fed.jax.sample_level.training import SampleState
+from pda_fed.jax.sample_level.training import SampleTrainer
+
+__all__ = [
+  'CanaryInputs',
+  'CanarySettings',
+  'ClientChunks',
+  'ClippedSum',
+  'ClippedUpdates',
+  'DeviceError',
+  'DivergenceError',
+  'ExampleArrays',
+  'FederatedSettings',
+  'RoundInputs',
+  'SampleLevelSettings',
+  'SampleState',
+  'SampleTrainer',
+  'ServerState',
+  'StepInputs',
+  'TrainingArrays',
+  'build_rounds',
+  'chunk_clients',
+  'chunk_rounds',
+  'clip_by_norm',
+  'clipped_sum',
+  'draw_batches',
+  'draw_rows',
+  'draw_users',
+  'evaluate',
+  'initial_sample_state',
+  'initial_state',
+  'noise_key',
+  'noised_mean',
+  'one_batch',
+  'pretrain',
+  'private_mean',
+  'stack_cohorts',
+  'stack_rounds',
+]

@@ -1,0 +1,345 @@
+"""The privatised mean of clients' updates in JAX.
+
+The privatised mean of "Public Data-Assisted Mirror Descent for Private Model
+Training" (Amid et al., ICML 2022, arXiv:2112.00193), g_t + b_t of Algorithm 1
+and of equation (3), in the form of DP-FedAvg: each client's update is clipped
+to the norm S, the clipped updates are summed, N(0, (sigma S)^2) is added to
+each coordinate, the result is rounded to a grid that hides the low bits of
+float32 (see `privacy.rounding`) and divided by the *expected* cohort size. The
+actual number of clients is private too, so the divisor must not depend on it.
+
+Updates are a pytree of floating-point arrays with a leading client axis.
+Everything is computed and returned in float32 (float64 if a leaf is float64).
+Every function works under `jax.jit` and `jax.vmap`. Values are checked only if
+they are concrete, not tracers.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.common import validate
+from pda_fed.jax import clipping
+from pda_fed.privacy import rounding
+
+
+class ClippedSum(NamedTuple):
+  """A sum of clipped updates, with counts of what was clipped.
+
+  Sums of disjoint sets of clients can be added leaf by leaf, however the
+  clients are split. Nothing here is private until `noised_mean` adds noise.
+
+  Example: see `clipped_sum`.
+
+  Attributes:
+    total: The sum, a pytree without the client axis.
+    num_clients: Number of clients in the sum.
+    num_clipped: Number of clients whose update was scaled down.
+    num_non_finite: Number of clients whose update was replaced by zeros.
+  """
+
+  total: Any
+  num_clients: jax.Array
+  num_clipped: jax.Array
+  num_non_finite: jax.Array
+
+
+def clipped_sum(
+  updates: Any, mask: jax.Array, clip_norm: clipping.Scalar
+) -> ClippedSum:
+  """Clips each client's update and sums them.
+
+  Adding or removing one client changes the total by at most `clip_norm`.
+
+  Example:
+
+    >>> updates = np.array([[3.0, 4.0], [0.5, 0.0], [9.0, 9.0]])
+    >>> present = np.array([True, True, False])
+    >>> found = clipped_sum(updates, present, clip_norm=1.0)
+    >>> np.asarray(found.total).round(2)
+    array([1.1, 0.8], dtype=float32)
+    >>> int(found.num_clients), int(found.num_clipped)
+    (2, 1)
+
+  Args:
+    updates: A pytree of floating-point arrays of shape (clients, ...).
+    mask: A vector, non-zero for clients and 0 for padding. Padding contributes
+      nothing, whatever values it holds.
+    clip_norm: S, positive. If infinite, only non-finite updates are changed.
+
+  Returns:
+    The `ClippedSum`.
+
+  Raises:
+    TypeError: If a leaf is not a floating-point array.
+    ValueError: If the shapes do not match, or `clip_norm` is not positive.
+  """
+  num_clients = clipping.count_clients(updates)
+  mask = jnp.asarray(mask)
+  if mask.shape != (num_clients,):
+    raise ValueError(
+      f'mask must have the shape ({num_clients},), one number per client. '
+      f'Found {mask.shape}.'
+    )
+  clipping.check_clip_norm(clip_norm)
+  return _clipped_sum(updates, mask, clip_norm)
+
+
+@jax.jit
+def _clipped_sum(updates: Any, mask: jax.Array, clip_norm) -> ClippedSum:
+  """`clipped_sum` without checks."""
+  # Booleans: a weight above 1 would break the bound on the sensitivity.
+  present = mask != 0
+  clipped = clipping.clip_unchecked(updates, clip_norm)
+  return ClippedSum(
+    # Not a matrix product, which may round to TF32 on GPUs.
+    total=jax.tree_util.tree_map(
+      lambda leaf: jnp.where(clipping.per_client(present, leaf), leaf, 0).sum(
+        axis=0
+      ),
+      clipped.updates,
+    ),
+    num_clients=present.sum(),
+    num_clipped=(clipped.was_clipped & present).sum(),
+    num_non_finite=(clipped.was_non_finite & present).sum(),
+  )
+
+
+def noised_mean(
+  total: Any,
+  *,
+  clip_norm: clipping.Scalar,
+  noise_multiplier: clipping.Scalar,
+  expected_cohort: clipping.Scalar,
+  key: jax.Array,
+) -> Any:
+  """Adds noise to a sum of clipped updates and divides by the expected cohort.
+
+  The noised sum is rounded to multiples of a power of two, at most 2^-12 sigma
+  S.
+
+  Example:
+
+    >>> mean = noised_mean(
+    ...   np.array([2.0, 4.0]), clip_norm=1.0, noise_multiplier=0.0,
+    ...   expected_cohort=4.0, key=jax.random.PRNGKey(0),
+    ... )
+    >>> mean.tolist()
+    [0.5, 1.0]
+
+  Args:
+    total: The sum returned by `clipped_sum`.
+    clip_norm: S, the norm that updates were clipped to. It may be infinite if
+      `noise_multiplier` is 0.
+    noise_multiplier: sigma, at least 0.
+    expected_cohort: qN, the expected number of clients; positive. It must not
+      depend on the actual cohort.
+    key: The noise key, from `jax.random.key` or `jax.random.PRNGKey`. Never use
+      it for another round.
+
+  Returns:
+    The mean, with the same structure as `total`.
+
+  Raises:
+    ValueError: If a number is out of range.
+  """
+  clipping.check_clip_norm(clip_norm)
+  noise = clipping.known_number(noise_multiplier)
+  if noise is not None:
+    validate.non_negative(noise_multiplier=noise)
+    if noise > 0 and clipping.known_number(clip_norm) == math.inf:
+      raise ValueError(
+        'clip_norm must be finite if noise_multiplier is positive. Found '
+        f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
+      )
+  cohort = clipping.known_number(expected_cohort)
+  if cohort is not None:
+    validate.positive(expected_cohort=cohort)
+  return _noised_mean(
+    total,
+    clip_norm,
+    noise_multiplier,
+    expected_cohort,
+    key,
+    # A concrete 0 skips drawing the noise, which is costly.
+    add_noise=noise != 0,
+  )
+
+
+@functools.partial(jax.jit, static_argnames='add_noise')
+def _noised_mean(
+  total: Any,
+  clip_norm: jax.Array,
+  noise_multiplier: jax.Array,
+  expected_cohort: jax.Array,
+  key: jax.Array,
+  *,
+  add_noise: bool,
+) -> Any:
+  """`noised_mean` without checks."""
+  if add_noise:
+    # Avoids 0 * inf = NaN for a traced noise multiplier of 0.
+    stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
+    total = _add_noise(total, stddev, key)
+  return jax.tree_util.tree_map(
+    lambda leaf: leaf / jnp.asarray(expected_cohort, leaf.dtype), total
+  )
+
+
+def private_mean(
+  updates: Any,
+  mask: jax.Array,
+  *,
+  clip_norm: clipping.Scalar,
+  noise_multiplier: clipping.Scalar,
+  expected_cohort: clipping.Scalar,
+  key: jax.Array,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Clips and sums updates, adds noise, and divides by the expected cohort.
+
+  Adding or removing one client changes the mean before noise by at most
+  `clip_norm / expected_cohort`. The standard deviation of the noise is
+  `noise_multiplier` times that. An empty cohort returns noise only.
+
+  Example:
+
+    >>> mean, metrics = private_mean(
+    ...   np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([True, True]),
+    ...   clip_norm=1.0, noise_multiplier=0.0, expected_cohort=2.0,
+    ...   key=jax.random.PRNGKey(0),
+    ... )
+    >>> np.asarray(mean).round(2)
+    array([0.3, 0.4], dtype=float32)
+    >>> float(metrics['clipped_fraction'])
+    0.5
+
+  Args:
+    updates: See `clipped_sum`.
+    mask: See `clipped_sum`.
+    clip_norm: See `noised_mean`.
+    noise_multiplier: See `noised_mean`.
+    expected_cohort: See `noised_mean`.
+    key: See `noised_mean`.
+
+  Returns:
+    The mean, a pytree of arrays without the client axis, and metrics:
+    `clipped_fraction`, the fraction of clients that were clipped (0 if the
+    cohort is empty), `num_non_finite`, the number of clients whose updates were
+    replaced by zeros, and `num_clients`, the size of the cohort. Metrics have
+    no noise: the privacy guarantee does not cover releasing them.
+
+  Raises:
+    TypeError: If a leaf is not a floating-point array.
+    ValueError: If the shapes do not match, or if a number is out of range.
+  """
+  clipped = clipped_sum(updates, mask, clip_norm)
+  mean = noised_mean(
+    clipped.total,
+    clip_norm=clip_norm,
+    noise_multiplier=noise_multiplier,
+    expected_cohort=expected_cohort,
+    key=key,
+  )
+  return mean, {
+    'clipped_fraction': (
+      clipped.num_clipped / jnp.maximum(clipped.num_clients, 1)
+    ),
+    'num_non_finite': clipped.num_non_finite,
+    'num_clients': clipped.num_clients,
+  }
+
+
+def adapted_clip_norm(
+  clip_norm: jax.Array,
+  sums: ClippedSum,
+  *,
+  target_quantile: float,
+  learning_rate: float,
+  count_stddev: float,
+  expected_cohort: float,
+  key: jax.Array,
+) -> jax.Array:
+  """Moves the clipping norm towards a quantile of the updates' norms.
+
+  "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
+  NeurIPS 2021, arXiv:1905.03871), Algorithm 1: a geometric update driven by the
+  noised fraction of clients that were not clipped.
+
+  Args:
+    clip_norm: The norm that updates were clipped to.
+    sums: The clipped sum of the round.
+    target_quantile: The fraction of updates that should not be clipped.
+    learning_rate: Learning rate of the clipping norm.
+    count_stddev: Standard deviation of the noise on the count.
+    expected_cohort: qN; it must not depend on the actual cohort.
+    key: Noise key. Never use the key of another round or of the updates' noise.
+
+  Returns:
+    The clipping norm of the next round.
+  """
+  # Each client adds +1/2 or -1/2, so the sensitivity is 1/2.
+  count = sums.num_clients / 2 - sums.num_clipped
+  count = count + count_stddev * draw_normal(key, (), clip_norm.dtype)
+  count = round_noised(count, count_stddev)
+  share = count / expected_cohort + 0.5
+  return clip_norm * jnp.exp(-learning_rate * (share - target_quantile))
+
+
+def draw_normal(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
+  """Draws normal samples whose tails are long enough for privacy.
+
+  One float32 draw inverts one of 2^23 probabilities and never exceeds 5.2 or
+  5.4 standard deviations. A value beyond that can only come from a sum that
+  contains a certain example, and with little noise this happens more often than
+  delta. Half the sum of four draws reaches 10 standard deviations. Holohan and
+  Braghin, "Secure Random Sampling in Differential Privacy" (2021), use such a
+  sum against attacks on single bits.
+
+  Args:
+    key: Key used only for these samples.
+    shape: Shape of the result.
+    dtype: Dtype of the result.
+
+  Returns:
+    Independent samples with mean 0 and variance 1.
+  """
+  return jax.random.normal(key, (4, *shape), dtype).sum(axis=0) / 2
+
+
+def round_noised(values: jax.Array, stddev: clipping.Scalar) -> jax.Array:
+  """Rounds noised values to the grid of their noise.
+
+  The low bits of float32 noise reveal where a sum is exactly zero; see
+  `privacy.rounding`.
+
+  Args:
+    values: Values with noise.
+    stddev: Standard deviation of the noise. If 0, values are not rounded.
+
+  Returns:
+    Multiples of a power of two, at most 2^-12 of `stddev`.
+  """
+  # Take the power of two below from the bits: logarithms are not always exact.
+  bits = jax.lax.bitcast_convert_type(jnp.float32(stddev), jnp.uint32)
+  power = jax.lax.bitcast_convert_type(bits & 0x7F800000, jnp.float32)
+  step = (power * rounding.GRID_STEP).astype(values.dtype)
+  # The step is a power of two, so division and product are exact.
+  rounded = jnp.round(values / jnp.where(step > 0, step, 1)) * step
+  return jnp.where(step > 0, rounded, values)
+
+
+def _add_noise(tree: Any, stddev: jax.Array, key: jax.Array) -> Any:
+  """Adds independent normal noise to every coordinate, and rounds."""
+  leaves, structure = jax.tree_util.tree_flatten(tree)
+  dtype = jnp.result_type(*leaves)
+  ends = np.cumsum([leaf.size for leaf in leaves])
+  # Draw all noise at once: one generator per leaf is slow to compile.
+  noise = draw_normal(key, (int(ends[-1]),), dtype)
+  noise = jnp.split(jnp.asarray(stddev, dtype) * noise, ends[:-1])
+  return structure.unflatten(
+    round_noised(leaf + own.reshape(leaf.shape).astype(leaf.dtype), stddev)
+    for leaf, own in zip(leaves, noise, strict=True)
+  )

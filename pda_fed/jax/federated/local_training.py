@@ -1,0 +1,113 @@
+"""Local training of many clients at once.
+
+The same computation as `pda_tff.local_training`, which trains one client at a
+time: SGD over a client's batches in order (the last may be smaller), where the
+update is the model's change. Here clients are the leading axis, each with its
+own weights, and batches are padded. A padded example has no weight in the loss;
+a padded batch or client has a gradient of exactly 0.
+"""
+
+from typing import Any, NamedTuple, Optional
+
+import jax
+import jax.numpy as jnp
+from pda_fed.models import jax_model
+
+
+class LocalResults(NamedTuple):
+  """Results of the clients' local training.
+
+  Attributes:
+    updates: Weights before training minus weights after, [clients, ...].
+    stats: Metrics, as sums over a client's batches.
+    first_loss: The loss of the first batch.
+    mean_loss: The mean loss of all batches, each at the weights before its
+      step.
+  """
+
+  updates: Any
+  stats: jax_model.BatchStats
+  first_loss: jax.Array
+  mean_loss: jax.Array
+
+
+def train_clients(
+  model: jax_model.Model,
+  params: Any,
+  examples: tuple[jax.Array, ...],
+  weights: jax.Array,
+  num_steps: jax.Array,
+  learning_rate: jax.Array,
+  *,
+  gradient_clip: Optional[float] = None,
+  dtype=jnp.float32,
+) -> LocalResults:
+  """Trains clients side by side, all from the same weights.
+
+  Args:
+    model: The model.
+    params: The server's weights.
+    examples: Arrays [clients, steps, batch, ...].
+    weights: [clients, steps, batch], 1 for an example and 0 for padding.
+    num_steps: Number of steps, at least that of the largest client. It may be
+      traced, so that clients of all sizes share a compiled program.
+    learning_rate: The learning rate of SGD.
+    gradient_clip: An optional bound on the norm of each gradient.
+    dtype: Dtype of matrix products.
+
+  Returns:
+    The results of each client.
+  """
+  examples = tuple(jnp.asarray(array) for array in examples)
+  weights = jnp.asarray(weights)
+  num_clients = weights.shape[0]
+  start = jax.tree_util.tree_map(
+    lambda w: jnp.broadcast_to(w, (num_clients, *w.shape)), params
+  )
+
+  def step(params, examples, weights):
+    stepped, stats = model.sgd_step(
+      params, examples, weights, learning_rate, dtype
+    )
+    if gradient_clip is not None:
+      stepped = _clipped_step(params, stepped, gradient_clip * learning_rate)
+    return stepped, stats
+
+  def body(i, carry):
+    client_params, stats, first_loss = carry
+    batch = tuple(array[:, i] for array in examples)
+    client_params, more = jax.vmap(step)(client_params, batch, weights[:, i])
+    stats = jax.tree_util.tree_map(jnp.add, stats, more)
+    first_loss = jnp.where(i == 0, _mean_loss(stats), first_loss)
+    return client_params, stats, first_loss
+
+  zeros = jax_model.BatchStats(
+    *(jnp.zeros(num_clients) for _ in jax_model.BatchStats._fields)
+  )
+  trained, stats, first_loss = jax.lax.fori_loop(
+    0, num_steps, body, (start, zeros, jnp.zeros(num_clients))
+  )
+  updates = jax.tree_util.tree_map(jnp.subtract, params, trained)
+  return LocalResults(updates, stats, first_loss, _mean_loss(stats))
+
+
+def _mean_loss(stats: jax_model.BatchStats) -> jax.Array:
+  return stats.batch_loss / jnp.maximum(stats.examples, 1)
+
+
+def _clipped_step(params: Any, stepped: Any, length: Any) -> Any:
+  """Shortens a step to a length: with SGD, this clips the gradient.
+
+  Models compute gradient and step together, so only the step is available.
+  """
+  change = jax.tree_util.tree_map(jnp.subtract, stepped, params)
+  leaves = jax.tree_util.tree_leaves(change)
+  norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in leaves))
+  scale = jnp.where(norm > length, length / norm, 1.0)
+  return jax.tree_util.tree_map(
+    # A short step stays unchanged, bit for bit.
+    lambda w, s, c: jnp.where(norm > length, w + scale * c, s),
+    params,
+    stepped,
+    change,
+  )

@@ -1,0 +1,146 @@
+"""Warm start of federated models; `models.convergence` decides when to stop."""
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Optional
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.common import validate
+from pda_fed.jax import optimizers
+from pda_fed.models import convergence
+from pda_fed.models import jax_model
+
+_EVALUATION_BATCH = 256
+
+
+@functools.partial(jax.jit, static_argnames=('model', 'dtype'))
+def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
+  """Takes one step of Adam per batch.
+
+  Args:
+    params: The weights.
+    state: The state of Adam.
+    examples: Arrays [steps, batch, ...].
+    weights: [steps, batch]: 1 for an example, 0 for padding.
+    learning_rate: Learning rate of Adam.
+    model: The model.
+    dtype: Dtype of the forward and backward pass.
+
+  Returns:
+    The new weights and state.
+  """
+
+  def step(carry, batch):
+    params, state = carry
+    _, gradients = model.gradients(params, *batch, dtype)
+    stepped = optimizers.adam_step(params, state, gradients, learning_rate)
+    return stepped, None
+
+  return jax.lax.scan(step, (params, state), (examples, weights))[0]
+
+
+@functools.partial(jax.jit, static_argnames=('model', 'dtype'))
+def _mean_loss(params, examples, weights, *, model, dtype):
+  """Returns the example-weighted mean of batch losses, as in TFF's trainer."""
+
+  def loss(batch):
+    _, stats = model.batch_stats(params, *batch, dtype)
+    return stats.batch_loss, stats.examples
+
+  totals, counts = jax.lax.map(loss, (examples, weights))
+  return totals.sum() / counts.sum()
+
+
+class _Trainer:
+  """See `convergence.Trainer`."""
+
+  def __init__(
+    self, model, weights, examples, learning_rate, batch_size, dtype
+  ):
+    self._model = model
+    self._params = model.check_params(weights)
+    self._state = optimizers.Adam.start(self._params)
+    self._examples = examples
+    self._learning_rate = learning_rate
+    self._batch_size = batch_size
+    self._options = {'model': model, 'dtype': dtype}
+
+  def weights(self) -> list[np.ndarray]:
+    return [np.array(w) for w in self._params]
+
+  def train(self, rows: np.ndarray) -> None:
+    self._params, self._state = _epoch(
+      self._params,
+      self._state,
+      *self._batches(rows, self._batch_size),
+      self._learning_rate,
+      **self._options,
+    )
+
+  def loss(self, rows: np.ndarray) -> float:
+    batches = self._batches(rows, _EVALUATION_BATCH)
+    return float(_mean_loss(self._params, *batches, **self._options))
+
+  def _batches(self, rows: np.ndarray, size: int):
+    steps = -(-len(rows) // size)
+    padded = []
+    for array in self._examples:
+      batches = np.zeros((steps * size, *array.shape[1:]), array.dtype)
+      batches[: len(rows)] = array[rows]
+      padded.append(batches.reshape(steps, size, *array.shape[1:]))
+    weights = (np.arange(steps * size) < len(rows)).astype(np.float32)
+    return tuple(padded), weights.reshape(steps, size)
+
+
+def pretrain(
+  model: jax_model.Model,
+  weights: Sequence[np.ndarray],
+  examples: tuple[np.ndarray, ...],
+  learning_rate: float,
+  config: Optional[convergence.PretrainingConfig] = None,
+  *,
+  compute_dtype: str = 'float32',
+  on_epoch: Optional[Callable[[int, float], None]] = None,
+) -> convergence.Pretrained:
+  """Trains with Adam on the examples of all public users together.
+
+  Takes the same steps as `pda_tff.pretrain` from the same weights.
+
+  Example:
+
+  ```
+  warm = pretrain(model, weights, (public_sentences,), learning_rate=1e-2)
+  state = initial_state(settings, warm.weights)
+  ```
+
+  Args:
+    model: The model.
+    weights: The initial weights.
+    examples: Arrays with one row per example, in the model's input format.
+    learning_rate: The learning rate of Adam.
+    config: The stopping rule and the batch size.
+    compute_dtype: Dtype of matrix products.
+    on_epoch: Called with the number of epochs and the held-out loss.
+
+  Returns:
+    The weights with the lowest held-out loss.
+
+  Raises:
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
+  """
+  validate.positive(learning_rate=learning_rate)
+  config = config or convergence.PretrainingConfig()
+  trainer = _Trainer(
+    model,
+    weights,
+    examples,
+    learning_rate,
+    config.batch_size,
+    jnp.dtype(compute_dtype),
+  )
+  return convergence.train_to_convergence(
+    trainer, len(examples[0]), config, on_epoch
+  )

@@ -1,0 +1,192 @@
+"""Warm start on public examples; `models.convergence` decides when to stop."""
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple, Optional
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.common import validate
+from pda_fed.jax import clipping
+from pda_fed.jax import optimizers
+from pda_fed.jax.sample_level import augmentation
+from pda_fed.jax.sample_level import batches as batches_lib
+from pda_fed.jax.sample_level import training
+from pda_fed.models import convergence
+from pda_fed.models import jax_layers
+
+
+class _State(NamedTuple):
+  params: Any
+  optimizer: Any
+  average: Any
+  step: jax.Array
+
+
+class _Trainer:
+  """See `convergence.Trainer`."""
+
+  def __init__(
+    self,
+    model: jax_layers.Model,
+    steps: training.SampleTrainer,
+    weights: Sequence[np.ndarray],
+    examples: batches_lib.ExampleArrays,
+    optimizer: convergence.PretrainingOptimizer,
+    config: convergence.PretrainingConfig,
+  ):
+    self._model = model
+    self._steps = steps
+    self._examples = examples
+    self._optimizer = optimizer
+    self._batch_size = config.batch_size
+    self._max_epochs = config.max_epochs
+    self._epochs = 0
+    self._key = jax.random.key(config.seed % 2**32)
+    params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
+    self._state = _State(
+      params=params,
+      optimizer=optimizers.Adam.start(params)
+      if optimizer.optimizer == 'adam'
+      else tuple(map(jnp.zeros_like, params)),
+      average=params,
+      step=jnp.zeros((), jnp.int32),
+    )
+    self._epoch = jax.jit(self._run_epoch)
+
+  @property
+  def _best_params(self):
+    averaged = self._optimizer.averaging > 0
+    return self._state.average if averaged else self._state.params
+
+  def weights(self) -> list[np.ndarray]:
+    return [np.array(w) for w in self._best_params]
+
+  def train(self, rows: np.ndarray) -> None:
+    size = min(self._batch_size, len(rows))
+    # Left-over rows may be used in another epoch's order.
+    batches = rows[: len(rows) // size * size].reshape(-1, size)
+    rate = self._optimizer.learning_rate
+    if self._optimizer.decay == 'cosine':
+      rate *= 0.5 * (1 + np.cos(np.pi * self._epochs / self._max_epochs))
+    self._state = self._epoch(self._state, batches, self._examples, rate)
+    self._epochs += 1
+
+  def loss(self, rows: np.ndarray) -> float:
+    held_out = self._examples.take(rows)
+    return self._steps.evaluate(self._best_params, held_out)['loss']
+
+  def _run_epoch(self, state, batches, examples, rate):
+    def step(state, rows):
+      return self._step(state, examples.take(rows), rate), None
+
+    return jax.lax.scan(step, state, batches)[0]
+
+  def _varied(self, batch, key) -> batches_lib.ExampleArrays:
+    """Returns a batch as model inputs, augmented as configured."""
+    augmented = self._optimizer.augmentation
+    batch = self._steps.prepare(batch, key if augmented == 'standard' else None)
+    if augmented != 'strong':
+      return batch
+    return batch._replace(inputs=augmentation.vary_strongly(batch.inputs, key))
+
+  def _gradient(self, loss, params, batch, key):
+    """Returns the gradient of a loss, of blended pairs if mixup is used."""
+    if not self._optimizer.mixup:
+      return jax.grad(loss)(params, *batch)
+    inputs, others, weight = augmentation.mix_up(
+      batch.inputs, key, self._optimizer.mixup
+    )
+
+    def mixed(params):
+      first = loss(params, inputs, batch.targets)
+      second = loss(params, inputs, batch.targets[others])
+      return weight * first + (1 - weight) * second
+
+    return jax.grad(mixed)(params)
+
+  def _step(self, state: _State, batch, rate) -> _State:
+    options = self._optimizer
+    step_key = jax.random.fold_in(self._key, state.step)
+    augment_key, drop_key = jax.random.split(step_key)
+    mix_key = jax.random.fold_in(step_key, 2)
+    batch = self._varied(batch, augment_key)
+
+    def loss(params, inputs, targets):
+      trace = self._model.run(
+        params, inputs, targets, dropout=options.dropout, key=drop_key
+      )
+      return trace.token_losses.mean()
+
+    gradients = self._gradient(loss, state.params, batch, mix_key)
+    if options.clip_norm is not None:
+      gradients = clipping.clip_one(gradients, options.clip_norm)
+    if options.optimizer == 'adam':
+      params, optimizer = optimizers.adam_step(
+        state.params, state.optimizer, gradients, rate
+      )
+    else:
+      params, optimizer = optimizers.sgd_step(
+        state.params, state.optimizer, gradients, rate, options.momentum
+      )
+    if options.weight_decay:
+      params = tuple(
+        new - rate * options.weight_decay * old
+        for new, old in zip(params, state.params, strict=True)
+      )
+    average = state.average
+    if options.averaging:
+      average = training.averaged(
+        average, params, options.averaging, state.step
+      )
+    return _State(params, optimizer, average, state.step + 1)
+
+
+def pretrain(
+  model: jax_layers.Model,
+  steps: training.SampleTrainer,
+  examples: batches_lib.ExampleArrays,
+  optimizer: convergence.PretrainingOptimizer,
+  config: convergence.PretrainingConfig,
+  *,
+  initialization_seed: int,
+  candidates: int = 1,
+  on_epoch: Optional[Callable[[int, float], None]] = None,
+) -> convergence.Pretrained:
+  """Trains on public examples until the held-out loss stops improving.
+
+  Args:
+    model: The model.
+    steps: The trainer, which prepares and evaluates examples.
+    examples: Public examples.
+    optimizer: The optimizer and its options.
+    config: The stopping rule and the batch size.
+    initialization_seed: Seed of the initial weights.
+    candidates: Number of models to train, each from different initial weights.
+      The model with the lowest held-out loss is returned.
+    on_epoch: Called with the number of epochs and the held-out loss.
+
+  Returns:
+    The weights with the lowest held-out loss.
+
+  Raises:
+    ValueError: If there are too few examples to hold some out, or the loss is
+      not finite.
+  """
+  validate.integers(1, pretraining_candidates=candidates)
+  train = functools.partial(
+    convergence.train_to_convergence,
+    num_examples=len(examples.targets),
+    config=config,
+    on_epoch=on_epoch,
+  )
+  found = []
+  for i in range(candidates):
+    # The first candidate is the same whatever the number of candidates.
+    seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
+    weights = model.initial_params(seed)
+    found.append(
+      train(_Trainer(model, steps, weights, examples, optimizer, config))
+    )
+  return min(found, key=lambda done: done.held_out_losses[done.epochs])

@@ -1,0 +1,10 @@
+"""Engines compute the rounds of a run: TFF and JAX, federated and sample level.
+
+See `base.Engine`.
+"""
+
+from pda_fed.runs.engines.base import Engine
+from pda_fed.runs.engines.registry import ENGINES
+from pda_fed.runs.engines.registry import open_engine
+
+__all__ = ['ENGINES', 'Engine', 'open_engine']

@@ -1,0 +1,347 @@
+"""The JAX engine of federated runs: trains clients side by side on CPU or GPU.
+
+It does not need TensorFlow. It draws the same cohorts and public users as the
+TFF engine. It draws noise from another generator: a run that changes engines
+resumes with different noise of the same distribution.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import math
+import platform
+from typing import Any, Optional
+import warnings
+
+import data_prep
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import jax as pda_jax
+from pda_fed import privacy
+from pda_fed.jax import devices as devices_lib
+from pda_fed.runs import config as config_lib
+from pda_fed.runs.engines import base as engine_lib
+from pda_fed.runs.engines import jax_canaries
+from pda_fed.runs.engines import stores
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+) -> Iterator['JaxEngine']:
+  """Opens the engine.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  devices_lib.use_all_cores()
+  yield JaxEngine(config, seeds)
+
+
+class JaxEngine:
+  """Computes on JAX's devices; see `engine.Engine`."""
+
+  name = 'jax'
+
+  def __init__(
+    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  ):
+    """Opens the data and chooses devices.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+
+    Raises:
+      DeviceError: If the requested device is unavailable.
+      StoreError: If the store is missing, incomplete or damaged.
+      ValueError: If the settings do not fit the engine or the data.
+    """
+    if config.plan.mechanism != 'gaussian':
+      raise ValueError(
+        "mechanism must be 'gaussian' with --engine=jax. Found"
+        f' {config.plan.mechanism!r}, which needs --engine=tff.'
+      )
+    self._config = config
+    self._seeds = seeds
+    self._store = stores.open_checked(config)
+    self._devices = devices_lib.choose_devices(config.platform)
+    self._own_devices = devices_lib.places_of_this_host(self._devices)
+    self._model = config.spec.jax_model()
+    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
+    self._settings = pda_jax.FederatedSettings(
+      model=self._model,
+      method=config.method,
+      plan=config.plan,
+      client_learning_rate=config.client_learning_rate,
+      server_learning_rate=config.server_learning_rate,
+      server_momentum=config.server_momentum,
+      server_optimizer=config.server_optimizer,
+      client_gradient_clip=config.client_gradient_clip,
+      public_clip_norm=config.public_clip_norm,
+      mean_clip_norm=config.mean_clip_norm,
+      compute_dtype=config.compute_dtype,
+      canaries=jax_canaries.settings_of(self.canaries),
+    )
+    self._run = pda_jax.build_rounds(self._settings, self._devices)
+    self._noise_key = pda_jax.noise_key(seeds.noise)
+    self._clients_per_chunk = (
+      config.clients_per_chunk or self._choose_clients_per_chunk()
+    )
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`."""
+    return {
+      'clients_per_chunk': self._clients_per_chunk,
+      'machine': platform.machine(),
+      'platform': self._devices[0].platform,
+      'device': self._devices[0].device_kind,
+      'num_devices': len(self._devices),
+    }
+
+  def _choose_clients_per_chunk(self) -> int:
+    batch = self._config.batch_size
+    return devices_lib.choose_clients_per_chunk(
+      sum(math.prod(shape) for shape in self._model.shapes),
+      self._devices[0],
+      -(-self._store.num_examples('private') // batch),
+      math.ceil(self._config.plan.expected_cohort / len(self._devices)),
+    )
+
+  def initialize(self) -> pda_jax.ServerState:
+    """See `engine.Engine`."""
+    weights = self._model.initial_params(self._seeds.initialization)
+    return pda_jax.initial_state(self._settings, weights)
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    metrics = []
+    room = self._config.rounds_per_dispatch
+    end = first_round + num_rounds
+    for first in range(first_round, end, room):
+      rounds = range(first, min(first + room, end))
+      state, found = self._dispatch(state, rounds, room)
+      metrics += [
+        self._shown(round_num, {n: v[i] for n, v in found.items()})
+        for i, round_num in enumerate(rounds)
+      ]
+    return state, metrics
+
+  def _dispatch(self, state, rounds: range, room: int):
+    """Runs rounds in one call, with smaller chunks if memory runs out."""
+    while True:
+      try:
+        # Does not replace `state` yet: a GPU may report that memory ran out
+        # only when metrics are read, and the returned state is then invalid.
+        new_state, metrics = self._run(
+          state,
+          self._inputs(rounds, room),
+          len(rounds),
+          self._noise_key,
+          self.canaries and self.canaries.signs,
+        )
+        return new_state, {n: np.asarray(v) for n, v in metrics.items()}
+      except RuntimeError as e:
+        if 'RESOURCE_EXHAUSTED' not in str(e) or self._clients_per_chunk == 1:
+          raise
+        if len(self._own_devices) < len(self._devices):
+          raise  # All hosts must have the same chunks.
+        self._clients_per_chunk //= 2
+        warnings.warn(
+          'The device ran out of memory: using'
+          f' clients_per_chunk={self._clients_per_chunk} from here on.',
+          stacklevel=2,
+        )
+
+  def _inputs(self, rounds: range, room: int) -> pda_jax.RoundInputs:
+    """Returns the data of rounds, all of the same shape."""
+    plan = self._config.plan
+    cohorts = [plan.cohort(t, self._seeds.sampling) for t in rounds]
+    # Few Poisson cohorts are larger.
+    usual = plan.expected_cohort + 4 * math.sqrt(plan.expected_cohort)
+    largest = max(usual, *map(len, cohorts))
+    per_device = math.ceil(largest / len(self._devices))
+    private = pda_jax.chunk_rounds(
+      [self._store.num_examples('private')[c] for c in cohorts],
+      [functools.partial(self._load, 'private', c) for c in cohorts],
+      batch_size=self._config.batch_size,
+      clients_per_chunk=self._clients_per_chunk,
+      num_devices=len(self._devices),
+      own_devices=self._own_devices,
+      min_chunks=math.ceil(per_device / self._clients_per_chunk),
+    )
+    method = self._config.method
+    public = [None] * len(rounds)
+    if method.uses_public:
+      public = self._public(rounds)
+    audited = jax_canaries.inputs_of(self.canaries, rounds)
+    inputs = [
+      pda_jax.RoundInputs(
+        np.asarray(t, np.int32),
+        of_private,
+        of_public,
+        {
+          n: np.asarray(v, np.float32)
+          for n, v in method.schedules_at(t).items()
+        },
+        canaries,
+      )
+      for t, canaries, of_private, of_public in zip(
+        rounds, audited, private, public, strict=True
+      )
+    ]
+    return pda_jax.stack_rounds(inputs, room)
+
+  def _load(self, group: str, users: np.ndarray, places, num_clients: int):
+    cohort = data_prep.load_cohort(
+      self._store,
+      group,
+      users[places],
+      batch_size=self._config.batch_size,
+      num_clients=num_clients,
+    )
+    return cohort.examples, cohort.weights
+
+  def _public(self, rounds: range) -> list[pda_jax.ClientChunks]:
+    """Returns the data from which public updates are computed."""
+    config, seed = self._config, self._seeds.public
+    sizes = self._store.num_examples('public')
+    if config.public_update == 'gradient':
+      count = config.public_users_per_round * config.batch_size
+      total = int(sizes.sum())
+      drawn = [pda_jax.draw_rows(seed, t, total, count) for t in rounds]
+      return [
+        pda_jax.one_batch(
+          tuple(array[rows] for array in self._public_examples),
+          len(self._devices),
+          self._own_devices,
+        )
+        for rows in drawn
+      ]
+    users = [
+      pda_jax.draw_users(seed, t, len(sizes), config.public_users_per_round)
+      for t in rounds
+    ]
+    side_by_side = min(self._clients_per_chunk, config.public_users_per_round)
+    return pda_jax.chunk_rounds(
+      [sizes[u] for u in users],
+      [functools.partial(self._load, 'public', u) for u in users],
+      batch_size=config.batch_size,
+      clients_per_chunk=side_by_side,
+      num_devices=len(self._devices),
+      own_devices=self._own_devices,
+    )
+
+  @functools.cached_property
+  def _public_examples(self) -> tuple[np.ndarray, ...]:
+    return self._examples('public')
+
+  def _examples(self, group: str, max_users: Optional[int] = None):
+    """Returns the examples of a group's first users, which are adjacent."""
+    offsets = self._store.row_offsets(group)[: _stop(max_users)]
+    return self._store.read(offsets[0], offsets[-1])
+
+  def _too_high(self) -> str:
+    return (
+      'Probably a learning rate is too high:'
+      f' client_learning_rate={self._config.client_learning_rate:g},'
+      f' server_learning_rate={self._config.server_learning_rate:g}.'
+    )
+
+  def _shown(self, round_num: int, found: dict[str, Any]) -> dict[str, float]:
+    """Returns the metrics of a round, or raises if it diverged."""
+    # Depends only on the weights, which have noise. Clients with updates that
+    # are not finite are dropped; ending the run would reveal them.
+    if not np.isfinite(found['weights_norm']):
+      raise pda_jax.DivergenceError(
+        f'Round {round_num}: the model is no longer finite.'
+        f' {self._too_high()} The newest checkpoint is from an earlier round.'
+      )
+    if 0 < found['clients'] == found['non_finite_clients']:
+      warnings.warn(
+        'In some rounds no client had a finite update, and only noise was'
+        f' added. {self._too_high()}',
+        stacklevel=2,
+      )
+    shown = engine_lib.as_numbers(found)
+    del shown['weights_norm']
+    if not np.isfinite(found['train_loss']):
+      del shown['train_loss']
+    if self._config.plan.adaptive_clipping is None:
+      del shown['clip_norm']
+    return shown
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`."""
+    return pda_jax.evaluate(
+      self._model, weights, self._examples(group, max_users)
+    )
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    settings = self._config.pretraining
+    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    done = pda_jax.pretrain(
+      self._model,
+      self._model.initial_params(seeds.initialization),
+      self._public_examples,
+      settings.learning_rate,
+      settings.convergence(seeds.shuffling),
+      compute_dtype=self._config.compute_dtype,
+      on_epoch=on_epoch,
+    )
+    return done.weights, done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`."""
+    return [np.asarray(w) for w in state.params]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    fresh = pda_jax.initial_state(self._settings, weights)
+    return state._replace(params=fresh.params, memory=fresh.memory)
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`."""
+    return {
+      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(engine_lib.SQUARES, list(state.squares)),
+      **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
+      engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
+    }
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    del round_num  # The loop gives each round its number.
+    expected = self.to_arrays(self.initialize())
+    engine_lib.check_fit(expected, arrays, self.name)
+    state = pda_jax.initial_state(
+      self._settings, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    )
+    memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
+    return state._replace(
+      momentum=self._restored(engine_lib.MOMENTUM, arrays),
+      squares=self._restored(engine_lib.SQUARES, arrays),
+      memory=tuple(map(jnp.asarray, memory)),
+      clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
+    )
+
+  def _restored(self, prefix: str, arrays: Mapping[str, np.ndarray]):
+    """Returns arrays of the server optimizer, in the weights' structure."""
+    found = engine_lib.from_numbered(prefix, arrays)
+    return self._model.check_params(found) if found else ()
+
+
+def _stop(max_users: Optional[int]) -> Optional[int]:
+  """Returns the end of a slice of offsets: there is one more than users."""
+  return None if max_users is None else max_users + 1

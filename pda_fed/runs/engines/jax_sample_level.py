@@ -1,0 +1,436 @@
+"""The JAX engine of sample-level runs: DP-SGD and PDA-DPMD.
+
+A round of the loop is one step. Runs in one process share the data on the
+device and the compiled program.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+import contextlib
+import functools
+import platform
+from typing import Any, Optional
+
+from data_prep import sample_level
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import jax as pda_jax
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed.jax import devices as devices_lib
+from pda_fed.jax.sample_level import augmentation
+from pda_fed.jax.sample_level import batches as batches_lib
+from pda_fed.jax.sample_level import pretraining
+from pda_fed.jax.sample_level import training
+from pda_fed.models import metrics as metrics_lib
+from pda_fed.runs import sample_level_config
+from pda_fed.runs.engines import base as engine_lib
+from pda_fed.runs.engines import jax_canaries
+
+# Draws batches in numpy on the host. For small models, this takes as long as a
+# step.
+_DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
+
+# Averaged weights, which only this engine has.
+_AVERAGE = 'jax/average'
+
+
+# Few data sets and splits are used in one process.
+@functools.lru_cache(maxsize=2)
+def load_data(
+  dataset: str, data_dir: Optional[str], vocabulary_size: Optional[int] = None
+) -> sample_level.SampleLevelData:
+  """Loads a data set, once per process.
+
+  Args:
+    dataset: A name in `sample_level.DATASETS`.
+    data_dir: The folder of the data set's files.
+    vocabulary_size: The number of words, for text; None for other data.
+  """
+  options = {}
+  if vocabulary_size is not None:
+    options['vocabulary_size'] = vocabulary_size
+  return sample_level.load_data(dataset, data_dir, **options)
+
+
+@functools.lru_cache(maxsize=4)
+def load_split(
+  data: sample_level.SampleLevelData,
+  config: sample_level.SplitConfig,
+  public_dataset: Optional[str] = None,
+) -> sample_level.Split:
+  """Splits a data set, once per process.
+
+  Args:
+    data: The data set.
+    config: The settings of the split.
+    public_dataset: A text from another source to use as public data, with as
+      many sequences as the data set; or None.
+  """
+  public = None
+  if public_dataset is not None:
+    public = sample_level.load_public_text(
+      public_dataset, data, len(data.train), config.seed
+    )
+  return sample_level.split_examples(data, config, public)
+
+
+def _on_device(examples: sample_level.Examples) -> batches_lib.ExampleArrays:
+  return batches_lib.ExampleArrays(
+    jnp.asarray(examples.inputs), jnp.asarray(examples.targets)
+  )
+
+
+@functools.lru_cache(maxsize=4)
+def _arrays(split: sample_level.Split) -> dict[str, batches_lib.ExampleArrays]:
+  parts = {n: getattr(split, n) for n in ('private', 'public', 'validation')}
+  parts['test'] = split.test
+  return {n: _on_device(p) for n, p in parts.items() if p is not None}
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_arrays(
+  split: sample_level.Split, devices: tuple[jax.Device, ...]
+) -> dict[str, batches_lib.ExampleArrays]:
+  """Returns the examples that steps read, replicated on all devices."""
+  arrays = _arrays(split)
+  if len(devices) == 1:
+    return arrays
+  return {
+    name: devices_lib.replicate(arrays[name], devices, devices_lib.EXAMPLES)
+    for name in ('private', 'public')
+  }
+
+
+@functools.lru_cache(maxsize=8)
+def _trainer(
+  spec: sample_level_config.Spec,
+  settings: pda_jax.SampleLevelSettings,
+  split: sample_level.Split,
+  devices: tuple[jax.Device, ...],
+) -> tuple[Any, pda_jax.SampleTrainer]:
+  """Returns the model and the compiled steps, which similar runs share."""
+  model = spec.jax_model()
+  standardization = None
+  if split.public.targets.ndim == 1:  # Not text.
+    # Measured on public examples, so that it costs no privacy.
+    standardization = augmentation.Standardization.of(split.public.inputs)
+  return model, pda_jax.SampleTrainer(model, settings, standardization, devices)
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: sample_level_config.SampleLevelConfig, seeds: privacy.SeedStreams
+) -> Iterator['SampleLevelEngine']:
+  """Opens the engine.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  yield SampleLevelEngine(config, seeds)
+
+
+class SampleLevelEngine:
+  """Computes on all of JAX's devices; see `engine.Engine`.
+
+  The devices share the examples of a step. The first device of this host
+  evaluates and pre-trains.
+  """
+
+  name = 'jax'
+
+  def __init__(
+    self,
+    config: sample_level_config.SampleLevelConfig,
+    seeds: privacy.SeedStreams,
+    devices: Optional[Sequence[jax.Device]] = None,
+  ):
+    """Loads the data and prepares the steps.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+      devices: The devices that compute steps; by default all devices of all
+        hosts.
+
+    Raises:
+      SourceError: If the data are missing or incomplete.
+      ValueError: If the settings do not fit the data.
+    """
+    self.config = config
+    self._seeds = seeds
+    size = getattr(config.spec, 'vocabulary_size', None)
+    data = load_data(config.dataset, config.data_dir, size)
+    split = load_split(data, config.split, config.public_dataset)
+    self._check(data, split)
+    self._split = split
+    self._devices = tuple(devices or devices_lib.choose_devices())
+    self._arrays = _arrays(split)
+    self._model = config.spec.jax_model()
+    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
+    self.settings = pda_jax.SampleLevelSettings(
+      clip_norm=config.plan.clip_norm,
+      expected_batch=config.plan.expected_cohort,
+      # Schedules are inputs, so that runs with different alpha share a program.
+      method=config.method.with_schedules_at(
+        dict.fromkeys(config.method.schedules)
+      ),
+      momentum=config.momentum,
+      mean_clip_norm=config.mean_clip_norm,
+      public_update=config.public_update,
+      public_clip_norm=config.public_clip_norm,
+      augmentation=config.augmentation,
+      augmentation_multiplicity=config.augmentation_multiplicity,
+      averaging=config.averaging,
+      compute_dtype=config.compute_dtype,
+      microbatch_size=config.microbatch_size,
+      canaries=jax_canaries.settings_of(self.canaries),
+    )
+    self._model, self.trainer = _trainer(
+      config.spec, self.settings, split, self._devices
+    )
+    self.noise_key = pda_jax.noise_key(seeds.noise)
+    self._ahead = {}
+
+  def _check(
+    self, data: sample_level.SampleLevelData, split: sample_level.Split
+  ) -> None:
+    """Raises unless the data match the settings."""
+    config = self.config
+    sample_level_config.config_for(config.spec, data)
+    found = sample_level.data_hash(data, split)
+    if found != config.data_hash:
+      raise ValueError(
+        f'The data in {config.data_dir} must match the settings: the sha256'
+        f' must be {config.data_hash}. Found {found}.'
+      )
+    is_cpu = jax.default_backend() == 'cpu'
+    convolves = isinstance(config.spec, models.ResidualSpec) or bool(
+      getattr(config.spec, 'convolutions', ())
+    )
+    if is_cpu and convolves and config.compute_dtype == 'bfloat16':
+      # The compiler of jaxlib 0.4.30 crashes or raises an internal error.
+      raise ValueError(
+        "compute_dtype must be 'float32' for images on a CPU: JAX cannot"
+        " compile convolutions in bfloat16 there. Found 'bfloat16'."
+      )
+    if config.plan.population != len(split.private):
+      raise ValueError(
+        f'population must be {len(split.private)}, the number of private'
+        f' examples. Found {config.plan.population}.'
+      )
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`."""
+    order = {
+      'microbatch_size': self.config.microbatch_size,
+      'machine': platform.machine(),
+      'platform': jax.default_backend(),
+      'device': self._devices[0].device_kind,
+    }
+    if len(self._devices) > 1:  # Runs on one device never recorded this.
+      order['num_devices'] = len(self._devices)
+    return order
+
+  @property
+  def data(self) -> pda_jax.TrainingArrays:
+    """The examples that steps on one device read."""
+    return self._data_of(self._arrays)
+
+  def _data_of(self, arrays) -> pda_jax.TrainingArrays:
+    uses_public = self.config.method.uses_public
+    public = arrays['public'] if uses_public else None
+    return pda_jax.TrainingArrays(arrays['private'], public)
+
+  def initialize(self) -> pda_jax.SampleState:
+    """See `engine.Engine`."""
+    return training.initial_state(
+      self.settings,
+      self._model,
+      self._model.initial_params(self._seeds.initialization),
+    )
+
+  def step_inputs(self, rounds: range) -> pda_jax.StepInputs:
+    """Returns the inputs of rounds, which depend only on seeds and rounds."""
+    config = self.config
+    rows, present = pda_jax.draw_batches(
+      config.plan, rounds, self._seeds.sampling, config.microbatch_size
+    )
+    public_rows = None
+    if config.method.uses_public:
+      count = len(self._arrays['public'].targets)
+      public_rows = np.stack(
+        [
+          pda_jax.draw_rows(
+            self._seeds.public, t, count, config.public_batch_size
+          )
+          for t in rounds
+        ]
+      )
+    return pda_jax.StepInputs(
+      round_num=np.asarray(rounds, np.int32),
+      rows=rows,
+      present=present,
+      learning_rate=config.learning_rates(rounds),
+      epoch=config.epochs(rounds),
+      public_rows=public_rows,
+      schedules=config.schedules(rounds),
+      canaries=pda_jax.stack_rounds(
+        jax_canaries.inputs_of(self.canaries, rounds), len(rounds)
+      ),
+    )
+
+  def take_inputs(self, rounds: range) -> pda_jax.StepInputs:
+    """Returns `step_inputs`, if possible drawn while the device was busy."""
+    ahead = self._ahead.pop(rounds, None)
+    inputs = self.step_inputs(rounds) if ahead is None else ahead.result()
+    end = min(rounds.stop + len(rounds), self.config.plan.rounds)
+    following = range(rounds.stop, end)
+    # Keeps only the next rounds, so that a resume never gets stale inputs.
+    self._ahead.clear()
+    if following:
+      self._ahead[following] = _DRAWING.submit(self.step_inputs, following)
+    return inputs
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    metrics = []
+    data = self._data_of(_shared_arrays(self._split, self._devices))
+    room = self.config.rounds_per_dispatch
+    end = first_round + num_rounds
+    for first in range(first_round, end, room):
+      rounds = range(first, min(first + room, end))
+      state, found = self.trainer.run(
+        state,
+        data,
+        pad_rounds(self.take_inputs(rounds), room),
+        len(rounds),
+        self.config.plan.noise_multiplier,
+        self.noise_key,
+        None if self.canaries is None else self.canaries.signs,
+      )
+      metrics += self.shown(rounds, found)
+    return state, metrics
+
+  def shown(
+    self, rounds: range, found: Mapping[str, jax.Array]
+  ) -> list[dict[str, float]]:
+    """Returns the metrics of rounds, or raises if they diverged."""
+    found = {name: np.asarray(values) for name, values in found.items()}
+    shown = []
+    for i, t in enumerate(rounds):
+      if not np.isfinite(found['weights_norm'][i]):
+        raise pda_jax.DivergenceError(
+          f'Round {t}: the model is no longer finite. Probably'
+          f' learning_rate={self.config.learning_rate:g} is too high. The'
+          ' newest checkpoint is from an earlier round.'
+        )
+      row = engine_lib.as_numbers({n: v[i] for n, v in found.items()})
+      del row['weights_norm']
+      if not row['clients']:
+        del row['train_loss']
+      shown.append(row)
+    return shown
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`; returns {} if the group has no data."""
+    metrics = self._evaluate(weights, group, max_users)
+    if group == 'validation' and self.config.test_curve:
+      of_test = self._evaluate(weights, 'test', None)
+      metrics |= {f'test_{name}': value for name, value in of_test.items()}
+    return metrics
+
+  def _evaluate(self, weights, group: str, max_examples: Optional[int]):
+    if group not in self._arrays:
+      return {}
+    examples = self._arrays[group]
+    if max_examples is not None:
+      examples = batches_lib.ExampleArrays(
+        *(array[:max_examples] for array in examples)
+      )
+    metrics = self.trainer.evaluate(weights, examples)
+    if examples.targets.ndim > 1:
+      loss = metrics['loss']
+      metrics['perplexity'] = metrics_lib.perplexity(loss)
+    return metrics
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    options = self.config.pretraining
+    seeds = privacy.SeedStreams(self.config.pretraining_seed)
+    done = pretraining.pretrain(
+      self._model,
+      self.trainer,
+      self._arrays['public'],
+      options,
+      options.convergence(seeds.shuffling),
+      initialization_seed=seeds.initialization,
+      candidates=options.candidates,
+      on_epoch=on_epoch,
+    )
+    return done.weights, done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`; returns averaged weights if there are any."""
+    return [np.asarray(w) for w in state.average or state.params]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    fresh = training.initial_state(self.settings, self._model, weights)
+    return fresh._replace(momentum=state.momentum)
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`."""
+    return {
+      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(_AVERAGE, list(state.average)),
+      **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
+    }
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    del round_num  # The loop gives each round its number.
+    engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
+    parts = [
+      tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
+      for prefix in (
+        engine_lib.WEIGHTS,
+        engine_lib.MOMENTUM,
+        _AVERAGE,
+        engine_lib.METHOD,
+      )
+    ]
+    return pda_jax.SampleState(*parts)
+
+
+def pad_rounds(
+  inputs: pda_jax.StepInputs, room: int, rows: int = 0
+) -> pda_jax.StepInputs:
+  """Pads the inputs of rounds to one shape.
+
+  Args:
+    inputs: The inputs of some rounds.
+    room: The padded number of rounds. Padding rounds are not run.
+    rows: The minimum number of rows per batch.
+  """
+  rows = max(rows, inputs.rows.shape[1])
+  room_of_rows = (0, 0), (0, rows - inputs.rows.shape[1])
+  inputs = inputs._replace(
+    rows=np.pad(inputs.rows, room_of_rows),
+    present=np.pad(inputs.present, room_of_rows),
+  )
+  missing = room - len(inputs.round_num)
+  return jax.tree_util.tree_map(
+    lambda a: np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]), inputs
+  )

@@ -1,0 +1,346 @@
+"""The TFF engine of federated runs, built on `pda_fed.tff`."""
+
+import collections
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import platform
+from typing import Any, Optional
+
+import numpy as np
+from pda_fed import audit
+from pda_fed import privacy
+from pda_fed import tff as pda_tff
+from pda_fed.common import server_optimizers
+from pda_fed.models import metrics as metrics_lib
+from pda_fed.runs import config as config_lib
+from pda_fed.runs.engines import base as engine_lib
+from pda_fed.runs.engines import stores
+from pda_fed.tff import runtime
+import tensorflow as tf
+import tensorflow_federated as tff
+
+# Metrics are sums over examples, so this only affects speed.
+_EVALUATION_BATCH = 64
+_AGGREGATOR = engine_lib.SECRET
+_TOKEN_LOSS = 'token_loss'
+# The server optimizer's state: names in checkpoints and in TFF.
+_OPTIMIZER_ARRAYS = {
+  engine_lib.MOMENTUM: 'accumulator',
+  engine_lib.SQUARES: 'preconditioner',
+}
+
+
+@contextlib.contextmanager
+def open_engine(
+  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+) -> Iterator['TffEngine']:
+  """Opens the engine in this process.
+
+  Args:
+    config: The run's settings.
+    seeds: The run's seeds.
+
+  Yields:
+    The engine.
+  """
+  engine = TffEngine(config, seeds)
+  with runtime.in_process(max_concurrent_clients=config.max_concurrent_clients):
+    yield engine
+
+
+def build_server_optimizer(
+  config: config_lib.FederatedConfig,
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the server's optimizer for a run's settings."""
+  rate, momentum = config.server_learning_rate, config.server_momentum
+  if config.server_optimizer == 'sgd':
+    # A momentum of 0 would keep a useless copy of the model.
+    return tff.learning.optimizers.build_sgdm(rate, momentum or None)
+  options = {
+    'beta_1': momentum,
+    'beta_2': server_optimizers.BETA_2,
+    'epsilon': server_optimizers.EPSILON,
+  }
+  if config.server_optimizer == 'adam':
+    return tff.learning.optimizers.build_adam(rate, **options)
+  first = server_optimizers.FIRST_SQUARE['yogi']
+  return tff.learning.optimizers.build_yogi(
+    rate, **options, initial_preconditioner_value=first
+  )
+
+
+class TffEngine:
+  """Computes in the current TFF context; see `engine.Engine`."""
+
+  name = 'tff'
+
+  def __init__(
+    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  ):
+    """Opens the data and builds the learning process.
+
+    Args:
+      config: The run's settings.
+      seeds: The run's seeds.
+
+    Raises:
+      StoreError: If the store is missing, incomplete or damaged.
+      ValueError: If the settings do not fit the data.
+    """
+    self._config = config
+    self._seeds = seeds
+    self._store = stores.open_checked(config)
+    self._model_fn = pda_tff.build_model_fn(config.spec, seeds.initialization)
+    self.canaries = self._make_canaries()
+    self._process = self._build_process()
+    self._evaluator = pda_tff.FederatedEvaluator(self._model_fn)
+
+  def _build_process(self) -> tff.learning.templates.LearningProcess:
+    config = self._config
+    return pda_tff.build_learning_process(
+      self._model_fn,
+      config.plan,
+      tff.learning.optimizers.build_sgdm(config.client_learning_rate),
+      build_server_optimizer(config),
+      method=config.method,
+      public_data=self._public_data if config.method.uses_public else None,
+      public_update=config.public_update,
+      public_users_per_round=config.public_users_per_round,
+      public_batch_size=config.batch_size,
+      public_clip_norm=config.public_clip_norm,
+      public_seed=self._seeds.public,
+      noise_seed=self._seeds.noise,
+      mean_clip_norm=config.mean_clip_norm,
+      client_gradient_clip=config.client_gradient_clip,
+      audit=self.canaries is not None,
+    )
+
+  def _make_canaries(self) -> Optional[audit.Canaries]:
+    with tf.Graph().as_default():
+      model = self._model_fn()
+      shapes = [tuple(w.shape) for w in model.trainable_variables]
+    return engine_lib.make_canaries(self._config, self._seeds, shapes)
+
+  @functools.cached_property
+  def _public_data(self) -> pda_tff.PublicData:
+    count = len(self._store.users('public'))
+    return pda_tff.PublicData.from_users(
+      [self._rows('public', i) for i in range(count)]
+    )
+
+  def _rows(self, group: str, user: int) -> Any:
+    """Returns a user's examples in the model's format."""
+    start, stop = self._store.row_offsets(group)[user : user + 2]
+    return self._config.spec.keras_examples(self._store.read(start, stop))
+
+  def _dataset(self, group: str, user: int, batch: int) -> tf.data.Dataset:
+    rows = self._rows(group, user)
+    return tf.data.Dataset.from_tensor_slices(rows).batch(batch)
+
+  def order_of_sums(self) -> dict[str, Any]:
+    """See `engine.Engine`; sums are in the clients' order."""
+    return {'machine': platform.machine()}
+
+  def initialize(self):
+    """See `engine.Engine`."""
+    return self._process.initialize()
+
+  def run_rounds(self, state, first_round: int, num_rounds: int):
+    """See `engine.Engine`."""
+    rounds = range(first_round, first_round + num_rounds)
+    metrics = []
+    for round_num in rounds:
+      state, of_round = self._run_round(state, round_num)
+      metrics.append(of_round)
+    return state, metrics
+
+  def _run_round(self, state, round_num: int):
+    cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
+    output = self._process.next(state, self._clients(cohort, round_num))
+    clients = output.metrics['client_work']
+    found: dict[str, Any] = {'clients': len(cohort)}
+    found |= {'non_finite_clients': 0.0, 'diverged_clients': 0.0}
+    if len(cohort):
+      found['train_loss'] = float(_loss_of(clients['train']))
+      found['non_finite_clients'] = float(clients['num_non_finite'])
+      found['diverged_clients'] = float(clients['num_diverged'])
+    measured = output.metrics['aggregator']
+    if self.canaries is not None:
+      # The round's clip norm, before the aggregator adapts it.
+      found[engine_lib.CANARY_SCORES] = self._scores(
+        measured, self._clip_norm(state)
+      )
+      measured = measured['inner']
+    if self._config.plan.adaptive_clipping is not None:
+      found['clip_norm'] = float(measured['dp_query_metrics']['clip_norm'])
+    if self._config.method.uses_public:
+      measured = output.metrics['finalizer']['method']
+      found |= {name: float(value) for name, value in measured.items()}
+    return output.state, found
+
+  def _clients(self, cohort: np.ndarray, round_num: int) -> list[Any]:
+    """Returns the data of a round's clients and canaries."""
+    batch = self._config.batch_size
+    users = [self._dataset('private', i, batch) for i in cohort]
+    if self.canaries is None:
+      return users
+    # Canaries have no data: an empty data set of the first user's type.
+    nothing = self._dataset('private', 0, batch).take(0)
+    none = tf.data.Dataset.from_tensors(tf.zeros([0]))
+    present = self.canaries.cohort(round_num)
+    vectors = self.canaries.updates(present)
+    return [
+      *(collections.OrderedDict(canary=none, data=data) for data in users),
+      *(
+        collections.OrderedDict(
+          canary=tf.data.Dataset.from_tensors(vector), data=nothing
+        )
+        for vector in vectors
+      ),
+    ]
+
+  def _scores(self, measured, clip_norm: float) -> np.ndarray:
+    """Returns the canaries' scores on the noised sum without users' updates."""
+    expected_cohort = self._config.plan.expected_cohort
+    unknown = [
+      np.asarray(mean) * expected_cohort - np.asarray(known)
+      for mean, known in zip(
+        measured['noised_mean'], measured['known_sum'], strict=True
+      )
+    ]
+    return self.canaries.scores(unknown) / clip_norm
+
+  def _clip_norm(self, state) -> float:
+    plan = self._config.plan
+    if plan.adaptive_clipping is None:
+      return plan.clip_norm
+    return float(state.aggregator.query_state.numerator_state.clip_norm)
+
+  def evaluate(
+    self,
+    weights: list[np.ndarray],
+    group: str,
+    max_users: Optional[int] = None,
+  ) -> dict[str, float]:
+    """See `engine.Engine`."""
+    users = range(len(self._store.users(group)))[:max_users]
+    found = self._evaluator.evaluate(
+      tff.learning.models.ModelWeights(list(weights), []),
+      (self._dataset(group, i, _EVALUATION_BATCH) for i in users),
+    )
+    shown = {n: found[n] for n in engine_lib.METRICS if n in found}
+    shown['loss'] = _loss_of(found)
+    if _TOKEN_LOSS in found:
+      shown['perplexity'] = metrics_lib.perplexity(shown['loss'])
+    return shown
+
+  def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
+    """See `engine.Engine`."""
+    settings = self._config.pretraining
+    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    done = pda_tff.pretrain(
+      pda_tff.build_model_fn(self._config.spec, seeds.initialization),
+      self._public_data,
+      tff.learning.optimizers.build_adam(settings.learning_rate),
+      settings.convergence(seeds.shuffling),
+      on_epoch=on_epoch,
+    )
+    return [np.asarray(w) for w in done.weights.trainable], done.figures
+
+  def get_weights(self, state) -> list[np.ndarray]:
+    """See `engine.Engine`."""
+    # Not process.get_model_weights, which computes: a run can be saved after
+    # its runtime has failed.
+    weights = state.global_model_weights.trainable
+    return [np.asarray(w, np.float32) for w in weights]
+
+  def set_weights(self, state, weights: list[np.ndarray]):
+    """See `engine.Engine`."""
+    return self._process.set_model_weights(
+      state, tff.learning.models.ModelWeights(list(weights), [])
+    )
+
+  def to_arrays(self, state) -> dict[str, np.ndarray]:
+    """See `engine.Engine`; only this engine can use the tree's state."""
+    arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
+    optimizer = self._optimizer_state(state)
+    for prefix, key in _OPTIMIZER_ARRAYS.items():
+      arrays |= engine_lib.numbered(prefix, optimizer.get(key, []))
+    if self._config.method.uses_public:
+      memory = list(state.finalizer['memory'])
+      arrays |= engine_lib.numbered(engine_lib.METHOD, memory)
+    if self._config.plan.mechanism == 'tree':
+      leaves = _numbers(tf.nest.flatten(state.aggregator))
+      return arrays | engine_lib.numbered(_AGGREGATOR, leaves)
+    query = state.aggregator.query_state.numerator_state
+    arrays[engine_lib.CLIP_NORM] = np.asarray(query.clip_norm)
+    return arrays
+
+  def _optimizer_state(self, state) -> Mapping[str, Any]:
+    wrapped = self._config.method.uses_public
+    return state.finalizer['inner'] if wrapped else state.finalizer
+
+  def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
+    """See `engine.Engine`."""
+    state = self.initialize()
+    engine_lib.check_fit(
+      self.to_arrays(state), arrays, self.name, any_shape=_AGGREGATOR
+    )
+    state = self.set_weights(
+      state, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    )
+    return state._replace(
+      finalizer=self._restored_finalizer(state, arrays, round_num),
+      aggregator=self._restored_aggregator(state, arrays, round_num),
+    )
+
+  def _restored_finalizer(self, state, arrays, round_num: int):
+    optimizer = dict(self._optimizer_state(state))
+    for prefix, key in _OPTIMIZER_ARRAYS.items():
+      if key in optimizer:
+        optimizer[key] = engine_lib.from_numbered(prefix, arrays)
+    if 'step' in optimizer:
+      optimizer['step'] = np.int32(round_num)
+    kind: Any = type(self._optimizer_state(state))
+    optimizer = kind(optimizer)
+    if not self._config.method.uses_public:
+      return optimizer
+    return type(state.finalizer)(
+      inner=optimizer,
+      memory=engine_lib.from_numbered(engine_lib.METHOD, arrays),
+      round_num=np.int32(round_num),
+    )
+
+  def _restored_aggregator(self, state, arrays, round_num: int):
+    """Restores the aggregator, except for the seed, set by `initialize`."""
+    aggregator = state.aggregator
+    if self._config.plan.mechanism == 'tree':
+      saved = iter(engine_lib.from_numbered(_AGGREGATOR, arrays))
+      leaves = [
+        next(saved) if _is_number(leaf) else leaf
+        for leaf in tf.nest.flatten(aggregator)
+      ]
+      return tf.nest.pack_sequence_as(aggregator, leaves)
+    query = aggregator.query_state
+    planned = query.numerator_state._replace(
+      clip_norm=np.float32(arrays[engine_lib.CLIP_NORM]),
+      round_num=np.int32(round_num),
+    )
+    return aggregator._replace(
+      query_state=query._replace(numerator_state=planned),
+      is_init_state=round_num == 0,
+    )
+
+
+def _loss_of(found: Mapping[str, Any]) -> Any:
+  """Returns the loss per target: per token for text, per example otherwise."""
+  return found[_TOKEN_LOSS if _TOKEN_LOSS in found else 'loss']
+
+
+def _is_number(leaf) -> bool:
+  return np.asarray(leaf).dtype.kind in 'bfiu'
+
+
+def _numbers(leaves) -> list[np.ndarray]:
+  return [np.asarray(leaf) for leaf in leaves if _is_number(leaf)]

@@ -1,0 +1,246 @@
+"""Loads trained models from a run's folder or an exported file."""
+
+from collections.abc import Mapping
+import json
+import os
+import pathlib
+from typing import Any, Optional
+import zipfile
+import zlib
+
+import data_prep
+from data_prep import sample_level
+from data_prep import store as store_lib
+import numpy as np
+from pda_fed.common import standardization
+from pda_fed.runs import checkpoints
+from pda_fed.runs import epsilons
+from pda_fed.runs import errors
+from pda_fed.runs import outputs
+from pda_fed.runs import records
+from pda_fed.runs import released_model
+from pda_fed.runs.engines import base as engine_lib
+from pda_fed.runs.engines import stores
+
+# Names in exported files, besides those of the weights.
+FORMAT = 'pda_fed model'
+ABOUT, VOCABULARY, MEAN, SCALE = 'about', 'vocabulary', 'mean', 'scale'
+
+# Prefix of the averaged weights of sample-level runs.
+_AVERAGE = 'jax/average'
+
+
+def load_model(
+  path: os.PathLike | str,
+  *,
+  data_dir: Optional[os.PathLike | str] = None,
+  trust_code: bool = False,
+) -> released_model.ReleasedModel:
+  """Loads the newest model of a run, or an exported one.
+
+  Example:
+
+  ```
+  model = load_model('out/pda')
+  tokens, unknown = model.encode('how do i')
+  best = model.logits(tokens)[0, -1].argmax()
+  print(model.vocabulary[best], model.privacy[0])
+  ```
+
+  Args:
+    path: The folder of a run, or a file written by
+      `scripts.export --format=npz`.
+    data_dir: The folder of the run's data, which contain the vocabulary and
+      the scale of inputs. By default the folder used in training. Must not be
+      given for an exported file.
+    trust_code: Whether to import the Python module that the file or the run
+      names, which runs its code. Only a user's own model has one.
+
+  Returns:
+    The model of the newest intact checkpoint. If the run averaged its weights,
+    the model has the average, which is also what the run tested.
+
+  Raises:
+    CheckpointError: If all checkpoints of the run are damaged.
+    OutputError: If there is no run, no checkpoint or no such file, or the run's
+      data are missing.
+    UntrustedCodeError: If the model names a module, without `trust_code`.
+    ValueError: If `data_dir` is given with a file.
+  """
+  path = pathlib.Path(path)
+  if not path.is_file():
+    return _from_run(path, data_dir, trust_code)
+  if data_dir is not None:
+    raise ValueError(
+      f'data_dir must not be given with an exported file. Found {data_dir}.'
+    )
+  return _from_file(path, trust_code)
+
+
+def _from_run(
+  path: pathlib.Path,
+  data_dir: Optional[os.PathLike | str],
+  trust_code: bool,
+) -> released_model.ReleasedModel:
+  if not (path / outputs.CONFIG).exists():
+    raise errors.OutputError(
+      f'{path} must be the folder of a run, or an exported .npz file. Found'
+      f' {"no config.json in it" if path.is_dir() else "nothing there"}.'
+    )
+  folder = outputs.RunFolder(path)
+  config = folder.read_config()
+  checkpoint = checkpoints.Checkpoints(folder.checkpoints_path).latest()
+  if checkpoint is None:
+    raise errors.OutputError(
+      f'{path} has no checkpoint: the run has not saved a model yet.'
+    )
+  settings, options = config['settings'], config.get('options', {})
+  arrays = checkpoint.arrays
+  weights = engine_lib.from_numbered(_AVERAGE, arrays)
+  weights = weights or engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+  spec = released_model.build_spec(
+    settings.get('spec'), str(path / outputs.CONFIG), trust_code=trust_code
+  )
+  data_dir = options.get('data_dir') if data_dir is None else data_dir
+  read = _sample_level_data if 'split' in settings else _store_data
+  try:
+    if data_dir is not None and not pathlib.Path(data_dir).exists():
+      raise ValueError('it does not exist.')
+    of_data = read(settings, options, data_dir)
+  except (data_prep.StoreError, data_prep.SourceError, ValueError) as e:
+    raise errors.OutputError(
+      f"{data_dir} must hold the run's data: {e} Give data_dir, the folder that"
+      ' holds them now.'
+    ) from e
+  return _build(
+    path,
+    spec=spec,
+    weights=[np.asarray(w, np.float32) for w in weights],
+    round_num=checkpoint.round_num,
+    privacy=_privacy(folder, config, checkpoint.round_num),
+    **of_data,
+  )
+
+
+def _build(path: pathlib.Path, **fields) -> released_model.ReleasedModel:
+  try:
+    return released_model.ReleasedModel(**fields)
+  except ValueError as e:
+    raise errors.OutputError(f'{path} is damaged: {e}') from e
+
+
+def _privacy(
+  folder: outputs.RunFolder, config: Mapping[str, Any], round_num: int
+) -> tuple[str, ...]:
+  """Returns the privacy guarantee after some rounds, and its caveats.
+
+  That of a private search comes first: it covers the choice of the run.
+  """
+  plan = folder.read_plan()
+  known = {row['round']: row['epsilon'] for row in folder.read_metrics()}
+  epsilon = known.get(round_num)
+  if epsilon is None:
+    epsilon = (epsilons.spent(plan, [round_num]) or {}).get(round_num)
+  guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
+  if epsilon is not None:
+    guarantee = plan.describe(epsilon)
+  of_run = guarantee, config['noise'], *records.caveats(config)
+  search = config.get(outputs.SEARCH)
+  if search is None:
+    return of_run
+  return search, f'This run alone: {guarantee}', *of_run[1:]
+
+
+def _store_data(
+  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
+  data_dir: Optional[os.PathLike | str],
+) -> dict[str, Any]:
+  """Returns the vocabulary, or mean and scale, of a federated run."""
+  del options  # The store has everything.
+  store: Any = data_prep.open_store(data_dir or '')
+  if stores.data_hash(store) != settings['data_hash']:
+    raise ValueError('it holds other data.')
+  if isinstance(store, data_prep.ExampleStore):
+    inputs = store.manifest['inputs']
+    return {n: np.array(inputs[n], np.float32) for n in (MEAN, SCALE)}
+  words = store.path / store_lib.VOCABULARY
+  expected = store.manifest['files'][store_lib.VOCABULARY]['sha256']
+  if store_lib.file_sha256(words) != expected:
+    raise ValueError(f'{words.name} was changed.')
+  return {VOCABULARY: released_model.sentence_tokens(store.vocabulary)}
+
+
+def _sample_level_data(
+  settings: Mapping[str, Any],
+  options: Mapping[str, Any],
+  data_dir: Optional[os.PathLike | str],
+) -> dict[str, Any]:
+  """Returns the vocabulary, or mean and scale, of a sample-level run."""
+  size = settings['spec'].get('vocabulary_size')
+  load_options = {} if size is None else {'vocabulary_size': size}
+  data = sample_level.load_data(settings['dataset'], data_dir, **load_options)
+  if options.get('public_dataset') is None:
+    split = sample_level.split_examples(data, _split_config(settings))
+    is_same = sample_level.data_hash(data, split) == settings['data_hash']
+  else:
+    # The hash also covers the other text, which is huge. All of this text is
+    # private.
+    is_same = len(data.train) == settings['plan']['population']
+  if not is_same:
+    raise ValueError('it holds other data.')
+  if data.is_text:
+    return {VOCABULARY: data.vocabulary}
+  mean, scale = standardization.mean_and_scale(split.public.inputs)
+  return {MEAN: mean, SCALE: scale}
+
+
+def _split_config(settings: Mapping[str, Any]) -> sample_level.SplitConfig:
+  try:
+    return sample_level.SplitConfig(**settings['split'])
+  except TypeError as e:
+    raise errors.OutputError(
+      f'The data cannot be split as in the run: {e}.'
+    ) from e
+
+
+def _from_file(
+  path: pathlib.Path, trust_code: bool
+) -> released_model.ReleasedModel:
+  """Reads what `exports` wrote."""
+  try:
+    with np.load(path, allow_pickle=False) as loaded:
+      arrays = dict(loaded)
+    about = json.loads(str(arrays[ABOUT]))
+    if about['format'] != FORMAT:
+      raise ValueError(f'its format is {about["format"]!r:.80}')
+    weights = [np.asarray(arrays[n], np.float32) for n in about['weights']]
+    words = arrays.get(VOCABULARY)
+    fields = dict(
+      spec=released_model.build_spec(
+        about['spec'], str(path), trust_code=trust_code
+      ),
+      weights=weights,
+      round_num=int(about['round']),
+      privacy=tuple(map(str, about['privacy'])),
+      vocabulary=words if words is None else tuple(words.tolist()),
+      mean=arrays.get(MEAN),
+      scale=arrays.get(SCALE),
+    )
+  except (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+  ) as e:
+    raise errors.OutputError(
+      f'{path} must be an npz file written by scripts.export: {e}.'
+    ) from e
+  return _build(path, **fields)

@@ -1,0 +1,126 @@
+"""The overview of a run, shown before its first round."""
+
+from collections.abc import Mapping
+import math
+from typing import Optional
+
+from pda_fed import privacy
+from pda_fed.runs import config as config_lib
+
+# A larger epsilon gives little protection.
+_LARGE_EPSILON = 10.0
+# Largest ratio of the noise's norm in the mean to the clip norm without a
+# warning. It is 8 in the paper's StackOverflow runs.
+_LARGE_NOISE = 10.0
+
+
+def noise_over_clip(plan: privacy.PrivacyPlan, num_weights: int) -> float:
+  """Returns the expected norm of the noise in the mean, over the clip norm.
+
+  Args:
+    plan: The privacy plan.
+    num_weights: The number of the model's weights.
+  """
+  noise = plan.update_noise_multiplier * math.sqrt(num_weights)
+  return noise / plan.expected_cohort
+
+
+def format_duration(seconds: float) -> str:
+  """Returns a duration as text, in seconds, minutes or hours."""
+  if seconds < 90:
+    return f'{max(1, round(seconds))} s'
+  if seconds < 90 * 60:
+    return f'{seconds / 60:.0f} minutes'
+  return f'{seconds / 3600:.1f} hours'
+
+
+def _line(name: str, text: str) -> str:
+  return f'  {name:<9} {text}'
+
+
+def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
+  if not plan.noise_multiplier:
+    return 'none: epsilon is infinite without noise'
+  if epsilon is None:
+    return 'epsilon unknown: dp_accounting is not installed'
+  return (
+    f'epsilon {privacy.round_up(epsilon)}, delta {plan.delta:g} for the whole'
+    f' run ({plan.unit}-level, {plan.neighbouring})'
+  )
+
+
+def describe(
+  config: config_lib.RunConfig,
+  epsilon: Optional[float],
+  *,
+  sizes: Optional[Mapping[str, int]] = None,
+  num_weights: Optional[int] = None,
+) -> list[str]:
+  """Returns lines that describe a run.
+
+  Args:
+    config: The run's settings.
+    epsilon: Epsilon of the whole run; None if it cannot be computed.
+    sizes: The number of users, or examples, by group.
+    num_weights: The number of the model's weights.
+  """
+  plan = config.plan
+  unit = f'{plan.unit}s'
+  noise = f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
+  noise += f' {plan.clip_norm:g}'
+  if num_weights is not None:
+    share = noise_over_clip(plan, num_weights)
+    noise += f'; norm of the noise in the mean: {share:.2g} times the clip'
+  found = {
+    unit: ', '.join(f'{n:,} {group}' for group, n in (sizes or {}).items()),
+    'rounds': (
+      f'{plan.rounds:,}, each with about {plan.expected_cohort:g} of'
+      f' {plan.population:,} private {unit}'
+    ),
+    'noise': noise,
+    'privacy': _privacy(plan, epsilon),
+  }
+  return [
+    f'{config.method.title} on {config.dataset}, engine {config.engine}',
+    *(_line(name, text) for name, text in found.items() if text),
+  ]
+
+
+def describe_time(seconds_per_round: float, rounds_left: int) -> str:
+  """Returns a line with the estimated time of the remaining rounds."""
+  total = format_duration(seconds_per_round * rounds_left)
+  return _line(
+    'time', f'about {total} of training ({seconds_per_round:.2g} s per round)'
+  )
+
+
+def cautions(
+  plan: privacy.PrivacyPlan,
+  epsilon: Optional[float],
+  num_weights: Optional[int] = None,
+) -> list[str]:
+  """Returns warnings about settings that look wrong.
+
+  Args:
+    plan: The privacy plan.
+    epsilon: Epsilon of the whole run; None if it cannot be computed.
+    num_weights: The number of the model's weights.
+  """
+  found = []
+  if not plan.noise_multiplier:
+    found.append('noise_multiplier is 0: this run has no differential privacy.')
+  elif epsilon is not None and epsilon > _LARGE_EPSILON:
+    found.append(
+      f'epsilon is {privacy.round_up(epsilon)}, above {_LARGE_EPSILON:g}: it'
+      ' gives little protection. More noise, fewer rounds or more users lower'
+      ' it; --target_epsilon finds the noise.'
+    )
+  if num_weights is not None:
+    share = noise_over_clip(plan, num_weights)
+    if share > _LARGE_NOISE:
+      found.append(
+        f'The noise in the mean has {share:.3g} times the norm of a clipped'
+        ' update, so the model may not learn. Larger cohorts or a smaller'
+        ' model reduce it.'
+      )
+  return found

@@ -1,0 +1,294 @@
+"""A trained model: spec, weights, vocabulary, logits.
+
+`loading.load_model` reads it from a run's folder or an exported file, and
+`exports` writes it. This module opens no engine and needs no TensorFlow: the
+JAX model computes the logits, whichever engine trained the weights.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+from typing import Any, Optional
+
+from data_prep import tokenizer
+import numpy as np
+from pda_fed import models
+from pda_fed.common import trust
+from pda_fed.models import convolutional
+from pda_fed.runs import errors
+
+_BUILT_IN = (
+  models.RecurrentSpec,
+  models.LanguageSpec,
+  models.ConvolutionalSpec,
+  models.ResidualSpec,
+)
+# The key in `config.as_settings` for the class of a user's model.
+_KIND = 'kind'
+# Convolutions of larger batches would need gigabytes.
+_ROWS_AT_ONCE = 256
+
+_UNKNOWN = '<unk>'  # The unknown word in texts of sample-level runs.
+
+
+def _find_kind(
+  settings: Mapping[str, Any], source: str, trust_code: bool
+) -> type[models.ModelSpec]:
+  """Returns the spec class, found by its name or by the fields' names."""
+  if _KIND not in settings:
+    for kind in _BUILT_IN:
+      if {f.name for f in dataclasses.fields(kind)} == set(settings):
+        return kind
+    raise ValueError(f'no model has the settings {", ".join(settings)}')
+  module, _, name = settings[_KIND].rpartition('.')
+  try:
+    kind = getattr(trust.import_named(module, source, trust_code), name)
+  except (AttributeError, ImportError, ValueError) as e:
+    raise ValueError(
+      f'its class {settings[_KIND]} cannot be imported: {e}. Make the module'
+      ' importable'
+    ) from e
+  if not (isinstance(kind, type) and issubclass(kind, models.ModelSpec)):
+    raise ValueError(f'{settings[_KIND]} is not a models.ModelSpec')
+  return kind
+
+
+def _from_json(value: Any) -> Any:
+  if isinstance(value, list):
+    return tuple(map(_from_json, value))
+  if isinstance(value, dict):
+    return convolutional.Convolution(**value)
+  return value
+
+
+def build_spec(
+  settings: Any, source: str, *, trust_code: bool = False
+) -> models.ModelSpec:
+  """Returns the model spec that `config.as_settings` turned into JSON.
+
+  Args:
+    settings: The spec's settings, as JSON values.
+    source: The file that has them, for error messages.
+    trust_code: Whether to import the module of a user's model.
+
+  Raises:
+    OutputError: If no model has these settings.
+    UntrustedCodeError: If the settings name a module that is not trusted.
+  """
+  try:
+    if not isinstance(settings, dict):
+      raise ValueError(f'its spec is {settings!r:.80}')
+    fields = {n: _from_json(v) for n, v in settings.items() if n != _KIND}
+    return _find_kind(settings, source, trust_code)(**fields)
+  except (AttributeError, TypeError, ValueError) as e:
+    raise errors.OutputError(f'The model cannot be built: {e}.') from e
+
+
+def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:
+  """Returns all tokens, words and special tokens, in the order of their ids.
+
+  Args:
+    words: The vocabulary of a token store.
+  """
+  return '<pad>', *words, '<oov>', '<bos>', '<eos>'
+
+
+def weight_names(model: 'ReleasedModel') -> list[str]:
+  """Returns a name for each weight, like Keras layers' names if possible."""
+  spec = model.spec
+  layers: dict[str, tuple[str, ...]]
+  bias, lstm = ('kernel', 'bias'), ('kernel', 'recurrent_kernel', 'bias')
+  if type(spec) is models.RecurrentSpec:
+    layers = {'lstm': lstm, 'projection': bias, 'logits': bias}
+  elif type(spec) is models.LanguageSpec:
+    layers = {f'lstm_{i + 1}': lstm for i in range(spec.num_layers)}
+    layers['logits'] = bias
+  elif type(spec) is models.ConvolutionalSpec:
+    layers = {f'conv_{i + 1}': bias for i in range(len(spec.convolutions))}
+    layers |= {f'dense_{i + 1}': bias for i in range(len(spec.dense_sizes))}
+    layers['logits'] = bias
+  else:
+    return [f'weights/{i}' for i in range(len(model.weights))]
+  names = [f'{layer}/{n}' for layer, parts in layers.items() for n in parts]
+  return ['embedding/embeddings', *names] if model.is_text else names
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReleasedModel:
+  """A model trained by a run.
+
+  Example: see `load_model`.
+
+  Attributes:
+    spec: The model's specification.
+    weights: float32 arrays, in the order of the Keras model.
+    round_num: The number of training rounds.
+    privacy: The privacy guarantee in one sentence, then its caveats. If a
+      private search released the run, the search's guarantee comes first.
+    vocabulary: For text, the tokens in the order of their ids; otherwise None.
+    mean: For images and tables, the mean to subtract from each channel or
+      feature; otherwise None.
+    scale: For images and tables, the standard deviation to divide by after
+      that; otherwise None.
+  """
+
+  spec: models.ModelSpec
+  weights: list[np.ndarray]
+  round_num: int
+  privacy: tuple[str, ...]
+  vocabulary: Optional[tuple[str, ...]] = None
+  mean: Optional[np.ndarray] = None
+  scale: Optional[np.ndarray] = None
+
+  def __post_init__(self):
+    found = [w.shape for w in self.weights]
+    expected = [tuple(s) for s in self.spec.jax_model().shapes]
+    if found != expected:
+      raise ValueError(
+        f'weights must have the shapes {expected}, like the model. Found'
+        f' {found}.'
+      )
+    size = getattr(self.spec, 'vocabulary_size', None)
+    if size is not None and len(self.vocabulary or ()) != size:
+      raise ValueError(
+        f'vocabulary must have {size} tokens, like the model. Found'
+        f' {len(self.vocabulary or ())}.'
+      )
+
+  @property
+  def is_text(self) -> bool:
+    """Whether inputs are token ids."""
+    return self.vocabulary is not None
+
+  @property
+  def has_sentences(self) -> bool:
+    """Whether inputs are sentences, which start with a special token."""
+    return self.is_text and not isinstance(self.spec, models.LanguageSpec)
+
+  def logits(self, inputs: np.ndarray) -> np.ndarray:
+    """Returns the logits of a batch.
+
+    Args:
+      inputs: For text, token ids [examples, time]. Otherwise raw images or
+        rows [examples, ...], which this method standardizes.
+
+    Returns:
+      float32 [examples, time, tokens], or [examples, classes].
+
+    Raises:
+      ValueError: If the inputs do not fit the model.
+    """
+    inputs = self._check_tokens(inputs) if self.is_text else self._scale(inputs)
+    parts = [
+      self._logits_fn(inputs[start : start + _ROWS_AT_ONCE])
+      for start in range(0, len(inputs), _ROWS_AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+  def encode(self, text: str) -> tuple[np.ndarray, list[str]]:
+    """Returns the last sentence of a text as token ids.
+
+    Args:
+      text: Any text. Sample-level models encode all of it, not just the last
+        sentence, split at whitespace.
+
+    Returns:
+      Token ids, [1, time], and the words that are not in the vocabulary.
+
+    Raises:
+      ValueError: If the model is not a text model, or its vocabulary contains
+        no word of the text.
+    """
+    if not self.is_text:
+      raise ValueError(f'text needs a text model. Found {text!r:.80}.')
+    words = text.split()
+    if self.has_sentences:
+      words = ''.join(tokenizer.split_sentences(text)[-1:]).split()
+    known, other = self._word_ids, self._unknown_id
+    if not any(word in known for word in words):
+      raise ValueError(
+        f'text must contain a word of the vocabulary ({len(known):,} words).'
+        f' Found {text!r:.80}.'
+      )
+    ids = [known.get(word, other) for word in words]
+    if self.has_sentences:
+      ids.insert(0, len(self.vocabulary) - 2)
+    return np.array([ids], np.int32), [w for w in words if w not in known]
+
+  @property
+  def _unknown_id(self) -> int:
+    if self.has_sentences:
+      return len(self.vocabulary) - 3
+    return self.vocabulary.index(_UNKNOWN)
+
+  @functools.cached_property
+  def _word_ids(self) -> dict[str, int]:
+    ids = enumerate(self.vocabulary)
+    if self.has_sentences:
+      # By position: a word may look like a special token.
+      ids = list(ids)[1:-3]
+    return {word: i for i, word in ids if i != self._unknown_id}
+
+  def _check_tokens(self, inputs: np.ndarray) -> np.ndarray:
+    inputs = np.asarray(inputs)
+    if inputs.dtype.kind not in 'iu' or inputs.ndim != 2 or not inputs.size:
+      raise ValueError(
+        'inputs must be token ids, integers of shape (examples, time).'
+        f' Found {inputs.dtype} of shape {inputs.shape}.'
+      )
+    if inputs.min() < 0 or inputs.max() >= len(self.vocabulary):
+      raise ValueError(
+        f'inputs must be token ids in [0, {len(self.vocabulary) - 1}]. Found'
+        f' {inputs.min()} to {inputs.max()}.'
+      )
+    return inputs.astype(np.int32)
+
+  def _scale(self, inputs: np.ndarray) -> np.ndarray:
+    inputs = np.asarray(inputs)
+    shape = getattr(self.spec, 'input_shape', inputs.shape[1:])
+    if inputs.shape[1:] != shape or not inputs.size:
+      sizes = ', '.join(map(str, ('examples', *shape)))
+      raise ValueError(
+        f'inputs must have the shape ({sizes}). Found {inputs.shape}.'
+      )
+    if inputs.dtype.kind not in 'biuf' or not np.isfinite(inputs).all():
+      raise ValueError(f'inputs must be finite numbers. Found {inputs.dtype}.')
+    inputs = inputs.astype(np.float32)
+    return inputs if self.mean is None else (inputs - self.mean) / self.scale
+
+  @functools.cached_property
+  def _logits_fn(self) -> Callable[[np.ndarray], np.ndarray]:
+    import jax
+    from pda_fed.models import jax_layers
+    from pda_fed.models import jax_next_word
+    from pda_fed.models import jax_recurrent
+
+    model = self.spec.jax_model()
+    if hasattr(model, 'logits'):  # A user's model.
+      compute = model.logits
+    elif isinstance(model, jax_next_word.NextWordModel):
+      compute = jax_recurrent.apply
+    elif isinstance(model, jax_layers.Model):
+
+      def compute(params, inputs):
+        # Targets only affect the losses, which are not used.
+        shape = inputs.shape if self.is_text else inputs.shape[:1]
+        targets = np.zeros(shape, np.int32)
+        return model.run(params, inputs, targets).outputs[-1]
+
+    else:
+      return self._keras_logits()
+    params = model.check_params(self.weights)
+    compute = jax.jit(compute)
+
+    def logits(inputs):
+      # By default, GPUs round factors to 10 bits of mantissa.
+      with jax.default_matmul_precision('highest'):
+        return np.asarray(compute(params, inputs), np.float32)
+
+    return logits
+
+  def _keras_logits(self) -> Callable[[np.ndarray], np.ndarray]:
+    model = self.spec.keras_model(0)
+    model.set_weights(self.weights)
+    return lambda inputs: np.asarray(model(inputs), np.float32)

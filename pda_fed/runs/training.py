@@ -1,0 +1,183 @@
+"""Runs an experiment: the folder, the training loop, the audit."""
+
+from collections.abc import Callable, Mapping
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+from typing import Any, Optional
+
+from pda_fed import audit
+from pda_fed import errors as base_errors
+from pda_fed import privacy
+from pda_fed.common import signals
+from pda_fed.runs import config as config_lib
+from pda_fed.runs import errors
+from pda_fed.runs import loop
+from pda_fed.runs import outputs
+from pda_fed.runs import progress as progress_lib
+from pda_fed.runs.engines import base as engine_lib
+
+# Subfolder of the run for the copy that is audited.
+_COPY = 'audit'
+
+OpenEngine = Callable[
+  [Any, privacy.SeedStreams],
+  contextlib.AbstractContextManager[engine_lib.Engine],
+]
+
+
+def _is_finished(
+  result: Optional[Mapping[str, Any]], config: config_lib.RunConfig
+) -> bool:
+  if result is None:
+    return False
+  return result['test'] is not None or not config.final_test
+
+
+def check_audit(result: Mapping[str, Any]) -> None:
+  """Raises if an audit contradicts the proven epsilon.
+
+  Args:
+    result: The content of result.json.
+
+  Raises:
+    AuditError: If a lower bound is above the proven epsilon.
+  """
+  report = result.get('audit')
+  if report and audit.is_violated(report):
+    raise errors.AuditError(audit.violation(report))
+
+
+def train(
+  config: config_lib.RunConfig,
+  open_engine: OpenEngine,
+  output_dir: os.PathLike | str,
+  *,
+  warm_start_dir: Optional[os.PathLike | str] = None,
+  about: Optional[dict[str, Any]] = None,
+  progress: Optional[progress_lib.Progress] = None,
+) -> outputs.RunFolder:
+  """Runs an experiment to its end; starts it or resumes it.
+
+  Example:
+
+  ```
+  folder = train(config, runs_lib.open_engine, 'out/pda')
+  folder.read_result()['test']['accuracy']
+  ```
+
+  Args:
+    config: The run's settings.
+    open_engine: Opens an engine, given the config and the seeds.
+    output_dir: The run's folder: new, empty, or the folder of this run.
+    warm_start_dir: The folder of warm starts, which runs share. By default
+      `warm_start` next to `output_dir`.
+    about: Additional fields of config.json, as JSON values.
+    progress: The progress display; by default nothing is shown.
+
+  Returns:
+    The run's folder, with the result.
+
+  Raises:
+    AuditError: If the audit measured more than the proven epsilon. The result
+      is written.
+    CheckpointError: If a checkpoint cannot be written, or no checkpoint can be
+      read.
+    DivergenceError: If the model diverges, or did so before.
+    EngineError: If the engine fails. Completed rounds are saved.
+    OutputError: If the folder holds something else, or the run had no seed,
+      ended without a test, and should now be tested.
+    StoppedError: If SIGINT or SIGTERM stopped the run. Everything is saved.
+  """
+  output_dir = pathlib.Path(output_dir)
+  if warm_start_dir is None:
+    warm_start_dir = output_dir.parent / 'warm_start'
+  places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
+  with outputs.RunFolder.open(output_dir, config, about or {}) as folder:
+    result = _result_of(folder, config, open_engine, *places)
+    if config.audit is not None and config.audit.copy:
+      if not result['audit']:
+        report = _audit_of_copy(folder, config, open_engine, *places)
+        result = {**result, 'audit': {**report, 'copy': True}}
+        folder.write_result(result)
+      # Also if the run was killed before it did this.
+      _remove_copy(folder)
+    check_audit(result)
+    return folder
+
+
+def _audit_of_copy(
+  folder: outputs.RunFolder,
+  config: config_lib.RunConfig,
+  open_engine: OpenEngine,
+  warm_start_dir: pathlib.Path,
+  progress: progress_lib.Progress,
+) -> dict[str, Any]:
+  """Runs a second time, with canaries and with its own noise.
+
+  If both runs had the same noise, their difference would have none. The second
+  run is removed after its report is saved: it is another look at the same
+  users, and must not be released.
+  """
+  pretraining = dataclasses.replace(
+    config.pretraining, seed=config.pretraining_seed
+  )
+  copy = dataclasses.replace(
+    config,
+    seed=None,
+    pretraining=pretraining,
+    audit=dataclasses.replace(config.audit, copy=False),
+  )
+  try:
+    with outputs.RunFolder.open(folder.path / _COPY, copy, {}) as second:
+      result = _result_of(second, copy, open_engine, warm_start_dir, progress)
+      return result['audit']
+  except base_errors.DivergenceError as e:
+    _remove_copy(folder)
+    raise base_errors.DivergenceError(
+      f'The run in {folder.path} has ended, but its copy for the audit diverged'
+      f' and was removed with its checkpoints: {e} The same command audits'
+      ' another copy.'
+    ) from e
+
+
+def _remove_copy(folder: outputs.RunFolder) -> None:
+  shutil.rmtree(folder.path / _COPY, ignore_errors=True)
+
+
+def _result_of(
+  folder: outputs.RunFolder,
+  config: config_lib.RunConfig,
+  open_engine: OpenEngine,
+  warm_start_dir: pathlib.Path,
+  progress: progress_lib.Progress,
+) -> dict[str, Any]:
+  """Runs to the end, if not finished yet, and writes the result."""
+  result = folder.read_result()
+  if _is_finished(result, config):
+    folder.forget_seeds()  # The run may have been killed before it did this.
+    return result
+  if folder.has_diverged():
+    folder.forget_seeds()  # Likewise.
+    raise base_errors.DivergenceError(
+      f'The run in {folder.path} diverged and cannot be resumed. Start another'
+      ' one with other settings and another --output_dir.'
+    )
+  with (
+    signals.StopSignals() as stop,
+    open_engine(config, folder.seeds(config.seed)) as engine,
+  ):
+    run = loop.Run(config, folder, engine, stop, progress)
+    try:
+      result = run.run(warm_start_dir)
+    except base_errors.DivergenceError:
+      folder.forget_seeds()
+      raise
+    finally:
+      progress.close()
+      run.close()
+  folder.write_result(result)
+  folder.forget_seeds()
+  return result

@@ -1,0 +1,104 @@
+"""A cache of warm starts: trained once, used by many runs."""
+
+from collections.abc import Callable
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any, Optional
+import warnings
+
+import numpy as np
+from pda_fed.common import files
+from pda_fed.runs import checkpoints
+from pda_fed.runs import errors
+from pda_fed.runs.engines import base as engine_lib
+
+
+def cache_key(settings: dict[str, Any]) -> str:
+  """Returns a cache key for these settings."""
+  text = json.dumps(settings, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _load(
+  path: pathlib.Path, settings: dict[str, Any]
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+  """Returns a cached warm start, after checking its settings."""
+  arrays, record = checkpoints.read_arrays(path)
+  if record.get('settings') != json.loads(json.dumps(settings)):
+    raise errors.CheckpointError(f'{path} belongs to other settings.')
+  weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+  return weights, record['figures']
+
+
+def find(
+  settings: dict[str, Any],
+  folder: os.PathLike | str,
+  figures: dict[str, Any],
+) -> Optional[list[np.ndarray]]:
+  """Returns the weights of a run's warm start; None, with a warning, if gone.
+
+  Args:
+    settings: All settings that determine the weights.
+    folder: The folder of warm starts.
+    figures: The figures of the run's pre-training. On a GPU, training it again
+      gives slightly different weights, and with them different figures.
+  """
+  path = pathlib.Path(folder) / f'{cache_key(settings)}.ckpt'
+  try:
+    weights, of_file = _load(path, settings)
+    if of_file == figures:
+      return weights
+    reason = f'{path} was trained again since'
+  except errors.CheckpointError as e:
+    reason = str(e).rstrip('.')
+  warnings.warn(
+    f'no test of the model that this run started with: {reason}.', stacklevel=2
+  )
+  return None
+
+
+def load_or_pretrain(
+  engine: engine_lib.Engine,
+  settings: dict[str, Any],
+  folder: os.PathLike | str,
+  *,
+  on_epoch: engine_lib.EpochFn,
+  while_waiting: Callable[[], None],
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+  """Returns the weights of a warm start, from the cache or by training.
+
+  Processes that need the same warm start wait for the first one to train it.
+
+  Args:
+    engine: The engine that trains.
+    settings: All settings that determine the weights.
+    folder: The folder of warm starts.
+    on_epoch: Called after each epoch; may raise to stop.
+    while_waiting: Called while another process trains; may raise to stop.
+
+  Returns:
+    The weights, and the figures of the pre-training.
+
+  Raises:
+    CheckpointError: If the warm start cannot be written.
+  """
+  folder = pathlib.Path(folder)
+  # Names and contents hold a hash of the data.
+  folder.mkdir(0o700, parents=True, exist_ok=True)
+  key = cache_key(settings)
+  path = folder / f'{key}.ckpt'
+  with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
+    if path.exists():
+      try:
+        return _load(path, settings)
+      except errors.CheckpointError as e:
+        warnings.warn(f'{e} Training it again.', stacklevel=2)
+    weights, figures = engine.pretrain(on_epoch)
+    checkpoints.write_arrays(
+      path,
+      engine_lib.numbered(engine_lib.WEIGHTS, weights),
+      {'settings': settings, 'figures': figures},
+    )
+  return weights, figures

@@ -1,0 +1,106 @@
+"""How settings were chosen: the file, and what is said."""
+
+import json
+import pathlib
+
+from pda_fed.compare import choices
+from pda_fed.runs import errors
+import pytest
+
+_PRESETS = pathlib.Path(__file__).parents[2] / 'scripts/presets'
+
+
+def _choices(**tries):
+  return choices.Choices(
+    'python -m scripts.compare ...',
+    'loss',
+    {
+      method: choices.Choice((f'--rate={number}',), number, 0.5 * number)
+      for method, number in tries.items()
+    },
+  )
+
+
+def test_what_is_written_is_read_again(tmp_path):
+  path = tmp_path / 'chosen.json'
+  found = _choices(warm=2, pda=2)
+  found.write(path)
+  assert choices.load(path, ['warm', 'pda']) == found
+  assert list(choices.load(path, ['pda']).methods) == ['pda']
+  assert json.loads(path.read_text())['methods']['pda'] == {
+    'flags': ['--rate=2'],
+    'tries': 2,
+    'value': 1.0,
+  }
+
+
+def test_methods_of_the_main_job_had_the_same_number_of_tries():
+  path = _PRESETS / 'stackexchange.json'
+  found = choices.load(path, ['cold', 'warm', 'pda'])
+  assert {choice.tries for choice in found.methods.values()} == {9}
+  assert found.select_by == 'loss'
+  assert '--flagfile=scripts/presets/stackexchange.flags' in found.command
+
+
+def test_different_numbers_of_tries_are_a_warning():
+  (line,) = _choices(warm=2, pda=2).lines()
+  assert line == (
+    'Settings were chosen by validation loss: --rate=2 for warm start (2'
+    ' tries); --rate=2 for PDA-DPMD (2 tries).'
+  )
+  _, warning = _choices(warm=1, pda=3).lines()
+  assert 'different numbers of tries, from 1 to 3' in warning
+
+
+@pytest.mark.parametrize(
+  ('place', 'value', 'words'),
+  [
+    (['format'], 'pda_fed run', "its 'format' must be"),
+    (['command'], 3, 'command must be a non-empty string. Found 3'),
+    (['select_by'], '', "select_by must be a non-empty string. Found ''"),
+    (['more'], 1, 'it must have command, format, methods, select_by'),
+    (['methods'], [], 'methods must be a non-empty object'),
+    (['methods', 'hot'], {}, 'hot must have flags, tries, value'),
+    (['methods', 'pda'], None, 'pda must have flags, tries, value'),
+    (['methods', 'pda', 'flags'], '--a', 'flags of pda must be a list'),
+    (
+      ['methods', 'pda', 'flags'],
+      [1],
+      'flags must be non-empty strings. Found 1',
+    ),
+    (['methods', 'pda', 'tries'], True, 'tries must be an integer of at lea'),
+    (['methods', 'pda', 'tries'], -1, 'tries must be an integer of at least'),
+    (['methods', 'pda', 'value'], None, 'value must be a finite number'),
+    (['methods', 'pda', 'value'], '1', 'value must be a finite number'),
+  ],
+)
+def test_damaged_files(tmp_path, place, value, words):
+  path = tmp_path / 'chosen.json'
+  _choices(warm=2, pda=2).write(path)
+  content = json.loads(path.read_text())
+  *parents, last = place
+  inner = content
+  for name in parents:
+    inner = inner[name]
+  inner[last] = value
+  path.write_text(json.dumps(content))
+  with pytest.raises(ValueError, match=words) as e:
+    choices.load(path, ['pda'])
+  assert str(path) in str(e.value)
+  assert '\n' not in str(e.value)
+
+
+def test_methods_that_are_not_known_or_not_there(tmp_path):
+  path = tmp_path / 'chosen.json'
+  _choices(warm=2).write(path)
+  with pytest.raises(ValueError, match='Found warm, but not cold, pda'):
+    choices.load(path, ['cold', 'warm', 'pda'])
+  changed = path.read_text().replace('"warm"', '"hot"')
+  path.write_text(changed)
+  with pytest.raises(ValueError, match="methods must be among .* Found 'hot'"):
+    choices.load(path, ['warm'])
+  path.write_text(changed[:50])
+  with pytest.raises(errors.OutputError, match='cannot be read'):
+    choices.load(path, ['warm'])
+  with pytest.raises(errors.OutputError, match='cannot be read'):
+    choices.load(tmp_path / 'nothing.json', ['warm'])

@@ -1,0 +1,208 @@
+"""Warm starts on public examples."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import jax as pda_jax
+from pda_fed.jax.sample_level import augmentation
+from pda_fed.jax.sample_level import pretraining
+from pda_fed.models import convergence
+from pda_fed.runs import sample_level_config
+import pytest
+
+from tests.jax import small_models
+
+_CONFIG = convergence.PretrainingConfig(
+  batch_size=4, held_out=0.2, patience=4, max_epochs=4, seed=1
+)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def fixture_quick_compilation():
+  with small_models.quick_compilation():
+    yield
+
+
+def _pretrain(candidates=1, on_epoch=None, **options):
+  model, inputs, targets = small_models.create('pooled')
+  settings = pda_jax.SampleLevelSettings(clip_norm=1.0, expected_batch=1.0)
+  examples = pda_jax.ExampleArrays(
+    jnp.concatenate([inputs] * 4), jnp.concatenate([targets] * 4)
+  )
+  return pretraining.pretrain(
+    model,
+    pda_jax.SampleTrainer(model, settings),
+    examples,
+    convergence.PretrainingOptimizer(**options),
+    _CONFIG,
+    initialization_seed=3,
+    candidates=candidates,
+    on_epoch=on_epoch,
+  )
+
+
+@pytest.mark.parametrize(
+  'options',
+  [
+    {'learning_rate': 0.02, 'averaging': 0.5},
+    {
+      'optimizer': 'sgd',
+      'learning_rate': 0.2,
+      'momentum': 0.5,
+      'clip_norm': 1.0,
+      'weight_decay': 1e-3,
+      'dropout': 0.1,
+      'decay': 'cosine',
+    },
+  ],
+)
+def test_it_learns(options):
+  losses = []
+  done = _pretrain(on_epoch=lambda _, loss: losses.append(loss), **options)
+  assert losses[-1] < done.held_out_losses[0]
+  assert done.held_out_losses[done.epochs] == min(done.held_out_losses)
+
+
+_RATE = 0.2
+
+
+def _trainer(standard=None, **options):
+  """A warm start whose epoch is one step over all examples."""
+  model, inputs, targets = small_models.create('pooled')
+  settings = pda_jax.SampleLevelSettings(clip_norm=1.0, expected_batch=1.0)
+  weights = [np.array(w) for w in small_models.params_of(model)]
+  trainer = pretraining._Trainer(
+    model,
+    pda_jax.SampleTrainer(model, settings, standard),
+    weights,
+    pda_jax.ExampleArrays(inputs, targets),
+    convergence.PretrainingOptimizer(
+      optimizer='sgd', learning_rate=_RATE, **options
+    ),
+    dataclasses.replace(_CONFIG, batch_size=len(inputs)),
+  )
+
+  def gradient(params):
+    def loss(p):
+      return model.run(p, inputs, targets).token_losses.mean()
+
+    return [np.asarray(g) for g in jax.grad(loss)(tuple(params))]
+
+  return trainer, weights, gradient, np.arange(len(inputs))
+
+
+def _clipped(gradient, clip_norm):
+  norm = np.sqrt(sum(np.square(g).sum() for g in gradient))
+  assert norm > clip_norm
+  return [g * clip_norm / norm for g in gradient]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('options', 'change'),
+  [
+    ({}, lambda w, g: g),
+    ({'clip_norm': 0.01}, lambda w, g: _clipped(g, 0.01)),
+    (
+      {'weight_decay': 0.3},
+      lambda w, g: [d + 0.3 * a for a, d in zip(w, g, strict=True)],
+    ),
+  ],
+)
+def test_a_step_by_hand(options, change):
+  trainer, weights, gradient, rows = _trainer(**options)
+  trainer.train(rows)
+  step = change(weights, gradient(weights))
+  for found, w, d in zip(trainer.weights(), weights, step, strict=True):
+    np.testing.assert_allclose(found, w - _RATE * d, atol=1e-6)
+
+
+def test_a_rate_that_falls_by_a_cosine():
+  trainer, weights, gradient, rows = _trainer(decay='cosine')
+  for epoch in range(_CONFIG.max_epochs):
+    trainer.train(rows)
+    rate = _RATE * 0.5 * (1 + np.cos(np.pi * epoch / _CONFIG.max_epochs))
+    step = gradient(weights)
+    weights = [w - rate * g for w, g in zip(weights, step, strict=True)]
+    for found, expected in zip(trainer.weights(), weights, strict=True):
+      np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_average_is_what_is_kept():
+  averaged, *_, rows = _trainer(averaging=0.9)
+  plain, *_ = _trainer()
+  seen = []
+  for _ in range(3):
+    averaged.train(rows)
+    plain.train(rows)
+    seen.append(plain.weights()[0])
+  found = averaged.weights()[0]
+  assert not np.allclose(found, seen[-1], atol=1e-4)
+  low, high = np.min(seen, axis=0), np.max(seen, axis=0)
+  start = small_models.params_of(small_models.create('pooled')[0])[0]
+  low, high = np.minimum(low, start), np.maximum(high, start)
+  assert (found >= low - 1e-6).all() and (found <= high + 1e-6).all()
+
+
+@pytest.mark.slow
+def test_dropout_and_varied_images_change_a_step():
+  standard = augmentation.Standardization(np.zeros(1), np.ones(1))
+  steps = []
+  for options in (
+    {},
+    {'dropout': 0.5},
+    {'augmentation': 'standard'},
+    {'augmentation': 'strong'},
+    {'mixup': 1.0},
+  ):
+    trainer, *_, rows = _trainer(standard, **options)
+    trainer.train(rows)
+    steps.append(trainer.weights()[0])
+  for i, j in itertools.combinations(range(len(steps)), 2):
+    assert not np.allclose(steps[i], steps[j], atol=1e-5), (i, j)
+
+
+@pytest.mark.slow
+def test_the_best_of_several_candidates_is_kept():
+  alone = _pretrain(learning_rate=0.02)
+  several = _pretrain(candidates=3, learning_rate=0.02)
+  best = several.held_out_losses[several.epochs]
+  assert best <= alone.held_out_losses[alone.epochs]
+  again = _pretrain(candidates=3, learning_rate=0.02)
+  for a, b in zip(several.weights, again.weights, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+  'options',
+  [
+    {'optimizer': 'other'},
+    {'augmentation': 'other'},
+    {'mixup': -1.0},
+    {'learning_rate': 0.0},
+    {'dropout': 1.0},
+    {'averaging': 1.0},
+    {'clip_norm': 0.0},
+    {'decay': 'linear'},
+    {'weight_decay': -1.0},
+  ],
+)
+@pytest.mark.parametrize(
+  'settings',
+  [
+    convergence.PretrainingOptimizer,
+    sample_level_config.SampleLevelPretraining,
+  ],
+)
+def test_bad_options(settings, options):
+  with pytest.raises(ValueError, match='pretraining_'):
+    settings(**options)
+
+
+@pytest.mark.parametrize('options', [{'candidates': 0}, {'patience': 0}])
+def test_bad_options_of_a_run(options):
+  with pytest.raises(ValueError, match='pretraining_'):
+    sample_level_config.SampleLevelPretraining(**options)

@@ -1,0 +1,384 @@
+"""Everything that files show is declared, and everything declared is shown."""
+
+import dataclasses
+import io
+import json
+import pathlib
+import random
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import warnings
+
+import data_prep
+from data_prep import sample_level
+from data_prep import sources
+from data_prep import summary
+import numpy as np
+from pda_fed import audit
+from pda_fed import errors
+from pda_fed import methods
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import runs as runs_lib
+from pda_fed.compare import choices
+from pda_fed.compare import comparison as comparison_lib
+from pda_fed.compare import figures
+from pda_fed.compare import jobs
+from pda_fed.compare import report
+from pda_fed.compare import result_tables
+from pda_fed.compare import sweeping
+from pda_fed.runs import disclosure
+from pda_fed.runs import exports
+from pda_fed.runs import guards
+from pda_fed.runs import progress
+from pda_fed.runs.engines import jax_federated
+import pytest
+
+from tests import fake_engine
+from tests.runs import released_search
+from tests.runs import runs
+from tests.runs import saved_runs
+from tests.runs import shown_fields
+from tests.runs import tiny_users
+
+
+def _ending(end):
+  """An engine for which `end` is called in round 5."""
+
+  class Ending(fake_engine.FakeEngine):
+    def run_rounds(self, state, first_round, num_rounds):
+      if first_round == 5:
+        end()
+      return super().run_rounds(state, first_round, num_rounds)
+
+  return Ending
+
+
+def _stop():
+  signal.raise_signal(signal.SIGTERM)
+
+
+def _diverge():
+  raise errors.DivergenceError('The model is no longer finite.')
+
+
+class _KilledInCopy(fake_engine.FakeEngine):
+  def initialize(self):
+    if self.config.seed is None:
+      raise KeyboardInterrupt
+    return super().initialize()
+
+
+def _of_unfinished(folder, kind, error, **changes):
+  config = fake_engine.make_config(**changes)
+  with pytest.raises(error):
+    runs_lib.train(config, fake_engine.Opener(kind), folder)
+  return shown_fields.of_run(folder)
+
+
+@pytest.fixture(scope='module')
+def unfinished(tmp_path_factory):
+  """Fields of runs that ended early."""
+  path = tmp_path_factory.mktemp('unfinished')
+  often = {'seed': None, 'rounds_per_checkpoint': 2}
+  copied = {'audit': audit.AuditConfig(canaries=100, copy=True)}
+  found = set().union(
+    _of_unfinished(path / 'a', _ending(sys.exit), SystemExit, **often),
+    _of_unfinished(path / 'b', _KilledInCopy, KeyboardInterrupt, **copied),
+    _of_unfinished(path / 'c', _ending(_diverge), errors.DivergenceError),
+    _of_unfinished(path / 'd', _ending(_stop), errors.StoppedError),
+  )
+  return found | shown_fields.of_warm_starts(path / 'warm_start')
+
+
+def test_of_runs_that_end_early(unfinished):
+  assert shown_fields.undeclared(unfinished) == []
+  assert (disclosure.FILES, 'secret_seeds.json: noise') in unfinished
+
+
+def _prepare(source, path, **options):
+  config = data_prep.PrepareConfig(
+    partition=data_prep.PartitionConfig(
+      seed=0, max_sentences=12, num_public_users=4
+    ),
+    holdout=data_prep.HoldoutConfig(validation_fraction=0.2, test_fraction=0.2),
+    num_processes=1,
+    **options,
+  )
+
+  return data_prep.prepare(source, path, config)
+
+
+@pytest.fixture(scope='module')
+def stores(tmp_path_factory):
+  """A store of text, from rows of which one is faulty, and one of arrays."""
+  path = tmp_path_factory.mktemp('stores')
+  draws = random.Random(0)
+  words = [f'w{i}' for i in range(30)]
+  rows = [
+    {'user': f'u{i % 40}', 'text': ' '.join(draws.choices(words, k=5))}
+    for i in range(800)
+  ]
+  (path / 'x.jsonl').write_text('\n'.join(map(json.dumps, [*rows, {}])))
+  # Wide, so that a linear model has room for canaries.
+  x = np.random.default_rng(0).normal(size=(400, 300))
+  np.savez(path / 'x.npz', x=x, y=np.arange(400) % 3, user=np.arange(400) % 40)
+  return {
+    'text': _prepare(
+      sources.open_source(f'jsonl:{path}/x.jsonl'),
+      path / 'text',
+      vocabulary=data_prep.VocabularyConfig(size=20),
+    ),
+    'arrays': _prepare(sources.open_npz(path / 'x.npz'), path / 'arrays'),
+  }
+
+
+@pytest.fixture(scope='module')
+def of_stores(stores):
+  found = set()
+  for store in stores.values():
+    lines = summary.format_summary(store.manifest).splitlines()
+    found |= shown_fields.of_store(store.path)
+    found |= {(disclosure.TERMINAL, f'prepare_users: {line}') for line in lines}
+  return found
+
+
+def test_of_stores(of_stores):
+  assert shown_fields.undeclared(of_stores) == []
+  exact = ('left_out.x', 'skipped.x', 'vocabulary.unknown_share.private')
+  exact += 'classes.number', 'vocabulary.size'  # Unless a flag sets them.
+  for name in (*exact, 'groups.private.sentences', 'examples', 'sha256'):
+    assert not disclosure.has_noise(disclosure.MANIFEST, name)
+  for name in ('groups.private.users', 'vocabulary.unknown_share.public'):
+    assert disclosure.has_noise(disclosure.MANIFEST, name)
+
+
+@pytest.fixture(scope='module')
+def search(tmp_path_factory):
+  return released_search.make(tmp_path_factory.mktemp('search'))
+
+
+def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
+  run = runs_lib.RunFolder(search / 'runs/warm_0')
+  found = privacy.search_epsilon(run.read_plan(), released_search.DRAWS)
+  epsilon = privacy.round_up(found)
+  model = runs_lib.load_model(run.path)
+  exports.export_model(model, 'npz', tmp_path / 'model.npz')
+  about = json.loads(str(np.load(tmp_path / 'model.npz')['about']))
+  assert about['privacy'] == list(model.privacy)
+  first, second, *others = model.privacy
+  assert re.search(r'\(epsilon, delta\) = \(([^,]+),', first)[1] == epsilon
+  assert second.startswith('This run alone: ')
+  assert '(epsilon, delta) = (1.25, 0.001)' in second
+  assert disclosure.of_run() in others
+  assert sum('Private search' in line for line in model.privacy) == 1
+  assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+
+
+def _with_audit(run):
+  view = {'estimate': 0.5, 'interval': [0, 1], 'one_run_bound': 0}
+  view |= {'rates_bound': 0.1}
+  names = ('delta', 'added_noise', 'most', 'lower_bound', 'resolution')
+  report = {'canaries': 100, 'proven': 1.0, **dict.fromkeys(names, 0.1)}
+  report['views'] = {'every noised mean': view}
+  return dataclasses.replace(run, result={**run.result, 'audit': report})
+
+
+@pytest.fixture(scope='module')
+def page(tmp_path_factory):
+  """A comparison of audited runs, and a sweep."""
+  path = tmp_path_factory.mktemp('compared')
+  found = []
+  for method in ('cold', 'warm'):
+    for seed in (0, 1):
+      config = fake_engine.make_config(method, rounds=3, seed=seed)
+      folder, _ = runs.train(path / 'runs' / f'{method}_{seed}', config)
+      found.append(_with_audit(comparison_lib.load_run(folder.path)))
+  out = path / 'out'
+  jobs.run_jobs([jobs.Job('platform', 'platform', (), out)], out / 'logs')
+  shown = ['loss', 'perplexity', 'accuracy']
+  compared = comparison_lib.compare(found, shown)
+  tried = choices.Choice(('--rate=1',), tries=3, value=4.5)
+  chosen = choices.Choices('compare', 'loss', {'cold': tried, 'warm': tried})
+  chosen.write(out / 'chosen.json')
+  drawn = figures.draw_comparison(compared, out)
+  text = report.build_page(compared, drawn, 'compare', choices=chosen)
+  (out / 'index.html').write_text(text)
+  (out / 'table.md').write_text(result_tables.as_markdown(compared))
+  cells = [
+    sweeping.look(sweeping.Cell((('rate', str(i)),)), run.path)
+    for i, run in enumerate(found, 1)
+  ]
+  (out / 'sweep.csv').write_text(sweeping.as_csv(cells))
+  grid = {'rate': ['1', '2', '3', '4']}
+  sweeping.draw(cells, grid, 'loss', out / 'heat_map.png')
+  return out
+
+
+def test_of_a_comparison(page):
+  found = shown_fields.of_comparison(page)
+  assert shown_fields.undeclared(found) == []
+  assert (disclosure.CONFIG, 'settings.plan.rounds') in found
+  assert (disclosure.CONFIG, 'settings.data_hash') not in found
+  assert disclosure.of_page() in (page / 'index.html').read_text()
+  assert stat.S_IMODE((page / 'logs').stat().st_mode) == 0o700
+
+
+def test_an_invented_column_of_a_page_is_noticed(page, tmp_path):
+  table = (page / 'table.md').read_text()
+  (tmp_path / 'table.md').write_text(table.replace('runs', 'users seen', 1))
+  (tmp_path / 'users.png').touch()
+  found = shown_fields.of_comparison(tmp_path)
+  assert shown_fields.undeclared(found) == [
+    (disclosure.PAGE, 'users seen'),
+    (disclosure.COMPARISON, 'users.png'),
+  ]
+
+
+_CANARIES = audit.AuditConfig(canaries=100)
+
+
+def _by_program(store, folder):
+  """Runs `train_stackoverflow`: config.json has what it writes of a store."""
+  flags = {
+    **{'data_dir': store.path, 'output_dir': folder, 'method': 'pda'},
+    **{'engine': 'jax', 'alpha_K': 5, 'rounds': 4, 'clients_per_round': 4},
+    **{'noise_multiplier': 0.3, 'delta': 1e-3, 'adaptive_clipping': 'true'},
+    **{'embedding_size': 24, 'lstm_size': 8, 'server_optimizer': 'adam'},
+    **{'rounds_per_evaluation': 2, 'public_users_per_round': 2},
+    **{'pretraining_max_epochs': 1, 'audit_canaries': 100},
+  }
+  given = [f'--{name}={value}' for name, value in flags.items()]
+  command = [sys.executable, '-m', 'scripts.train_stackoverflow', '--audit']
+  done = subprocess.run(
+    [*command, *given],
+    cwd=pathlib.Path(__file__).parents[2],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+
+
+def _digits():
+  data = sample_level.load_data('digits')
+  config = sample_level.SplitConfig(
+    public_examples=144, validation_examples=100
+  )
+  split = sample_level.split_examples(data, config)
+  return runs_lib.SampleLevelConfig(
+    method=methods.AdaDps(),
+    dataset='digits',
+    data_hash=sample_level.data_hash(data, split),
+    engine='jax',
+    plan=privacy.PrivacyPlan(
+      population=len(split.private),
+      expected_cohort=20,
+      rounds=2,
+      delta=1e-4,
+      noise_multiplier=1.0,
+      clip_norm=1.0,
+      unit='example',
+    ),
+    split=config,
+    spec=models.linear((8, 8, 1), 10),
+    learning_rate=0.1,
+    momentum=0.9,
+    averaging=0.9,
+    public_batch_size=8,
+    microbatch_size=10,
+    test_curve=True,
+    pretraining=runs_lib.SampleLevelPretraining(max_epochs=1),
+  )
+
+
+def _train(config, folder, opener=runs_lib.open_engine, unit='users'):
+  """Trains, and returns the lines that are printed."""
+  stream = io.StringIO()
+  shown = progress.PlainProgress(stream)
+  shown.overview = lambda lines: print('\n'.join(lines), file=stream)
+  shown.shows_time = True
+  about = {'data': {unit: {'private': 20, 'public': 4}}}
+  runs_lib.train(config, opener, folder, progress=shown, about=about)
+  return stream.getvalue().splitlines()
+
+
+def _of_warnings(config):
+  """What is said of clients, and of a run that does badly."""
+  first = {'round': 0, 'loss': 4.0, 'weights_norm': 3.0}
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    for row in (
+      {'diverged_clients': 3.0, 'clients': 10},
+      {'public_norm': 50.0, 'private_norm': 2.0},
+      {'public_loss': 9.0, 'train_loss': 4.0},
+      {'loss': 4.5},
+    ):
+      guards.Guard(config).check([first, {**first, 'round': 3, **row}])
+    with pytest.raises(errors.DivergenceError) as grown:
+      guards.Guard(config).check([first, {**first, 'weights_norm': 1e9}])
+    metrics = {'weights_norm': 1.0, 'clients': 2.0, 'non_finite_clients': 2.0}
+    engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
+    engine._shown(0, {**metrics, 'train_loss': 0.0, 'clip_norm': 1.0})
+
+    def short_of_memory(*arguments):
+      raise RuntimeError('RESOURCE_EXHAUSTED')
+
+    engine._run = short_of_memory
+    with pytest.raises(RuntimeError):
+      engine.run_rounds(engine.initialize(), 0, 1)
+  texts = [str(grown.value), *(str(w.message) for w in caught)]
+  return {(disclosure.TERMINAL, text) for text in texts}
+
+
+@pytest.fixture(scope='module')
+def of_engines(stores, tmp_path_factory):
+  """Fields of finished runs on every engine, and of what they print."""
+  path = tmp_path_factory.mktemp('runs')
+  _by_program(stores['text'], path / 'jax')
+  tree = {'sampling': 'epochs', 'mechanism': 'tree', 'rounds': 2}
+  options = {
+    'data_dir': stores['arrays'].path,
+    'spec': models.linear((300,), 3),
+  }
+  plain = tiny_users.make_config(method='cold', plan=tree, **options)
+  audited = tiny_users.make_config(
+    method='cold', audit=_CANARIES, plan={'rounds': 2}, **options
+  )
+  long = fake_engine.make_config(rounds=20)
+  lines = [
+    *_train(plain, path / 'tff'),
+    *_train(audited, path / 'tff_audited'),
+    *_train(_digits(), path / 'digits', unit='examples'),
+    *_train(long, path / 'long', fake_engine.Opener()),
+  ]
+  stream = io.StringIO()
+  progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
+  found = shown_fields.of_lines([*lines, *stream.getvalue().splitlines()])
+  for name in ('jax', 'tff', 'tff_audited', 'digits'):
+    found |= shown_fields.of_run(path / name)
+  found |= shown_fields.of_warm_starts(path / 'warm_start')
+  config = dataclasses.replace(audited, engine='jax', clients_per_chunk=2)
+  return found | _of_warnings(dataclasses.replace(config, audit=None))
+
+
+@pytest.mark.slow
+def test_of_all_of_it(
+  unfinished, of_stores, of_engines, search, page, tmp_path
+):
+  found = unfinished | of_stores | of_engines
+  found |= shown_fields.of_comparison(page)
+  found |= shown_fields.of_run(search / 'runs/warm_0')
+  shutil.copy(search / 'private_search.json', tmp_path)
+  found |= shown_fields.of_comparison(tmp_path)
+  for kind in ('linear', 'lstm'):
+    run = saved_runs.make_run(kind, tmp_path / kind)
+    exported = tmp_path / f'{kind}.npz'
+    exports.export_model(runs_lib.load_model(run), 'npz', exported)
+    found |= shown_fields.of_export(exported)
+  assert shown_fields.undeclared(found) == []
+  assert shown_fields.unmatched(found) == []

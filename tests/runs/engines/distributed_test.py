@@ -1,0 +1,197 @@
+"""What hosts must have in common, and how a state travels."""
+
+import dataclasses
+
+import jax
+import numpy as np
+from pda_fed import audit
+from pda_fed import privacy
+from pda_fed.models import convolutional
+from pda_fed.runs import config as config_lib
+from pda_fed.runs.engines import distributed
+from pda_fed.runs.engines import jax_federated
+import pytest
+
+from tests.runs import tiny_users
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  return tiny_users.prepare_table(tmp_path_factory.mktemp('users') / 'store')
+
+
+@pytest.fixture
+def config(data_dir):
+  spec = convolutional.linear((3,), 3)
+  return tiny_users.make_config(data_dir, engine='jax', spec=spec)
+
+
+class _Facts:
+  """Hosts that take note of what they should agree on."""
+
+  def __init__(self):
+    self.found = {}
+
+  def agree(self, facts, differences):
+    self.found |= facts
+
+
+def _differences(config, monkeypatch, changes=(), **fields):
+  """What `agree` says of a second host with changes."""
+  found = []
+  for step in range(2):
+    facts = _Facts()
+    if step == 1:
+      config = dataclasses.replace(config, **fields)
+      for target, name, value in changes:
+        monkeypatch.setattr(target, name, value)
+    distributed.agree(facts, config)
+    found.append(facts.found)
+  return config_lib.differences(*found)
+
+
+def test_what_hosts_must_have_in_common(config, monkeypatch):
+  assert _differences(config, monkeypatch) == []
+  (line,) = _differences(config, monkeypatch, data_hash='0' * 64)
+  assert line.startswith('settings.data_hash: ')
+  (line,) = _differences(config, monkeypatch, seed=5)
+  assert line == 'settings.seed: 0 -> 5'
+  # Where data lie is each host's own affair.
+  assert _differences(config, monkeypatch, data_dir='/elsewhere') == []
+  code = [(distributed, '_code_hash', lambda: 'f' * 16)]
+  (line,) = _differences(config, monkeypatch, code)
+  assert line.startswith('code.sha256: ') and line.endswith(f"'{'f' * 16}'")
+
+
+def test_code_is_told_apart(tmp_path, monkeypatch):
+  for name in ('a.py', 'b.py'):
+    (tmp_path / name).write_text('x = 1\n')
+  monkeypatch.setattr(
+    distributed.pda_fed, '__file__', str(tmp_path / '__init__.py')
+  )
+  before = distributed._code_hash()
+  assert distributed._code_hash() == before
+  (tmp_path / 'b.py').write_text('x = 2\n')
+  assert distributed._code_hash() != before
+
+
+@pytest.mark.parametrize(
+  'changes, num_hosts, words',
+  [
+    ({'engine': 'tff'}, 2, 'engine must be jax with --dist.* Found .tff.'),
+    (
+      {},
+      3,
+      'num_hosts must be at most 2, the expected users per round. Found 3.',
+    ),
+  ],
+)
+def test_runs_that_cannot_be_spread(config, changes, num_hosts, words):
+  distributed.check(config, 2)
+  with pytest.raises(ValueError, match=words):
+    distributed.check(dataclasses.replace(config, **changes), num_hosts)
+
+
+def test_an_audit_of_a_copy_is_refused(config):
+  audited = audit.AuditConfig(copy=True)
+  with pytest.raises(ValueError, match='audit must not use a copy'):
+    distributed.check(dataclasses.replace(config, audit=audited), 2)
+
+
+def test_bytes_of_a_state_travel_unchanged():
+  arrays = {
+    'a': np.float32([[-0.0, np.nan], [1e-45, -np.inf]]),
+    'b': np.uint8([1, 2, 3]),
+    'c': np.asarray(2.5, np.float64),
+  }
+  packed = distributed._packed(arrays)
+  # A sum with the zeros of the other hosts.
+  found = distributed._unpacked(packed + np.zeros_like(packed), arrays)
+  for name, array in arrays.items():
+    assert found[name].tobytes() == array.tobytes()
+    assert found[name].shape == array.shape and found[name].dtype == array.dtype
+
+
+def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
+  """The memory of a host does not grow with the users of other hosts."""
+  plan = dataclasses.replace(config.plan, expected_cohort=12)
+  config = dataclasses.replace(config, plan=plan, clients_per_chunk=1)
+  seeds = privacy.SeedStreams(0)
+  read, bytes_of = {}, {}
+  for name, own in (('all', [0, 1, 2, 3]), ('one', [1])):
+    engine = jax_federated.JaxEngine(config, seeds)
+    engine._devices = engine._devices[:1] * 4
+    engine._own_devices = own
+    rows = []
+    load = engine._load
+    monkeypatch.setattr(
+      engine,
+      '_load',
+      lambda group, users, places, n, load=load, rows=rows: (
+        rows.extend(users[places]) or load(group, users, places, n)
+      ),
+    )
+    inputs = engine._inputs(range(1), 1)
+    read[name] = sorted(int(user) for user in rows)
+    arrays = jax.tree_util.tree_leaves(inputs.private)
+    bytes_of[name] = sum(np.asarray(array).nbytes for array in arrays)
+  assert len(read['one']) <= len(read['all']) / 4 + 2
+  assert set(read['one']) < set(read['all'])
+  assert bytes_of['one'] == bytes_of['all'] / 4
+
+
+def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
+  config, monkeypatch
+):
+  config = dataclasses.replace(config, clients_per_chunk=4)
+  engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
+  engine._devices = engine._devices[:1] * 2
+  engine._own_devices = [0]
+
+  def run(*arguments):
+    raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
+
+  monkeypatch.setattr(engine, '_run', run)
+  with pytest.raises(RuntimeError, match='RESOURCE_EXHAUSTED'):
+    engine.run_rounds(engine.initialize(), 0, 1)
+
+
+class _Calls:
+  """Hosts of one process that keep what the leader says."""
+
+  def __init__(self):
+    self.sent = []
+
+  def check(self):
+    pass
+
+  def send(self, command):
+    self.sent.append(command)
+
+  def call(self, function):
+    return function()
+
+
+class _Engine:
+  name = 'fake'
+
+  def run_rounds(self, state, first_round, num_rounds):
+    return f'{state}+{num_rounds}', [{}] * num_rounds
+
+
+def test_the_state_travels_only_when_it_is_new(monkeypatch):
+  travelled = []
+  monkeypatch.setattr(
+    distributed,
+    '_send_state',
+    lambda engine, state, round_num: travelled.append((state, round_num)),
+  )
+  hosts = _Calls()
+  leader = distributed.LeaderEngine(_Engine(), hosts)
+  state, _ = leader.run_rounds('start', 0, 2)
+  leader.run_rounds(state, 2, 1)
+  leader.run_rounds('other', 5, 1)
+  assert travelled == [('start', 0), ('other', 5)]
+  assert [c['is_new'] for c in hosts.sent] == [True, False, True]
+  assert [c['first'] for c in hosts.sent] == [0, 2, 5]
+  assert leader.name == 'fake'

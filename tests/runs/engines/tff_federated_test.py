@@ -1,0 +1,132 @@
+"""The TFF engine behind the loop's door, on a few synthetic users."""
+
+import contextlib
+
+import numpy as np
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import runs as runs_lib
+from pda_fed.runs.engines import stores
+from pda_fed.runs.engines import tff_federated
+import pytest
+import tensorflow as tf
+
+from tests.runs import tiny_users
+
+pytestmark = pytest.mark.slow
+
+_SEEDS = privacy.SeedStreams(0)
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  return tiny_users.prepare(tmp_path_factory.mktemp('data') / 'store')
+
+
+_config = tiny_users.make_config
+
+
+def _leaves(state):
+  return [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+
+
+@pytest.mark.parametrize(
+  'plan, momentum',
+  [
+    ({'adaptive_clipping': privacy.AdaptiveClipping(count_stddev=1.0)}, 0.0),
+    ({'mechanism': 'tree', 'sampling': 'epochs'}, 0.9),
+  ],
+  ids=['adaptive', 'tree'],
+)
+def test_a_restored_state_goes_on_as_the_state(data_dir, plan, momentum):
+  config = _config(data_dir, 'cold', plan=plan, server_momentum=momentum)
+  engine = tff_federated.TffEngine(config, _SEEDS)
+  state, metrics = engine.run_rounds(engine.initialize(), 0, 1)
+  assert {'clients', 'train_loss'} <= metrics[0].keys()
+  arrays = engine.to_arrays(state)
+  assert ('momentum/0' in arrays) == (momentum > 0)
+  restored = engine.from_arrays(arrays, 1)
+  straight, expected = engine.run_rounds(state, 1, 1)
+  resumed, found = engine.run_rounds(restored, 1, 1)
+  assert found == expected
+  for a, b in zip(_leaves(straight), _leaves(resumed), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+class _Killed(BaseException):
+  pass
+
+
+class _Opener:
+  """Opens one engine again and again: to build another takes long."""
+
+  def __init__(self):
+    self.engine = None
+    self.dies_at = None
+
+  @contextlib.contextmanager
+  def __call__(self, config, seeds):
+    if self.engine is None:
+      self.engine = tff_federated.TffEngine(config, seeds)
+      self._run_rounds = self.engine.run_rounds
+      self.engine.run_rounds = self._run_or_die
+    yield self.engine
+
+  def _run_or_die(self, state, first_round, num_rounds):
+    if first_round == self.dies_at:
+      raise _Killed
+    return self._run_rounds(state, first_round, num_rounds)
+
+
+def test_the_whole_way_and_a_resume(data_dir, tmp_path):
+  """Killed in the last of 4 rounds, a run ends as one that was not."""
+  open_engine = _Opener()
+  config = _config(data_dir)
+  whole = runs_lib.train(config, open_engine, tmp_path / 'whole')
+  open_engine.dies_at = 3
+  with pytest.raises(_Killed):
+    runs_lib.train(config, open_engine, tmp_path / 'killed')
+  open_engine.dies_at = None
+  resumed = runs_lib.train(config, open_engine, tmp_path / 'killed')
+
+  def rows(folder):
+    return [
+      {k: v for k, v in row.items() if k != 'seconds'}
+      for row in folder.read_metrics()
+    ]
+
+  assert rows(resumed) == rows(whole)
+  assert whole.read_result()['test'] == resumed.read_result()['test']
+  test = whole.read_result()['test']
+  assert test['perplexity'] == pytest.approx(np.exp(test['loss']))
+  # Some words are known before the first private round.
+  assert rows(whole)[0]['perplexity'] < 54
+
+
+def test_a_checkpoint_of_another_kind_is_refused(data_dir):
+  engine = tff_federated.TffEngine(_config(data_dir, 'cold'), _SEEDS)
+  arrays = engine.to_arrays(engine.initialize())
+  with pytest.raises(runs_lib.CheckpointError, match='jax/tree'):
+    engine.from_arrays({**arrays, 'jax/tree/0': np.zeros(2)}, 1)
+  with pytest.raises(runs_lib.CheckpointError, match='must have the shape'):
+    engine.from_arrays({**arrays, 'weights/0': np.zeros((2, 2))}, 1)
+  del arrays['momentum/0']
+  with pytest.raises(runs_lib.CheckpointError, match='momentum/0'):
+    engine.from_arrays(arrays, 1)
+
+
+@pytest.mark.parametrize(
+  'changes, words',
+  [
+    (
+      {'spec': models.RecurrentSpec(num_words=60)},
+      'must have the vocabulary of the data.* 50 words. Found .* 60 words',
+    ),
+    ({'data_hash': 'abc'}, 'must match the settings'),
+    ({'plan': {'population': 9}}, 'population must be'),
+    ({'public_users_per_round': 4}, 'public_users_per_round must be at most 3'),
+  ],
+)
+def test_data_that_do_not_fit(data_dir, changes, words):
+  with pytest.raises(ValueError, match=words):
+    stores.open_checked(_config(data_dir, **changes))

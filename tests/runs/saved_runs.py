@@ -1,0 +1,191 @@
+"""Runs of every kind of model that were saved and never trained.
+
+Weights are random; a checkpoint has what engines, audits and optimizers put
+beside them. Only the loop and the engines are left out.
+"""
+
+import pathlib
+
+import data_prep
+from data_prep import sample_level
+from data_prep import sources
+import numpy as np
+from pda_fed import methods
+from pda_fed import models
+from pda_fed import privacy
+from pda_fed import runs as runs_lib
+from pda_fed.models import convolutional
+from pda_fed.runs import checkpoints
+from pda_fed.runs import outputs
+from pda_fed.runs.engines import stores
+
+from tests.runs import tiny_users
+
+ROUNDS = 7
+_WORDS = [f'w{i}' for i in range(12)]
+_LANGUAGE = models.LanguageSpec(
+  vocabulary_size=10, embedding_size=4, lstm_size=5
+)
+# Of images as sample-level runs and stores have them, and what they become.
+_IMAGES = {
+  'cifar10': convolutional.CIFAR10,
+  'emnist': convolutional.EMNIST,
+  'images': models.for_images((8, 8, 1), 3),
+}
+FEDERATED = ('lstm', 'linear', 'cnn')
+KINDS = (*FEDERATED, 'language', 'cifar10', 'emnist', 'table')
+
+
+def inputs_of(kind: str, spec: models.ModelSpec, count: int = 3) -> np.ndarray:
+  """Random inputs, not standardised."""
+  rng = np.random.default_rng(5)
+  if kind in ('lstm', 'language'):
+    return rng.integers(0, spec.vocabulary_size, (count, 6))
+  inputs = rng.uniform(0, 255, (count, *spec.input_shape))
+  return inputs.astype(np.uint8 if len(spec.input_shape) == 3 else np.float32)
+
+
+def random_weights(spec: models.ModelSpec) -> list[np.ndarray]:
+  """Initial weights with random biases.
+
+  Filters are smaller, or rounding errors would grow from layer to layer.
+  """
+  rng = np.random.default_rng(3)
+  scales = {2: 1.0, 4: 0.6}
+  return [
+    w + rng.normal(0, 0.3, w.shape).astype('f')
+    if w.ndim == 1
+    else w * np.float32(scales[w.ndim])
+    for w in spec.jax_model().initial_params(1)
+  ]
+
+
+def _plan(population: int, unit: str) -> privacy.PrivacyPlan:
+  return privacy.PrivacyPlan(
+    population=population,
+    expected_cohort=2,
+    rounds=ROUNDS,
+    delta=1e-3,
+    noise_multiplier=1.0,
+    clip_norm=1.0,
+    unit=unit,
+  )
+
+
+def _array_source(spec) -> sources.ArraySource:
+  count = 60
+  return sources.ArraySource(
+    pathlib.Path('mine.npz'),
+    inputs_of('', spec, count),
+    np.arange(count) % spec.num_classes,
+    [f'u{i:02d}' for i in range(20)],
+    np.arange(count) % 20,
+  )
+
+
+def _federated(kind: str, data_dir: pathlib.Path, **changes):
+  if kind == 'lstm':
+    spec = models.RecurrentSpec(num_words=50, embedding_size=3, lstm_size=4)
+    tiny_users.prepare(data_dir)
+  else:
+    linear = models.linear((4,), 3)
+    spec = linear if kind == 'linear' else _IMAGES['images']
+    data_prep.prepare(
+      _array_source(spec),
+      data_dir,
+      data_prep.PrepareConfig(
+        partition=data_prep.PartitionConfig(seed=0, num_public_users=4),
+        holdout=data_prep.HoldoutConfig(
+          validation_fraction=0.2, test_fraction=0.2
+        ),
+        num_processes=1,
+      ),
+    )
+  store = data_prep.open_store(data_dir)
+  return runs_lib.FederatedConfig(
+    **{
+      'method': methods.WarmStart(),
+      'dataset': 'test',
+      'data_dir': str(data_dir),
+      'data_hash': stores.data_hash(store),
+      'engine': 'jax',
+      'plan': _plan(len(store.users('private')), 'user'),
+      'spec': spec,
+      'seed': 0,
+      **changes,
+    }
+  )
+
+
+def _write_data(kind: str, spec, path: pathlib.Path) -> str:
+  """Writes the data of a sample-level run; returns its data set."""
+  if kind == 'language':
+    path.mkdir()
+    rng = np.random.default_rng(2)
+    for part in ('train', 'valid', 'test'):
+      lines = rng.choice(_WORDS, (20, 40), p=np.arange(1, 13) / 78)
+      text = '\n'.join(map(' '.join, lines.tolist()))
+      (path / f'wiki.{part}.tokens').write_text(text)
+    return 'wikitext2'
+  name = 'inputs' if kind == 'table' else 'images'
+  arrays = {}
+  for part in ('train', 'test'):
+    arrays[f'{part}_{name}'] = inputs_of(kind, spec, 20)
+    arrays[f'{part}_labels'] = np.arange(20) % spec.num_classes
+  arrays['train_' + name][0] += 1  # No image of both.
+  with open(path, 'wb') as f:
+    np.savez(f, **arrays, num_classes=spec.num_classes)
+  return kind if kind == 'table' else 'images'
+
+
+def _sample_level(kind: str, data_dir: pathlib.Path, **changes):
+  spec = models.linear((4,), 3)
+  spec = {'language': _LANGUAGE, 'table': spec}.get(kind) or _IMAGES[kind]
+  dataset = _write_data(kind, spec, data_dir)
+  options = {'vocabulary_size': 10} if kind == 'language' else {}
+  data = sample_level.load_data(dataset, data_dir, **options)
+  config = sample_level.SplitConfig(public_examples=6)
+  split = sample_level.split_examples(data, config)
+  return runs_lib.SampleLevelConfig(
+    **{
+      'method': methods.WarmStart(),
+      'dataset': dataset,
+      'data_dir': str(data_dir),
+      'data_hash': sample_level.data_hash(data, split),
+      'engine': 'jax',
+      'plan': _plan(len(split.private), data.unit),
+      'split': config,
+      'spec': spec,
+      'learning_rate': 0.1,
+      'seed': 0,
+      **changes,
+    }
+  )
+
+
+def make_config(kind: str, data_dir: pathlib.Path, **changes):
+  """Writes data and returns the settings of a run on them."""
+  make = _federated if kind in FEDERATED else _sample_level
+  return make(kind, data_dir, **changes)
+
+
+def save(path: pathlib.Path, config, weights, **arrays) -> pathlib.Path:
+  """Writes the folder of a run."""
+  with outputs.RunFolder.open(path, config, {'caveats': ['A caveat.']}) as run:
+    beside = {
+      **{f'momentum/{i}': w + 1 for i, w in enumerate(weights)},
+      'audit/scores': np.ones(3),
+      'tff/aggregator/0': np.ones(3),
+      'clip_norm': np.ones(()),
+    }
+    own = {f'weights/{i}': w for i, w in enumerate(weights)}
+    saved = checkpoints.Checkpoints(run.checkpoints_path)
+    saved.save(ROUNDS, {**own, **beside, **arrays}, {})
+  return path
+
+
+def make_run(kind: str, folder: pathlib.Path, **changes) -> pathlib.Path:
+  """Makes a run of a kind of model, with its data beside it."""
+  folder.mkdir(parents=True, exist_ok=True)
+  config = make_config(kind, folder / 'data', **changes)
+  return save(folder / 'run', config, random_weights(config.spec))
