@@ -1,4 +1,9 @@
-"""Bugs of DP training, planted for audits to find."""
+"""Plants bugs into DP training, and shows which of them an audit finds.
+
+    python -m bench.planted_bugs
+
+The runs are short, on handwritten digits.
+"""
 
 from collections.abc import Iterator
 import contextlib
@@ -6,12 +11,14 @@ import dataclasses
 from typing import Optional
 from unittest import mock
 
+from absl import app
 from data_prep import sample_level
 import jax
 import numpy as np
 from pda_fed import audit
 from pda_fed import methods
 from pda_fed import privacy
+from pda_fed.common import tables
 from pda_fed.jax import aggregation
 from pda_fed.jax import clipping
 from pda_fed.models import convolutional
@@ -148,3 +155,21 @@ def audited(
   weights = engine.get_weights(state)
   assert all(np.isfinite(w).all() for w in weights)
   return auditor.report(weights, privacy.epsilon(config.plan))
+
+
+def main(argv) -> None:
+  """Audits a run with each bug, and prints a table."""
+  del argv
+  rows = []
+  for bug in BUGS:
+    report = audited(bug)
+    estimate = max(view.estimate for view in report.views.values())
+    values = report.proven, report.lower_bound, estimate
+    found = 'yes' if report.is_violated else 'no'
+    rows.append([bug, *(f'{value:.2f}' for value in values), found])
+  header = ['bug', 'proven epsilon', 'audited bound', 'estimate', 'found']
+  print(tables.format_table(header, rows))
+
+
+if __name__ == '__main__':
+  app.run(main)
