@@ -5,7 +5,7 @@ engines train on the same public users.
 """
 
 import numpy as np
-from pda_fed.privacy import philox
+from pda_fed.jax import philox
 
 
 def draw_users(
