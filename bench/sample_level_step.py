@@ -92,8 +92,8 @@ def _examples(
   )
 
 
-def _inputs(task, batch: int, mirror: bool, seed: int):
-  plan = privacy.PrivacyPlan(
+def _plan(batch: int) -> privacy.PrivacyPlan:
+  return privacy.PrivacyPlan(
     population=_EXAMPLES,
     expected_cohort=batch,
     rounds=_STEPS.value,
@@ -101,8 +101,11 @@ def _inputs(task, batch: int, mirror: bool, seed: int):
     noise_multiplier=1.0,
     clip_norm=1.0,
   )
+
+
+def _inputs(task, batch: int, mirror: bool, seed: int):
   rounds = range(_STEPS.value)
-  rows, present = pda_jax.draw_batches(plan, rounds, seed)
+  rows, present = pda_jax.draw_batches(_plan(batch), rounds, seed)
   public = None
   if mirror:
     rng = np.random.default_rng(seed)
@@ -126,8 +129,7 @@ def _ours(
   """Returns a function that measures the seconds of a step of one run."""
   model = task.spec.jax_model()
   settings = pda_jax.SampleLevelSettings(
-    clip_norm=1.0,
-    expected_batch=batch,
+    plan=_plan(batch),
     mean_clip_norm=1.0 if task.clips_mean else None,
     compute_dtype=dtype,
     augmentation='all' if _MULTIPLICITY.value > 1 else 'none',

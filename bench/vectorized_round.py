@@ -88,13 +88,13 @@ _WORKS = {
 _BATCH = 16
 
 
-def _settings(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
-  """Returns the settings of DP-FedAvg."""
+def _trainer(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
+  """Returns the trainer of DP-FedAvg."""
   from pda_fed import jax as pda_jax
 
-  return pda_jax.FederatedSettings(
-    model=spec.jax_model(),
-    plan=privacy.PrivacyPlan(
+  return pda_jax.Federated(
+    spec.jax_model(),
+    privacy.PrivacyPlan(
       population=100 * clients,
       expected_cohort=clients,
       rounds=100,
@@ -102,9 +102,8 @@ def _settings(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
       noise_multiplier=0.4,
       clip_norm=0.3,
     ),
-    client_learning_rate=0.5,
-    server_learning_rate=1.0,
-    server_momentum=0.9,
+    client_optimizer=pda_jax.sgd(0.5),
+    server_optimizer=pda_jax.sgd(1.0, 0.9),
     compute_dtype=compute_dtype,
   )
 
@@ -176,7 +175,6 @@ def _measure(
   """
   import jax
   from pda_fed import jax as pda_jax
-  from pda_fed.jax.federated import training
 
   used = devices_lib.choose_devices()
   sizes = (
@@ -191,9 +189,8 @@ def _measure(
     -(-clients // len(used)),
   )
   per_chunk = min(per_chunk, clients)
-  settings = _settings(work.spec, clients, dtype)
-  run = training.build_rounds(settings, used)
-  state = pda_jax.initial_state(settings, settings.model.initial_params(0))
+  trainer = _trainer(work.spec, clients, dtype)
+  state = trainer.init(trainer.model.initial_params(0))
   key = pda_jax.noise_key(0)
   room = _ROUNDS_PER_DISPATCH.value
 
@@ -212,7 +209,9 @@ def _measure(
       [make(i * room + j) for j in range(room)], room
     )
     started = time.perf_counter()
-    state, metrics = jax.block_until_ready(run(state, inputs, room, key))
+    state, metrics = jax.block_until_ready(
+      trainer.run(state, inputs, room, key)
+    )
     seconds.append((time.perf_counter() - started) / room)
     if peer is not None:
       peers.append(peer.round())
