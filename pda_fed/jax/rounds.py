@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.common import validate
-from pda_fed.privacy import philox
+from pda_fed.jax import philox
 
 
 def lasting_noise() -> contextlib.AbstractContextManager:

@@ -14,7 +14,6 @@ rounding. Several rounds run as one compiled program.
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-import hashlib
 import math
 from typing import Any, NamedTuple, Optional, Union
 
@@ -157,7 +156,7 @@ class Federated:
     )
 
   def step(
-    self, state: server_lib.ServerState, cohort: Any
+    self, state: server_lib.ServerState, cohort: privacy.Cohort
   ) -> tuple[server_lib.ServerState, dict[str, float]]:
     """Runs one round.
 
@@ -174,8 +173,8 @@ class Federated:
         users: the same noise would reveal the difference.
     """
     t, seeds = cohort.round_num, cohort.seeds
+    cohort.claim(*server_lib.leaves_of(state))
     users = [_as_arrays(user) for user in cohort]
-    seeds.claim(t, _digest((state, users)))
     expected = self.plan.expected_cohort
     inputs = chunks_lib.RoundInputs(
       np.int32(t),
@@ -383,12 +382,3 @@ def _no_sums(params: Any) -> _ClientSums:
 
 def _as_arrays(user: Any) -> tuple[np.ndarray, ...]:
   return tuple(user) if isinstance(user, (tuple, list)) else (user,)
-
-
-def _digest(tree: Any) -> bytes:
-  """Returns a digest of all numbers that a round depends on."""
-  found = hashlib.blake2b()
-  for leaf in jax.tree_util.tree_leaves(tree):
-    array = np.asarray(leaf)
-    found.update(f'{array.dtype}{array.shape}'.encode() + array.tobytes())
-  return found.digest()
