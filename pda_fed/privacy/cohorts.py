@@ -84,15 +84,19 @@ class Cohort(Sequence):
     """Does not tell who takes part, or how many: that is secret."""
     return f'Cohort(round_num={self.round_num})'
 
-  def claim(self) -> None:
+  def claim(self, *others: Any) -> None:
     """Claims the round's noise for these users; see `SeedStreams.claim`.
 
     A trainer calls it before it releases anything.
 
+    Args:
+      *others: What else the sum depends on, such as the model's weights.
+
     Raises:
-      ReusedNoiseError: If other users have had this noise.
+      ReusedNoiseError: If other users, or other weights, have had this noise.
     """
     digest = hashlib.blake2b(digest_size=32)
+    _feed(digest, others)
     for name, data in zip(self.names, self, strict=True):
       digest.update(repr(name).encode())
       _feed(digest, data)

@@ -125,9 +125,9 @@ class SeedStreams:
     """
     if self._claims.setdefault(round_num, digest) != digest:
       raise ReusedNoiseError(
-        f'Round {round_num} must have the users that it had before: the same'
-        ' noise with other users would reveal their difference. Start again'
-        ' with fresh seeds.'
+        f'Round {round_num} must have the users and the weights that it had'
+        ' before: the same noise with others would reveal the difference.'
+        ' Start again with fresh seeds.'
       )
 
   def as_dict(self) -> dict[str, int]:
