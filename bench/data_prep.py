@@ -8,10 +8,8 @@ process, whose memory is watched. Finally, the partition of as many users as
 StackOverflow has is timed, and cohorts are read from the last store.
 """
 
-import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ import time
 
 from absl import app
 from absl import flags
+from bench import synthetic_store
 import data_prep
 from data_prep import sources
 from data_prep import sqlite_writer
@@ -153,30 +152,18 @@ def _bench_partition() -> None:
   print(f'Partition of {counts.size:,} users: {seconds:.2f} s')
 
 
-def _bench_opening(path: pathlib.Path, folder: pathlib.Path) -> None:
-  """Opens a store of 3 GB. Its file is mostly a hole."""
-  large = pathlib.Path(tempfile.mkdtemp(dir=folder))
-  try:
-    shutil.copytree(path, large, dirs_exist_ok=True)
-    tokens = large / 'tokens.npy'
-    rows = 3 * 10**9 // 42
-    np.lib.format.open_memmap(tokens, 'w+', np.uint16, (rows, 21)).flush()
-    offsets = np.load(large / 'user_offsets.npy')
-    offsets[-1] = rows
-    np.save(large / 'user_offsets.npy', offsets)
-    manifest = json.loads((large / 'manifest.json').read_text())
-    # Version 1 had no checksums, so the changed manifest can be read.
-    del manifest['sha256']
-    manifest['version'] = 1
-    manifest['files']['tokens.npy']['bytes'] = tokens.stat().st_size
-    (large / 'manifest.json').write_text(json.dumps(manifest))
-    start = time.perf_counter()
-    data_prep.open_store(large)
-    seconds = time.perf_counter() - start
-    size = tokens.stat().st_size
-    print(f'Opening a store of {size / 1e9:.1f} GB: {seconds * 1e3:.1f} ms')
-  finally:
-    shutil.rmtree(large)
+def _bench_opening(folder: pathlib.Path) -> None:
+  """Opens a store of as many users as StackOverflow has."""
+  path = synthetic_store.write_store(
+    folder,
+    num_users=_STACKOVERFLOW_USERS,
+    sentences_per_user=1,
+    num_words=1000,
+  )
+  start = time.perf_counter()
+  data_prep.open_store(path)
+  seconds = time.perf_counter() - start
+  print(f'Opening a store of {_STACKOVERFLOW_USERS:,} users: {seconds:.2f} s')
 
 
 def _bench_store(path: pathlib.Path) -> None:
@@ -205,7 +192,7 @@ def main(argv) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     store = _bench_prepare(folder)
     _bench_partition()
-    _bench_opening(store, folder)
+    _bench_opening(folder)
     _bench_store(store)
 
 

@@ -18,7 +18,6 @@ from typing import Any, Optional, Union
 from data_prep import assignment
 from data_prep import cautions
 from data_prep import encoding
-from data_prep import example_writer
 from data_prep import parallel
 from data_prep import partition
 from data_prep import spool
@@ -233,7 +232,7 @@ class _Run:
     with store_writer.StoreWriter(self._folder) as writer:
       dropped, unknown = self._encode(source, plan, words, writer)
       self._tally.check(name)
-      public = writer.names(assignment.PUBLIC)
+      public = writer.names[assignment.PUBLIC]
       cautions.warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
       covered, statement = words_lib.COVERAGE[origin]
       vocabulary = {
@@ -262,7 +261,7 @@ class _Run:
     )
     _check_held_out(plan, config.holdout)
     store_writer.check_space(self._folder, source.x.nbytes + source.y.nbytes)
-    writer = example_writer.ExampleWriter(self._folder)
+    writer = store_writer.ExampleWriter(self._folder)
     examples = writer.write_examples(source, plan)
     public = plan.groups[assignment.PUBLIC].names
     details = _describe(source.name, config, plan, public, **examples)

@@ -339,13 +339,6 @@ def test_a_disk_that_fills_up(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-def test_sentences_are_contiguous_in_the_order_of_users(small_store):
-  offsets = np.load(small_store.path / store.USER_OFFSETS)
-  assert offsets[0] == 0
-  assert offsets[-1] == len(small_store.tokens)
-  assert np.all(np.diff(offsets) > 0)
-
-
 def test_bad_config(make_config):
   with pytest.raises(ValueError, match='num_processes .* Found -1'):
     make_config(num_processes=-1)
