@@ -17,12 +17,13 @@ import time
 
 from absl import app
 from absl import flags
-from bench import synthetic_store
 import data_prep
 from data_prep import sources
 from data_prep import sqlite_writer
 import numpy as np
 from pda_fed.common import tables
+
+from bench import synthetic_store
 
 _SENTENCES = flags.DEFINE_list(
   'sentences', ['1000000'], 'Approximate numbers of sentences of the databases.'
@@ -52,10 +53,20 @@ def _export(num_sentences: int, folder: pathlib.Path) -> pathlib.Path:
     draw = sources.SyntheticSource(sources.SyntheticConfig(num_users=100_000))
     counts = draw.users('train').num_sentences
     num_users = int(np.searchsorted(np.cumsum(counts), num_sentences)) + 1
-    sqlite_writer.export_sqlite(
-      sources.SyntheticSource(sources.SyntheticConfig(num_users=num_users)),
-      path,
+    source = sources.SyntheticSource(
+      sources.SyntheticConfig(num_users=num_users)
     )
+    users = source.users('train')
+    partial = path.with_suffix('.partial')
+    sqlite_writer.write_sqlite(
+      partial,
+      (
+        (user, tokens)
+        for user, count in zip(users.ids, users.num_sentences, strict=True)
+        for tokens in source.sentences(user, 'train', 0, int(count))
+      ),
+    )
+    partial.rename(path)
   return path
 
 
