@@ -33,7 +33,7 @@ def data_dir(tmp_path_factory):
 
 def _config(data_dir, engine, method='cold', rounds=4, plan=None, **changes):
   settings = dict(noise_multiplier=1.0, expected_cohort=8, rounds=rounds)
-  return tiny_users.make_config(
+  return tiny_users.make_run(
     data_dir,
     method,
     plan={**settings, **(plan or {})},
@@ -104,20 +104,10 @@ def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
         signal.raise_signal(signal.SIGTERM)
 
   options = dict(warm_start_dir=tmp_path / 'warm_start')
-  whole = runs_lib.train(
-    config, runs_lib.open_engine, tmp_path / 'whole', **options
-  )
+  whole = runs_lib.train(config, tmp_path / 'whole', **options)
   with pytest.raises(errors.StoppedError):
-    runs_lib.train(
-      config,
-      runs_lib.open_engine,
-      tmp_path / 'parts',
-      progress=Stopping(),
-      **options,
-    )
-  parts = runs_lib.train(
-    config, runs_lib.open_engine, tmp_path / 'parts', **options
-  )
+    runs_lib.train(config, tmp_path / 'parts', progress=Stopping(), **options)
+  parts = runs_lib.train(config, tmp_path / 'parts', **options)
   assert parts.read_result()['audit'] == whole.read_result()['audit']
 
 
@@ -129,7 +119,7 @@ def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
     config, audit=dataclasses.replace(config.audit, copy=True)
   )
   found = {
-    name: runs_lib.train(c, runs_lib.open_engine, tmp_path / name).read_result()
+    name: runs_lib.train(c, tmp_path / name).read_result()
     for name, c in (('plain', plain), ('run', config), ('copied', copied))
   }
   assert found['plain']['audit'] is None
@@ -141,7 +131,7 @@ def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
   assert found['copied']['audit']['views'] != found['run']['audit']['views']
   assert not (tmp_path / 'copied' / 'audit').exists()
   # Again: everything is there.
-  runs_lib.train(copied, runs_lib.open_engine, tmp_path / 'copied')
+  runs_lib.train(copied, tmp_path / 'copied')
 
 
 def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
@@ -149,7 +139,7 @@ def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
     data_dir, 'jax', audit=audit.AuditConfig(canaries=50_000, copy=True)
   )
   with pytest.raises(ValueError, match='audit_canaries must be at most'):
-    runs_lib.train(config, runs_lib.open_engine, tmp_path / 'run')
+    runs_lib.train(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / 'metrics.csv').exists()
 
 
@@ -190,12 +180,12 @@ class _Leaking(fake_engine.FakeEngine):
 
 
 def test_a_leak_fails_the_run_loudly(tmp_path):
-  config = fake_engine.make_config(
+  config = fake_engine.make_run(
     rounds=30, audit=audit.AuditConfig(canaries=1000)
   )
   for _ in range(2):  # And again, when it has ended.
     with pytest.raises(runs_lib.AuditError, match='Do not release') as caught:
-      runs_lib.train(config, fake_engine.Opener(_Leaking), tmp_path / 'run')
+      runs.train(tmp_path / 'run', config, _Leaking)
     assert caught.value.exit_code == 5
   result = json.loads((tmp_path / 'run' / 'result.json').read_text())
   assert result['audit']['lower_bound'] > result['audit']['proven']

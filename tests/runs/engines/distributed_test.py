@@ -23,7 +23,7 @@ def data_dir(tmp_path_factory):
 @pytest.fixture
 def config(data_dir):
   spec = convolutional.linear((3,), 3)
-  return tiny_users.make_config(data_dir, engine='jax', spec=spec)
+  return tiny_users.make_run(data_dir, engine='jax', spec=spec)
 
 
 class _Facts:

@@ -23,7 +23,7 @@ def data_dir(tmp_path_factory):
   return tiny_users.prepare(tmp_path_factory.mktemp('data') / 'store')
 
 
-_config = tiny_users.make_config
+_config = tiny_users.make_run
 
 
 def _leaves(state):
@@ -82,12 +82,12 @@ def test_the_whole_way_and_a_resume(data_dir, tmp_path):
   """Killed in the last of 4 rounds, a run ends as one that was not."""
   open_engine = _Opener()
   config = _config(data_dir)
-  whole = runs_lib.train(config, open_engine, tmp_path / 'whole')
+  whole = runs_lib.train(config, tmp_path / 'whole', open_engine=open_engine)
   open_engine.dies_at = 3
   with pytest.raises(_Killed):
-    runs_lib.train(config, open_engine, tmp_path / 'killed')
+    runs_lib.train(config, tmp_path / 'killed', open_engine=open_engine)
   open_engine.dies_at = None
-  resumed = runs_lib.train(config, open_engine, tmp_path / 'killed')
+  resumed = runs_lib.train(config, tmp_path / 'killed', open_engine=open_engine)
 
   def rows(folder):
     return [
