@@ -111,7 +111,7 @@ def method_as_json(method: methods.Method) -> dict[str, Any]:
   found = {'name': method.name, **typed.as_json(method)}
   for name in method.schedules:
     schedule = getattr(method, name)
-    if isinstance(schedule, schedules.Schedule):
+    if dataclasses.is_dataclass(schedule):
       kind = type(schedule).__name__.strip('_').lower()
       found[name] = {**found[name], _KIND: kind}
     else:  # Any function of t.

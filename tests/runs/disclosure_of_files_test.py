@@ -366,8 +366,9 @@ def of_engines(stores, tmp_path_factory):
     *_train(digits, path / 'digits', unit='examples'),
     *_train(long, path / 'long', fake_engine.Opener()),
   ]
-  for name, audit_config in (('audited', _CANARIES), ('copied', copied)):
-    with_audit = dataclasses.replace(digits, audit=audit_config)
+  for name, mode in (('audited', 'run'), ('copied', 'copy')):
+    audited_spec = digits.spec.with_values({'audit': mode})
+    with_audit = dataclasses.replace(digits, spec=audited_spec)
     lines += _train(with_audit, path / f'digits_{name}', unit='examples')
   stream = io.StringIO()
   progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
