@@ -18,7 +18,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OF_PAGES = (
   'tests/docs/links_test.py',
   'tests/docs/results_test.py',
-  'tests/docs/benchmark_page_test.py',
   'tests/tools/write_tables_test.py',
 )
 
@@ -31,31 +30,26 @@ def _git(*words: str) -> list[str]:
 
 
 def changed(base: str | None = None) -> list[str]:
-  """Returns the files that differ from a commit.
+  """Returns the files that differ from a commit, without removed ones.
 
   Args:
     base: The commit. Default: the last one, or the one before it if nothing
       has changed since.
-
-  Returns:
-    Paths relative to the root, without files that were removed.
   """
   new = _git('ls-files', '--others', '--exclude-standard')
-  found = _git('diff', '--name-only', '--diff-filter=d', base or 'HEAD') + new
+  differ = 'diff', '--name-only', '--diff-filter=d'
+  found = _git(*differ, base or 'HEAD') + new
   if not found and base is None:
-    found = _git('diff', '--name-only', '--diff-filter=d', 'HEAD~1')
+    found = _git(*differ, 'HEAD~1')
   return sorted(found)
 
 
 def tests_for(path: str, test_files: Iterable[pathlib.Path]) -> set[str]:
-  """Returns the test files of a changed file.
+  """Returns the test files of a changed file, relative to the root.
 
   Args:
     path: The changed file, relative to the root.
     test_files: All test files, relative to the root.
-
-  Returns:
-    Their paths, relative to the root.
   """
   changed_file = pathlib.PurePosixPath(path)
   if changed_file.suffix in ('.md', '.csv'):

@@ -46,47 +46,33 @@ def execute(path: os.PathLike) -> nbformat.NotebookNode:
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-  """Removes everything that depends on the machine or the time.
-
-  Args:
-    notebook: The notebook, changed in place.
-
-  Returns:
-    The notebook.
-  """
+  """Removes, in place, what depends on the machine or the time."""
+  kernel = {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'}
   notebook.metadata = nbformat.from_dict(
-    {
-      'kernelspec': {
-        'display_name': 'Python 3',
-        'language': 'python',
-        'name': 'python3',
-      },
-      'language_info': {'name': 'python'},
-    }
+    {'kernelspec': kernel, 'language_info': {'name': 'python'}}
   )
   for cell in notebook.cells:
     cell.metadata = nbformat.from_dict({})
-    if cell.cell_type != 'code':
-      continue
-    # Merge text that was printed in several pieces.
-    outputs = []
-    for output in cell.outputs:
-      if output.output_type == 'stream' and output.name == 'stderr':
-        continue
-      output.pop('metadata', None)
-      if output.output_type in ('display_data', 'execute_result'):
-        output.metadata = nbformat.from_dict({})
-        if 'image/png' in output.data:  # Only '<Figure size ...>'.
-          output.data.pop('text/plain', None)
-      last = outputs[-1] if outputs else None
-      if (
-        last is not None and last.output_type == output.output_type == 'stream'
-      ):
-        last.text += output.text
-      else:
-        outputs.append(output)
-    cell.outputs = outputs
+    if cell.cell_type == 'code':
+      cell.outputs = _clean_outputs(cell.outputs)
   return notebook
+
+
+def _clean_outputs(outputs: list) -> list:
+  """Returns outputs without warnings; text is merged."""
+  kept = []
+  for output in outputs:
+    if output.output_type != 'stream':
+      output.metadata = nbformat.from_dict({})
+      if 'image/png' in output.data:  # Only '<Figure size ...>'.
+        output.data.pop('text/plain', None)
+    elif output.name == 'stderr':
+      continue
+    elif kept and kept[-1].output_type == 'stream':
+      kept[-1].text += output.text
+      continue
+    kept.append(output)
+  return kept
 
 
 def main() -> None:

@@ -4,14 +4,15 @@ The pages link to files outside docs/ and to notebooks, as GitHub wants it. For
 the site, these hooks
 
 *   render the notebooks, with the outputs that they hold, as pages;
-*   add pages and data that are linked from docs/ but lie elsewhere;
-*   make a page of each source file that is linked, with its code;
-*   make a page of reference for each public package, from its docstrings.
+*   add pages, figures and data that are linked from docs/ but lie elsewhere;
+*   show links to other files as their paths;
+*   make the pages of reference that the navigation names, from docstrings.
 
-Links are rewritten to match. Nothing here imports pda_fed, and MkDocs is
-imported only where it calls the hooks.
+Nothing here imports pda_fed, and MkDocs is imported only where it calls the
+hooks.
 """
 
+from collections.abc import Sequence
 import json
 import pathlib
 import posixpath
@@ -20,43 +21,8 @@ from typing import Any, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# Packages and modules with a page of reference, by the page's name.
-REFERENCE = {
-  'privacy': ('pda_fed.privacy',),
-  'audit': ('pda_fed.audit',),
-  'schedules': ('pda_fed.schedules',),
-  'methods': ('pda_fed.methods',),
-  'learning': ('pda_fed.tff',),
-  'runtime': ('pda_fed.tff.runtime',),
-  'models': ('pda_fed.models',),
-  'vectorized': ('pda_fed.jax',),
-  'linear_regression': ('pda_fed.linear_regression',),
-  'experiments': ('pda_fed.runs', 'pda_fed.errors'),
-  'analysis': (
-    'pda_fed.compare',
-    'pda_fed.compare.comparison',
-    'pda_fed.compare.statistics',
-    'pda_fed.compare.verdicts',
-    'pda_fed.compare.choices',
-    'pda_fed.compare.sweeping',
-    'pda_fed.compare.result_tables',
-    'pda_fed.compare.figures',
-    'pda_fed.compare.report',
-    'pda_fed.compare.benchmark_tasks',
-    'pda_fed.compare.benchmark_results',
-  ),
-  'data_prep': ('data_prep', 'data_prep.sources', 'data_prep.sample_level'),
-}
-
-# Files that are copied as they are. Others than these and pages are source.
+# Files that are copied as they are, beside pages.
 _DATA = ('.csv', '.json', '.png', '.svg')
-_LANGUAGES = {
-  '.py': 'python',
-  '.sbatch': 'bash',
-  '.sh': 'bash',
-  '.yaml': 'yaml',
-  '.yml': 'yaml',
-}
 # A link or a picture, or code, in which nothing is a link.
 _LINK = re.compile(
   r'(?P<code>^ *```.*?^ *```$|`[^`\n]+`(?!\]\())'
@@ -81,7 +47,7 @@ def repository_path(page: str) -> str:
 
 
 def site_path(path: str) -> Optional[str]:
-  """Returns where the site has a file of the repository; None for a folder.
+  """Returns where the site has a file of the repository; None if nowhere.
 
   Args:
     path: Relative to the repository's root, with slashes.
@@ -94,9 +60,7 @@ def site_path(path: str) -> Optional[str]:
   suffix = posixpath.splitext(path)[1]
   if suffix == '.ipynb':
     return f'{inside.removesuffix(suffix)}.md'
-  if suffix == '.md' or suffix in _DATA:
-    return inside
-  return f'source/{path}.md'
+  return inside if suffix == '.md' or suffix in _DATA else None
 
 
 def linked_files(page: str, text: str) -> set[str]:
@@ -115,8 +79,8 @@ def linked_files(page: str, text: str) -> set[str]:
 def rewrite_links(page: str, text: str) -> str:
   """Returns a page's Markdown with links as the site needs them.
 
-  A link to a folder becomes its text and the folder's path as code. A link that
-  leads nowhere stays, for MkDocs to complain.
+  A link to what the site lacks becomes its text and the path as code. A link
+  that leads nowhere stays, for MkDocs to complain.
 
   Args:
     page: The page, as in the navigation.
@@ -139,21 +103,6 @@ def rewrite_links(page: str, text: str) -> str:
     return f'{label}({target}{match["anchor"] or ""})'
 
   return _LINK.sub(rewrite, text)
-
-
-def source_page(path: str) -> str:
-  """Returns a page that shows a file; the search does not look into it.
-
-  Args:
-    path: Relative to the repository's root.
-  """
-  language = _LANGUAGES.get(posixpath.splitext(path)[1], 'text')
-  fence = '`' * 8  # Docstrings have shorter ones.
-  return (
-    '---\nsearch:\n  exclude: true\n---\n\n'
-    f'# {posixpath.basename(path)}\n\n`{path}`\n\n'
-    f'{fence}{language}\n{(ROOT / path).read_text()}{fence}\n'
-  )
 
 
 def _output(output: dict[str, Any]) -> str:
@@ -182,17 +131,19 @@ def render_notebook(notebook: dict[str, Any]) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
-def reference_page(packages: tuple[str, ...]) -> str:
-  """Returns a page of reference, for mkdocstrings to fill.
+def reference_pages(nav: Sequence[Any]) -> dict[str, str]:
+  """Returns pages of reference, for mkdocstrings to fill, by their paths.
 
   Args:
-    packages: Their full names; the first gives the title.
+    nav: The navigation, in which such a page has the name of its package.
   """
-  title, *others = packages
-  parts = [f'# {title}\n\n::: {title}\n']
-  options = '    options:\n      heading_level: 3\n'
-  parts += [f'## {name}\n\n::: {name}\n{options}' for name in others]
-  return '\n'.join(parts)
+  (reference,) = (part['Reference'] for part in nav if 'Reference' in part)
+  pages = {path: name for part in reference for name, path in part.items()}
+  return {
+    path: f'# {name}\n\n::: {name}\n'
+    for path, name in pages.items()
+    if path.startswith('reference/')
+  }
 
 
 def _formula(match: re.Match[str]) -> str:
@@ -212,20 +163,15 @@ def on_files(files: Any, config: Any) -> Any:
   """
   from mkdocs.structure import files as mkdocs_files
 
-  def add(name: str, inclusion: Any = None, **content: str) -> None:
-    inclusion = inclusion or mkdocs_files.InclusionLevel.UNDEFINED
-    file = mkdocs_files.File.generated(
-      config, name, inclusion=inclusion, **content
-    )
-    files.append(file)
+  def add(name: str, **content: str) -> None:
+    files.append(mkdocs_files.File.generated(config, name, **content))
 
-  for name, packages in REFERENCE.items():
-    add(f'reference/{name}.md', content=reference_page(packages))
+  for path, page in reference_pages(config.nav).items():
+    add(path, content=page)
   for notebook in sorted((ROOT / 'docs').rglob('*.ipynb')):
     path = notebook.relative_to(ROOT).as_posix()
-    add(
-      site_path(path), content=render_notebook(json.loads(notebook.read_text()))
-    )
+    text = render_notebook(json.loads(notebook.read_text()))
+    add(site_path(path), content=text)
 
   seen = {file.src_uri for file in files}
   to_read = [file for file in files if file.src_uri.endswith('.md')]
@@ -236,13 +182,9 @@ def on_files(files: Any, config: Any) -> Any:
       if target is None or target in seen:
         continue
       seen.add(target)
-      hidden = mkdocs_files.InclusionLevel.NOT_IN_NAV
-      if target.startswith('source/'):
-        add(target, hidden, content=source_page(path))
-      else:
-        add(target, abs_src_path=str(ROOT / path))
-        if target.endswith('.md'):
-          to_read.append(files.get_file_from_path(target))
+      add(target, abs_src_path=str(ROOT / path))
+      if target.endswith('.md'):
+        to_read.append(files.get_file_from_path(target))
   return files
 
 
@@ -254,7 +196,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     page: MkDocs' page.
   """
   name = page.file.src_uri
-  if name.startswith(('source/', 'reference/')):
+  if name.startswith('reference/'):
     return markdown
   if repository_path(name).endswith('.ipynb'):
     markdown = _FORMULA.sub(_formula, markdown)

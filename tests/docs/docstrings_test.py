@@ -1,11 +1,10 @@
 """Every public name says what it takes, gives and raises, with an example.
 
 Examples are doctests, which run here, unless they need a TFF process, data of
-others or a long time: then they are code in a fence, whose names must exist. A
-name whose use is that of another one may point to it, "Example: see `other`."
+others or a long time: then they are code in a fence. A name whose use is that
+of another one may point to it, "Example: see `other`."
 """
 
-import ast
 import dataclasses
 import doctest
 import inspect
@@ -31,7 +30,6 @@ _MODULES = sorted(
 )
 _EXAMPLE = re.compile(r'^Examples?:', re.MULTILINE)
 _SEE = re.compile(r'^Example: see `(\w+)`\.$', re.MULTILINE)
-_FENCE = re.compile(r'^```\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 # What its functions give and raise has no example of its own: that of the
 # package, and those of the functions, show it.
 _WITHOUT_EXAMPLE = {
@@ -50,19 +48,10 @@ def _doc(package, name):
   return inspect.getdoc(_value(package, name)) or ''
 
 
-def _source(value):
-  return textwrap.dedent(inspect.getsource(value))
-
-
 def _raises(function):
   """Whether the function itself raises, or checks its arguments."""
-  for node in ast.walk(ast.parse(_source(function))):
-    if isinstance(node, ast.Raise) and node.exc is not None:
-      return True
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-      if node.value.id == 'validate':
-        return True
-  return False
+  source = textwrap.dedent(inspect.getsource(function))
+  return bool(re.search(r'^ +raise |\bvalidate\.', source, re.MULTILINE))
 
 
 def _missing(package, name):
@@ -70,12 +59,9 @@ def _missing(package, name):
   value, doc = _value(package, name), _doc(package, name)
   missing = []
   if inspect.isclass(value):
-    is_dataclass = dataclasses.is_dataclass(value)
-    has_fields = is_dataclass and dataclasses.fields(value)
-    has_fields = has_fields or hasattr(value, '_fields')
-    if has_fields and 'Attributes:' not in doc:
-      missing.append('Attributes')
-    return missing
+    fields = dataclasses.is_dataclass(value) and dataclasses.fields(value)
+    has_fields = fields or hasattr(value, '_fields')
+    return ['Attributes'] if has_fields and 'Attributes:' not in doc else []
   signature = inspect.signature(value)
   if signature.parameters and 'Args:' not in doc:
     missing.append('Args')
@@ -98,15 +84,9 @@ def test_docstring_has_its_sections(package, name):
 
 def _has_example(package, name):
   doc = _doc(package, name)
-  found = _SEE.search(doc)
-  if found is None:
-    return bool(_EXAMPLE.search(doc))
-  # To one that has its own: no pointer to a pointer.
-  other = found.group(1)
-  if other not in write_api.public_names(package):
-    return False
-  target = _doc(package, other)
-  return bool(_EXAMPLE.search(target)) and not _SEE.search(target)
+  if found := _SEE.search(doc):
+    doc = _doc(package, found[1])  # No pointer to a pointer.
+  return bool(_EXAMPLE.search(doc)) and not _SEE.search(doc)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +94,6 @@ def _has_example(package, name):
 )
 def test_docstring_has_an_example(package, name):
   assert _has_example(package, name)
-
-
-@pytest.mark.parametrize('package, name', _NAMES)
-def test_examples_in_fences_are_python(package, name):
-  for code in _FENCE.findall(_doc(package, name)):
-    ast.parse(code.replace('...', 'Ellipsis'))
-
-
-def test_most_examples_run():
-  run = [n for n in _NAMES if '>>>' in _doc(*n)]
-  assert len(run) > 70
 
 
 @pytest.mark.slow

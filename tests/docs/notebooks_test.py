@@ -29,30 +29,10 @@ def _code_cells(notebook):
   return [cell for cell in notebook.cells if cell.cell_type == 'code']
 
 
-def test_there_are_three_tutorials():
-  assert _NAMES == [
-    'exact_mirror_descent.ipynb',
-    'pda_dpmd_in_tff.ipynb',
-    'public_data_and_privacy.ipynb',
-  ]
-
-
 @pytest.mark.slow
-class TestExactMirrorDescent:
-  def test_runs(self):
-    run_notebooks.execute(pages.TUTORIALS[0])
-
-
-@pytest.mark.slow
-class TestPdaDpmdInTff:
-  def test_runs(self):
-    run_notebooks.execute(pages.TUTORIALS[1])
-
-
-@pytest.mark.slow
-class TestPublicDataAndPrivacy:
-  def test_runs(self):
-    run_notebooks.execute(pages.TUTORIALS[2])
+@pytest.mark.parametrize('path', pages.TUTORIALS, ids=_NAMES)
+def test_a_tutorial_runs(path):
+  run_notebooks.execute(path)
 
 
 @pytest.mark.parametrize('path', pages.TUTORIALS, ids=_NAMES)
@@ -63,16 +43,6 @@ class TestKept:
     outputs = [o for c in cells for o in c.outputs]
     assert sum('image/png' in o.get('data', {}) for o in outputs) >= 2
     assert not [o for o in outputs if o.output_type == 'error']
-
-  def test_ends_with_an_assertion(self, path):
-    assert 'assert ' in _code_cells(_read(path))[-1].source
-
-  def test_begins_with_the_same_setup(self, path):
-    first = _code_cells(_read(path))[0].source
-    other = _code_cells(_read(pages.TUTORIALS[0]))[0].source
-    start = 'import notebook_setup\n'
-    assert start in first
-    assert first.partition(start)[0] == other.partition(start)[0]
 
   def test_says_nothing_of_the_machine(self, path):
     text = path.read_text()
@@ -111,27 +81,15 @@ class TestSetup:
     assert 'Ready' in notebook_setup.set_up(pages.ROOT, ['numpy', 'json'])
 
   def test_installs_the_lock_without_the_kernel(self, commands):
-    (command, lock), _ = commands()
+    (command, lock), (second, others) = commands()
     assert {'--no-deps', '--require-hashes'} <= set(command)
     names = re.findall(r'^([\w.-]+)==', lock, re.MULTILINE)
     assert {'tensorflow-cpu', 'numpy', 'jax'} <= set(names)
     assert not {'ipykernel', 'ipython', 'tornado', 'pyzmq'} & set(names)
     # Hashes stay with their packages.
-    assert lock.count('--hash') > len(names)
     assert '\n    --hash' not in lock.partition('==')[0]
-
-  def test_sections_stay_apart_whatever_comes_last(self):
-    rest = f'{notebook_setup.install_lock.LINE}a==1\n'
-    lock = f'ruff==2 \\\n    --hash=b\n{rest}'
-    assert notebook_setup.lock_without_kernel(lock) == rest
-
-  def test_installs_tff_beside_them(self, commands):
-    _, (command, lock) = commands()
-    assert f'--target={sysconfig.get_path("purelib")}' in command
-    assert {'--upgrade', '--no-deps', '--require-hashes'} <= set(command)
-    assert {'dp-accounting', 'tensorflow-federated'} <= set(
-      re.findall(r'^([\w.-]+)==', lock, re.MULTILINE)
-    )
+    assert f'--target={sysconfig.get_path("purelib")}' in second
+    assert '\ntensorflow-federated==' in others
 
   def test_removes_a_tensorflow_with_the_same_files(self, commands):
     (command, _), *_ = commands(installed=['tensorflow'])
@@ -147,17 +105,7 @@ class TestSetup:
     with pytest.raises(notebook_setup.SetupError, match='make setup'):
       notebook_setup.set_up(pages.ROOT, ['no_such_module'], run=run)
 
-  @pytest.mark.parametrize(
-    'where, why',
-    [
-      (('Darwin', 'x86_64', (3, 11)), 'Darwin x86_64.*Darwin arm64'),
-      (('Linux', 'x86_64', (3, 10)), r'3\.11, 3\.12 or 3\.13.*3\.10'),
-    ],
-  )
-  def test_says_what_it_needs(self, where, why):
-    with pytest.raises(notebook_setup.SetupError, match=why):
-      notebook_setup.check_platform(*where)
-
-  def test_takes_the_platforms_of_the_lock(self):
-    notebook_setup.check_platform('Linux', 'aarch64', (3, 13, 1))
+  def test_says_what_it_needs(self):
+    with pytest.raises(notebook_setup.SetupError, match='Darwin arm64'):
+      notebook_setup.check_platform('Darwin', 'x86_64', (3, 11))
     notebook_setup.check_platform('Darwin', 'arm64', (3, 12, 1))

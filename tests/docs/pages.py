@@ -10,15 +10,14 @@ from typing import Optional
 ROOT = pathlib.Path(__file__).parents[2]
 TUTORIALS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
 MARKDOWN = [
-  ROOT / 'README.md',
-  ROOT / 'CHANGELOG.md',
-  ROOT / 'CONTRIBUTING.md',
-  ROOT / 'SECURITY.md',
+  *(ROOT / f'{name}.md' for name in ('README', 'CHANGELOG')),
+  *(ROOT / f'{name}.md' for name in ('CONTRIBUTING', 'SECURITY')),
   *sorted((ROOT / 'docs').glob('*.md')),
   ROOT / 'bench/README.md',
 ]
 
 _FENCE = re.compile(
+  r'(?:`(?P<file>\w+\.(?:py|flags))`[:.]\n\n)?'
   r'(?:<!-- not run: (?P<reason>[^>]+?) -->\s*\n)?'
   r'^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```$',
   re.DOTALL | re.MULTILINE,
@@ -35,6 +34,7 @@ class Block:
     language: 'shell', 'python', ...; '' without.
     code: What is inside.
     reason: Why no test runs it, from a comment just before it; None without.
+    file: The file that it shows, whose name ends the text before it.
   """
 
   page: str
@@ -42,20 +42,20 @@ class Block:
   language: str
   code: str
   reason: Optional[str]
+  file: Optional[str]
 
   def __str__(self) -> str:
     return f'{self.page}:{self.line}'
 
 
 def blocks(path: pathlib.Path) -> list[Block]:
+  """The blocks of a page, in order."""
   text = path.read_text()
   return [
     Block(
       page=str(path.relative_to(ROOT)),
       line=text[: found.start('language')].count('\n') + 1,
-      language=found['language'],
-      code=found['code'],
-      reason=found['reason'],
+      **{name: found[name] for name in ('language', 'code', 'reason', 'file')},
     )
     for found in _FENCE.finditer(text)
   ]
@@ -63,27 +63,18 @@ def blocks(path: pathlib.Path) -> list[Block]:
 
 def commands(code: str) -> list[list[str]]:
   """The commands of a shell block, as words; comments are not words."""
-  joined = code.replace('\\\n', ' ')
-  return [
-    words
-    for line in joined.splitlines()
-    if (words := shlex.split(line, comments=True))
-  ]
-
-
-def text_of(path: pathlib.Path) -> str:
-  """The text of a page, or of the text cells of a notebook."""
-  if path.suffix != '.ipynb':
-    return path.read_text()
-  cells = json.loads(path.read_text())['cells']
-  return '\n\n'.join(
-    ''.join(cell['source']) for cell in cells if cell['cell_type'] == 'markdown'
-  )
+  lines = code.replace('\\\n', ' ').splitlines()
+  return [words for x in lines if (words := shlex.split(x, comments=True))]
 
 
 def prose(path: pathlib.Path) -> str:
-  """The text without its fenced blocks."""
-  return _FENCE.sub('', text_of(path))
+  """The text of a page, or of a notebook, without its fenced blocks."""
+  text = path.read_text()
+  if path.suffix == '.ipynb':
+    cells = json.loads(text)['cells']
+    texts = (c['source'] for c in cells if c['cell_type'] == 'markdown')
+    text = '\n\n'.join(map(''.join, texts))
+  return _FENCE.sub('', text)
 
 
 def links(path: pathlib.Path) -> list[str]:

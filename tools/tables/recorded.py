@@ -29,21 +29,12 @@ def runs(name: str, **wanted: str) -> list[dict[str, str]]:
 
 
 def lowest(tries: Sequence[dict[str, str]], column: str) -> dict[str, str]:
-  """Returns the try with the lowest value in a column.
-
-  Args:
-    tries: Rows of a search.
-    column: The column.
-  """
+  """Returns the try with the lowest value in a column."""
   return min(tries, key=lambda row: float(row[column]))
 
 
 def only(values: Iterable[Any], name: str) -> Any:
   """Returns the value that all runs of a row have.
-
-  Args:
-    values: The values.
-    name: What they are, for the error.
 
   Raises:
     ValueError: If they differ, or there is none.
@@ -57,24 +48,12 @@ def only(values: Iterable[Any], name: str) -> Any:
 
 
 def by_seed(found: Sequence[Run], metric: str) -> dict[str, float]:
-  """Returns the values of a metric by seed.
-
-  Args:
-    found: Runs of one method, each with another seed.
-    metric: The column.
-  """
+  """Returns the values of a metric by seed, of runs of one method."""
   return {run['seed']: float(run[metric]) for run in found}
 
 
 def mean(found: Sequence[Run], metric: str, digits: int, times: int = 1) -> str:
-  """Returns a mean over runs.
-
-  Args:
-    found: The runs.
-    metric: The column.
-    digits: Number of digits after the point.
-    times: What values are multiplied by.
-  """
+  """Returns a mean over runs, times a number, with so many digits."""
   value = statistics.mean(times * float(run[metric]) for run in found)
   return f'{value:.{digits}f}'
 
@@ -82,14 +61,7 @@ def mean(found: Sequence[Run], metric: str, digits: int, times: int = 1) -> str:
 def spread(
   found: Sequence[Run], metric: str, digits: int, times: int = 1
 ) -> str:
-  """Returns a mean over runs, and the standard deviation if there are several.
-
-  Args:
-    found: The runs.
-    metric: The column.
-    digits: Number of digits after the point.
-    times: What values are multiplied by.
-  """
+  """Returns `mean`, and the standard deviation if there are several runs."""
   shown = mean(found, metric, digits, times)
   if len(found) == 1:
     return shown

@@ -142,13 +142,10 @@ def _of_methods(name: str, **wanted: str) -> str:
 
 def _of_diverging_clients(rate: str) -> list[str]:
   """The gains with client gradients that are not clipped, and clipped."""
+  wanted = {'client_learning_rate': rate, 'run': 'final'}
+  file = 'benchmark/diverging_clients'
   return [
-    _of_methods(
-      'benchmark/diverging_clients',
-      client_learning_rate=rate,
-      client_gradient_clip=clip,
-      run='final',
-    )
+    _of_methods(file, client_gradient_clip=clip, **wanted)
     for clip in ('none', '1')
   ]
 

@@ -27,42 +27,30 @@ def _navigation():
   return re.findall(r'^ +- .*: (\S+\.md)$', nav, re.MULTILINE)
 
 
-class TestNavigation:
-  def test_every_page_is_listed_once(self):
-    every = [
-      site_hooks.site_path(path.relative_to(pages.ROOT).as_posix())
-      for path in (*(pages.ROOT / 'docs').glob('*.md'), *pages.TUTORIALS)
-    ]
-    every += [f'reference/{name}.md' for name in site_hooks.REFERENCE]
-    every += ['bench/README.md', 'CHANGELOG.md']
-    assert collections.Counter(_navigation()) == collections.Counter(every)
-
-  def test_every_listed_page_exists(self):
-    for page in _navigation():
-      name = page.removeprefix('reference/').removesuffix('.md')
-      if name not in site_hooks.REFERENCE:
-        assert (pages.ROOT / site_hooks.repository_path(page)).is_file(), page
-
-  def test_reference_has_every_public_package(self):
-    packages = [p for group in site_hooks.REFERENCE.values() for p in group]
-    assert set(write_api.PACKAGES) <= set(packages)
-    for package in packages:
-      importlib.import_module(package)
+def _reference():
+  """Packages with a page of reference, by the page."""
+  text = (pages.ROOT / 'mkdocs.yml').read_text()
+  found = re.findall(r'^ +- ([\w.]+): (reference/\S+)$', text, re.MULTILINE)
+  return {path: name for name, path in found}
 
 
-class TestRequirements:
-  def test_lock_has_versions_and_hashes(self):
-    text = (pages.ROOT / 'docs/requirements.txt').read_text()
-    entries = re.split(r'\n(?=\w)', text.partition('make lock\n')[2])
-    assert len(entries) > 20
-    for entry in entries:
-      assert re.match(r'[\w.-]+==[\w.]+ ', entry) and '--hash=sha256:' in entry
+def test_every_page_is_in_the_navigation_once():
+  every = [
+    site_hooks.site_path(path.relative_to(pages.ROOT).as_posix())
+    for path in (*(pages.ROOT / 'docs').glob('*.md'), *pages.TUTORIALS)
+  ]
+  every += [*_reference(), 'bench/README.md', 'CHANGELOG.md']
+  assert collections.Counter(_navigation()) == collections.Counter(every)
 
-  def test_lock_has_what_is_asked_for(self):
-    text = (pages.ROOT / 'docs/requirements.in').read_text()
-    lock = (pages.ROOT / 'docs/requirements.txt').read_text()
-    for name in re.findall(r'^[\w-]+$', text, re.MULTILINE):
-      assert f'\n{name}==' in lock
+
+def test_reference_has_every_public_package():
+  assert set(_reference().values()) == set(write_api.PACKAGES)
+
+
+def test_pages_of_reference_are_for_packages():
+  nav = [{'A': 'a.md'}, {'Reference': [{'B': 'b.md'}, {'c': 'reference/c.md'}]}]
+  expected = {'reference/c.md': '# c\n\n::: c\n'}
+  assert site_hooks.reference_pages(nav) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,8 +62,7 @@ class TestRequirements:
     ('README.md', 'index.md'),
     ('bench/README.md', 'bench/README.md'),
     ('results/benchmark/gains.png', 'results/benchmark/gains.png'),
-    ('pda_fed/schedules.py', 'source/pda_fed/schedules.py.md'),
-    ('deploy/Dockerfile', 'source/deploy/Dockerfile.md'),
+    ('pda_fed/schedules.py', None),
     ('results', None),
     ('no_such_file.py', None),
   ],
@@ -85,29 +72,12 @@ def test_site_path(path, expected):
 
 
 @pytest.mark.parametrize(
-  'page, expected',
-  [
-    ('method.md', 'docs/method.md'),
-    ('tutorials/pda_dpmd_in_tff.md', 'docs/tutorials/pda_dpmd_in_tff.ipynb'),
-    ('bench/README.md', 'bench/README.md'),
-  ],
-)
-def test_repository_path(page, expected):
-  assert site_hooks.repository_path(page) == expected
-
-
-@pytest.mark.parametrize(
   'page, text, expected',
   [
     # Between pages nothing changes.
     ('method.md', '[a](faq.md#privacy)', '[a](faq.md#privacy)'),
     ('method.md', '[a](https://a.b/c.py)', '[a](https://a.b/c.py)'),
     ('method.md', '[a](#symbols)', '[a](#symbols)'),
-    (
-      'method.md',
-      '[a](../pda_fed/schedules.py)',
-      '[a](source/pda_fed/schedules.py.md)',
-    ),
     (
       'benchmark.md',
       '![Gains](../results/benchmark/gains.png)',
@@ -125,11 +95,10 @@ def test_repository_path(page, expected):
     ),
     ('tutorials/pda_dpmd_in_tff.md', '[a](../faq.md)', '[a](../faq.md)'),
     ('bench/README.md', '[a](../docs/faq.md)', '[a](../faq.md)'),
-    # Folders.
+    # What the site lacks.
     ('faq.md', '[Presets](../scripts/presets)', 'Presets (`scripts/presets`)'),
-    ('faq.md', '[scripts/lib](../scripts/lib)', '`scripts/lib`'),
-    # A label may be code; code holds no links.
-    ('faq.md', '[`a`](../LICENSE)', '[`a`](source/LICENSE.md)'),
+    ('faq.md', '[`LICENSE`](../LICENSE)', '`LICENSE`'),
+    # Code holds no links.
     ('faq.md', '`[a](../LICENSE)`', '`[a](../LICENSE)`'),
     (
       'faq.md',
@@ -149,38 +118,23 @@ def test_linked_files():
   assert site_hooks.linked_files('faq.md', text) == {'LICENSE'}
 
 
-def test_a_page_of_source_holds_the_file_whole():
-  text = site_hooks.source_page('pda_fed/schedules.py')
-  assert (pages.ROOT / 'pda_fed/schedules.py').read_text() in text
-  assert 'exclude: true' in text
-  assert '\n````````python\n' in text
-
-
-class TestNotebook:
-  def test_cells_and_outputs(self):
-    outputs = [
-      {'output_type': 'stream', 'text': ['1\n', '2\n']},
-      {'output_type': 'display_data', 'data': {'image/png': 'iVBO\n'}},
-      {'output_type': 'execute_result', 'data': {'text/plain': ['3']}},
-    ]
-    cells = [
-      {'cell_type': 'markdown', 'source': ['# Title\n', 'Text.']},
-      {'cell_type': 'code', 'source': ['f()'], 'outputs': outputs},
-    ]
-    assert site_hooks.render_notebook({'cells': cells}) == (
-      '# Title\nText.\n\n'
-      '```python\nf()\n```\n\n'
-      '``` { .text .output }\n1\n2\n```\n\n'
-      '![Figure](data:image/png;base64,iVBO)\n\n'
-      '``` { .text .output }\n3\n```\n'
-    )
-
-  @pytest.mark.parametrize('path', pages.TUTORIALS, ids=lambda p: p.name)
-  def test_tutorials_are_rendered_with_figures(self, path):
-    text = site_hooks.render_notebook(json.loads(path.read_text()))
-    assert text.startswith('# ')
-    assert text.count('](data:image/png;base64,') >= 2
-    assert '.output' in text
+def test_a_notebook_has_its_cells_and_outputs():
+  outputs = [
+    {'output_type': 'stream', 'text': ['1\n', '2\n']},
+    {'output_type': 'display_data', 'data': {'image/png': 'iVBO\n'}},
+    {'output_type': 'execute_result', 'data': {'text/plain': ['3']}},
+  ]
+  cells = [
+    {'cell_type': 'markdown', 'source': ['# Title\n', 'Text.']},
+    {'cell_type': 'code', 'source': ['f()'], 'outputs': outputs},
+  ]
+  assert site_hooks.render_notebook({'cells': cells}) == (
+    '# Title\nText.\n\n'
+    '```python\nf()\n```\n\n'
+    '``` { .text .output }\n1\n2\n```\n\n'
+    '![Figure](data:image/png;base64,iVBO)\n\n'
+    '``` { .text .output }\n3\n```\n'
+  )
 
 
 def test_flags_do_not_break():
@@ -188,13 +142,6 @@ def test_flags_do_not_break():
   assert site_hooks.on_page_content(html) == (
     '<p>a --b <code>c <span class="flag">--dd</span>=1 -- '
     '<span class="flag">--e</span></code></p>'
-  )
-
-
-def test_a_page_of_reference():
-  assert site_hooks.reference_page(('a.b', 'a.c')) == (
-    '# a.b\n\n::: a.b\n\n'
-    '## a.c\n\n::: a.c\n    options:\n      heading_level: 3\n'
   )
 
 
@@ -239,16 +186,10 @@ class TestSite:
 
   def test_needs_no_other_host(self, site):
     for path in site.rglob('*.html'):
-      loaded = re.findall(
-        r'<(?:script|img|iframe)[^>]* src="([^"]+)"'
-        r'|<link[^>]* rel="(?:stylesheet|icon|preconnect)"[^>]* href="([^"]+)"'
-        r'|<link[^>]* href="([^"]+)"[^>]* rel="(?:stylesheet|icon|preconnect)"',
-        path.read_text(),
-      )
+      tags = re.findall(r'<(?:script|img|iframe|link)[^>]*>', path.read_text())
+      loaded = [tag for tag in tags if 'rel="canonical"' not in tag]
       assert loaded
-      assert not [
-        u for us in loaded for u in us if u.startswith(('http', '//'))
-      ]
+      assert not [t for t in loaded if re.search('(src|href)="(http|//)', t)]
 
   def test_figures_are_there(self, site):
     for path in site.rglob('*.html'):
@@ -256,21 +197,16 @@ class TestSite:
         assert name.startswith('data:') or (path.parent / name).is_file(), name
 
   def test_reference_shows_docstrings(self, site):
-    text = (site / 'reference/privacy.html').read_text()
+    text = (site / 'reference/pda_fed.privacy.html').read_text()
     assert 'id="pda_fed.privacy.PrivacyPlan"' in text
-    assert 'id="pda_fed.privacy.algorithm_1_noise_stddev"' in text
     assert 'Examples:' in text and '<blockquote>' not in text
-    for name in site_hooks.REFERENCE:
-      text = (site / f'reference/{name}.html').read_text()
-      assert text.count('class="doc doc-heading"') > 2, name
 
   def test_search_finds_words_and_no_code(self, site):
     entries = json.loads((site / 'search/search_index.json').read_text())
     texts = {e['location']: e['text'] for e in entries['docs']}
-    found = texts['reference/privacy.html#pda_fed.privacy.round_up']
-    assert 'rounded up' in found
+    found = texts['reference/pda_fed.privacy.html#pda_fed.privacy.calibrate']
+    assert 'smallest noise' in found
     assert 'validate.positive' not in found
-    assert not [name for name in texts if name.startswith('source/')]
 
   def test_formulas_are_rendered(self, site):
     text = (site / 'tutorials/exact_mirror_descent.html').read_text()
