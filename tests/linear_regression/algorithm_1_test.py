@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from pda_fed import linear_regression
+from pda_fed.linear_regression import algorithm_1
 import pytest
 
 
@@ -71,7 +72,7 @@ def test_several_maps_side_by_side():
     (_public(), [_setting(num_steps=3), _setting(num_steps=6)]),
     (warm, [_setting(num_steps=8)]),
   ]
-  together = linear_regression.mirror_descent_side_by_side(
+  together = algorithm_1.side_by_side(
     groups, _private().full_batch(), np.random.default_rng(0)
   )
   for (psi, settings), result in zip(groups, together, strict=True):
