@@ -27,17 +27,21 @@ def test_bounds_by_hand():
   assert sgd.sampling == pda.sampling
 
 
-def test_isotropic_example():
+@pytest.mark.parametrize('p', [10, 1000])
+def test_isotropic_example(p):
   # "chi evaluates to p^2", as DP-SGD.
-  for p in (10, 1000):
-    eigenvalues = bounds.isotropic(p)
-    assert bounds.chi(eigenvalues, p, _DELTA) == pytest.approx(p**2)
-    settings = dict(num_private=1e6, epsilon=1.0, delta=_DELTA)
-    pda = bounds.excess_risk(eigenvalues, num_public=p, **settings)
-    sgd = bounds.excess_risk(eigenvalues, **settings)
-    assert pda.privacy == pytest.approx(sgd.privacy)
-    assert pda.privacy == pytest.approx(p**2 / 1e12)
-    assert pda.sampling == pytest.approx(p / 1e6)
+  eigenvalues = bounds.isotropic(p)
+  assert bounds.chi(eigenvalues, p, _DELTA) == pytest.approx(p**2)
+  for num_public in (p, None):
+    found = bounds.excess_risk(
+      eigenvalues,
+      num_public=num_public,
+      num_private=1e6,
+      epsilon=1.0,
+      delta=_DELTA,
+    )
+    assert found.privacy == pytest.approx(p**2 / 1e12)
+    assert found.sampling == pytest.approx(p / 1e6)
 
 
 @pytest.mark.parametrize(
