@@ -11,6 +11,7 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import math
+from typing import Optional
 
 from absl import flags
 from pda_fed import linear_regression
@@ -42,22 +43,13 @@ _POWERS = (1.5, 2.0, 2.25, 2.5)
 _NO_LOGARITHM = math.exp(-1)
 
 
-def _dp_sgd(spectrum, p: int, delta: float) -> bounds.Bound:
-  return bounds.dp_sgd_bound(
+def _bound(spectrum, p: int, num_public: Optional[float]) -> bounds.Bound:
+  return bounds.excess_risk(
     spectrum(p),
+    num_public=num_public,
     num_private=_NUM_PRIVATE.value,
     epsilon=_EPSILON.value,
-    delta=delta,
-  )
-
-
-def _pda_dpmd(spectrum, power: float, p: int, delta: float) -> bounds.Bound:
-  return bounds.pda_dpmd_bound(
-    spectrum(p),
-    num_public=p**power,
-    num_private=_NUM_PRIVATE.value,
-    epsilon=_EPSILON.value,
-    delta=delta,
+    delta=_DELTA.value,
   )
 
 
@@ -69,11 +61,11 @@ def main() -> None:
     ('isotropic', bounds.isotropic, (1.0,)),
     ('one flat direction', bounds.one_flat_direction, _POWERS),
   ):
-    found = _dp_sgd(spectrum, p, _DELTA.value)
+    found = _bound(spectrum, p, None)
     size = lambda p, s=spectrum: p / s(p).min()  # noqa: E731
     rows.append((name, 'DP-SGD', size, found))
     for power in powers:
-      found = _pda_dpmd(spectrum, power, p, _DELTA.value)
+      found = _bound(spectrum, p, p**power)
       size = lambda p, s=spectrum, c=power: bounds.chi(  # noqa: E731
         s(p), p**c, _NO_LOGARITHM
       )

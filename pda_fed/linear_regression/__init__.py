@@ -1,11 +1,8 @@
 """Linear regression: exact mirror descent, its baselines and its theory."""
 
 from pda_fed.linear_regression.algorithm_1 import mirror_descent
-from pda_fed.linear_regression.algorithm_1 import mirror_descent_side_by_side
 from pda_fed.linear_regression.algorithm_1 import Result
 from pda_fed.linear_regression.algorithm_1 import Setting
-from pda_fed.linear_regression.baselines import dp_sufficient_statistics
-from pda_fed.linear_regression.baselines import noise_stddev
 from pda_fed.linear_regression.constraints import ConstraintSet
 from pda_fed.linear_regression.constraints import theorem_constraint
 from pda_fed.linear_regression.figures import plot_simulation
@@ -16,15 +13,12 @@ from pda_fed.linear_regression.mirror_maps import MirrorMap
 from pda_fed.linear_regression.problem import population_mse
 from pda_fed.linear_regression.problem import RegressionProblem
 from pda_fed.linear_regression.problem import simulate
-from pda_fed.linear_regression.quadratic import quadratic_mirror_maps
 from pda_fed.linear_regression.quadratic import QuadraticMirrorMap
 from pda_fed.linear_regression.simulation import METHODS
 from pda_fed.linear_regression.simulation import Outcome
 from pda_fed.linear_regression.simulation import run_trial
 from pda_fed.linear_regression.simulation import SimulationConfig
 from pda_fed.linear_regression.simulation import Trial
-from pda_fed.linear_regression.storage import OtherSimulationError
-from pda_fed.linear_regression.storage import TrialFileError
 from pda_fed.linear_regression.storage import TrialStore
 from pda_fed.linear_regression.summary import paired_difference
 from pda_fed.linear_regression.summary import summarize
@@ -36,7 +30,6 @@ __all__ = [
   'EuclideanMirrorMap',
   'LeastSquares',
   'MirrorMap',
-  'OtherSimulationError',
   'Outcome',
   'QuadraticMirrorMap',
   'RegressionProblem',
@@ -45,17 +38,12 @@ __all__ = [
   'SimulationConfig',
   'Summary',
   'Trial',
-  'TrialFileError',
   'TrialStore',
-  'dp_sufficient_statistics',
   'mirror_descent',
-  'mirror_descent_side_by_side',
-  'noise_stddev',
   'paired_difference',
   'plot_simulation',
   'plot_theory',
   'population_mse',
-  'quadratic_mirror_maps',
   'run_trial',
   'simulate',
   'summarize',

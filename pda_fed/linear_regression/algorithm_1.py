@@ -112,37 +112,21 @@ def mirror_descent(
   Raises:
     ValueError: If there are no settings, or if a learning rate is not positive.
   """
-  (result,) = mirror_descent_side_by_side(
-    [(mirror_map, settings)], gradient_fn, rng, constraint=constraint
+  (result,) = side_by_side(
+    [(mirror_map, settings)], gradient_fn, rng, constraint
   )
   return result
 
 
-def mirror_descent_side_by_side(
+def side_by_side(
   groups: Sequence[tuple[mirror_maps.MirrorMap, Sequence[Setting]]],
   gradient_fn: least_squares.GradientFn,
   rng: np.random.Generator,
-  *,
   constraint: Optional[constraints.ConstraintSet] = None,
 ) -> list[Result]:
-  """Runs `mirror_descent` for several mirror maps in one loop.
+  """Runs `mirror_descent` for several mirror maps, each with its settings.
 
-  The gradients of all runs are computed together, with one pass over the
-  samples instead of one for each map.
-
-  Example: see `mirror_descent`.
-
-  Args:
-    groups: Mirror maps, and the settings to run with each.
-    gradient_fn: See `mirror_descent`.
-    rng: See `mirror_descent`. All runs share its samples.
-    constraint: See `mirror_descent`.
-
-  Returns:
-    A `Result` for each mirror map.
-
-  Raises:
-    ValueError: See `mirror_descent`.
+  One pass over the samples gives the gradients of all runs. All share noise.
   """
   if not groups or not all(settings for _, settings in groups):
     raise ValueError('settings must not be empty. Found [].')

@@ -19,6 +19,7 @@ other, but are not the error of a model.
 from collections.abc import Callable
 import dataclasses
 import math
+from typing import Optional
 
 import numpy as np
 from numpy import typing as npt
@@ -36,11 +37,6 @@ class Bound:
 
   privacy: float
   sampling: float
-
-  @property
-  def total(self) -> float:
-    """The sum of both terms."""
-    return self.privacy + self.sampling
 
 
 def chi(eigenvalues: npt.ArrayLike, num_public: float, delta: float) -> float:
@@ -62,56 +58,43 @@ def chi(eigenvalues: npt.ArrayLike, num_public: float, delta: float) -> float:
   return float(convexity * np.minimum(1.0, axes).sum())
 
 
-def pda_dpmd_bound(
-  eigenvalues: npt.ArrayLike,
-  *,
-  num_public: float,
-  num_private: float,
-  epsilon: float,
-  delta: float,
-) -> Bound:
-  """Returns the theorem's bound for PDA-DPMD.
-
-  Args:
-    eigenvalues: lambda_i, in (0, 1].
-    num_public: n_pub, at most n_priv.
-    num_private: n_priv.
-    epsilon: Epsilon of the run.
-    delta: Delta of the run.
-
-  Raises:
-    ValueError: If an argument is out of range.
-  """
-  if num_public > num_private:
-    raise ValueError(
-      f'num_public must be at most num_private, {num_private!r}. Found'
-      f' {num_public!r}.'
-    )
-  size = chi(eigenvalues, num_public, delta)
-  return _bound(size, eigenvalues, num_private, epsilon, delta)
-
-
-def dp_sgd_bound(
+def excess_risk(
   eigenvalues: npt.ArrayLike,
   *,
   num_private: float,
   epsilon: float,
   delta: float,
+  num_public: Optional[float] = None,
 ) -> Bound:
-  """Returns the bound of DP-SGD for lambda_min-strongly convex losses.
+  """Returns the theorem's bound for PDA-DPMD, or the one of DP-SGD.
 
   Args:
     eigenvalues: lambda_i, in (0, 1].
     num_private: n_priv.
     epsilon: Epsilon of the run.
     delta: Delta of the run.
+    num_public: n_pub of PDA-DPMD, at most n_priv; None is DP-SGD, whose bound
+      is for lambda_min-strongly convex losses.
 
   Raises:
     ValueError: If an argument is out of range.
   """
   eigenvalues = _check_eigenvalues(eigenvalues)
-  size = eigenvalues.size / eigenvalues.min()
-  return _bound(size, eigenvalues, num_private, epsilon, delta)
+  validate.positive(num_private=num_private, epsilon=epsilon)
+  validate.between(0, 1, delta=delta)
+  if num_public is None:
+    size = eigenvalues.size / eigenvalues.min()
+  elif num_public > num_private:
+    raise ValueError(
+      f'num_public must be at most num_private, {num_private!r}. Found'
+      f' {num_public!r}.'
+    )
+  else:
+    size = chi(eigenvalues, num_public, delta)
+  return Bound(
+    privacy=float(size * math.log(1 / delta) / (epsilon * num_private) ** 2),
+    sampling=float(1 / (eigenvalues.min() * num_private)),
+  )
 
 
 def isotropic(p: int) -> np.ndarray:
@@ -138,21 +121,6 @@ def growth_exponent(
     2.0
   """
   return math.log(function(high) / function(low)) / math.log(high / low)
-
-
-def _bound(
-  size: float,
-  eigenvalues: npt.ArrayLike,
-  num_private: float,
-  epsilon: float,
-  delta: float,
-) -> Bound:
-  validate.positive(num_private=num_private, epsilon=epsilon)
-  validate.between(0, 1, delta=delta)
-  return Bound(
-    privacy=size * math.log(1 / delta) / (epsilon * num_private) ** 2,
-    sampling=float(1 / (np.min(eigenvalues) * num_private)),
-  )
 
 
 def _check_eigenvalues(eigenvalues: npt.ArrayLike) -> np.ndarray:

@@ -22,7 +22,6 @@ _STYLES = {
   'warm': ('DP-SGD, warm start', '#0072b2', 's'),
   'pda': ('PDA-DPMD', '#009e73', 'D'),
   'public': ('public data alone', '#777777', '^'),
-  'statistics': ('DP sufficient statistics', '#cc79a7', 'v'),
 }
 _OPTIMUM = 0.01
 
@@ -83,24 +82,21 @@ def plot_simulation(
   figure, panels = new_figure(3)
   methods = {s.method for s in summaries}
   left: list[str] = [m for m in ('cold', 'warm') if m in methods]
-  order = ('public', 'statistics', 'warm', 'pda')
+  order = ('public', 'warm', 'pda')
   right: list[str] = [m for m in order if m in methods]
   titles = '(a) cold and warm start', '(b) warm start and PDA-DPMD'
   for panel, chosen, title in zip(panels, (left, right), titles, strict=False):
     for method in chosen:
       _plot_method(panel, [s for s in summaries if s.method == method])
     panel.axhline(_OPTIMUM, color='black', lw=1, ls=':', label='optimum, 0.01')
-    panel.set_title(title, fontsize=11)
-    panel.set_xlabel('dimension p')
-    panel.set_ylabel('empirical loss (mean squared error)')
     panel.set_ylim(bottom=0)
-    panel.legend(fontsize=8)
+    _label(panel, title, 'dimension p', 'empirical loss (mean squared error)')
   found = {p: c for p, c in condition_numbers.items() if math.isfinite(c)}
   panels[2].plot(list(found), list(found.values()), 'o-', color='black')
+  panels[2].set_ylim(0, 1.15 * max(found.values(), default=1.0))
   panels[2].set_title('(c) condition of the public Hessian', fontsize=11)
   panels[2].set_xlabel('dimension p')
   panels[2].set_ylabel(r'$\lambda_{max} / \lambda_{min}$ without null space')
-  panels[2].set_ylim(0, 1.15 * max(found.values(), default=1.0))
   return save_figure(figure, path)
 
 
@@ -153,13 +149,9 @@ def _plot_chi(panel) -> None:
     plot(values, style, color=_STYLES['pda'][1], label=label)
   isotropic = [bounds.chi(bounds.isotropic(p), p, delta) for p in dimensions]
   plot(isotropic, color='black', lw=1, label='both, isotropic')
-  panel.set_title(
-    r'(a) $\lambda_{min} = p^{-1.5}$, the others $1/p$', fontsize=11
-  )
-  panel.set_xlabel('dimension p')
-  panel.set_ylabel(r'cost of privacy, $\chi / p^2$')
   panel.set_ylim(top=3e4)  # Room for the legend.
-  panel.legend(fontsize=8)
+  title = r'(a) $\lambda_{min} = p^{-1.5}$, the others $1/p$'
+  _label(panel, title, 'dimension p', r'cost of privacy, $\chi / p^2$')
 
 
 def _plot_widths(panel, rng: np.random.Generator) -> None:
@@ -193,9 +185,8 @@ def _plot_widths(panel, rng: np.random.Generator) -> None:
       for p in dimensions
     ]
     panel.loglog(dimensions, estimates, 'o', color=color, ms=4)
-  panel.set_title('(b) Gaussian width: formula and Monte Carlo', fontsize=11)
-  panel.set_xlabel('dimension p')
-  panel.legend(fontsize=8)
+  title = '(b) Gaussian width: formula and Monte Carlo'
+  _label(panel, title, 'dimension p')
 
 
 def _plot_stability(panel, rng: np.random.Generator) -> None:
@@ -231,9 +222,14 @@ def _plot_stability(panel, rng: np.random.Generator) -> None:
   panel.axhline(
     math.sqrt(2 / math.pi), color=_STYLES['warm'][1], ls=':', label='DP-SGD'
   )
-  panel.set_title('(c) how far the noise of a step moves', fontsize=11)
-  panel.set_xlabel('by the theorem')
-  panel.set_ylabel('simulated')
+  title = '(c) how far the noise of a step moves'
+  _label(panel, title, 'by the theorem', 'simulated')
+
+
+def _label(panel, title: str, x: str, y: str = '') -> None:
+  panel.set_title(title, fontsize=11)
+  panel.set_xlabel(x)
+  panel.set_ylabel(y)
   panel.legend(fontsize=8)
 
 

@@ -128,9 +128,8 @@ def monte_carlo(
       for start in range(0, num_samples, chunk)
     ]
   )
-  return float(values.mean()), float(
-    values.std(ddof=1) / math.sqrt(values.size)
-  )
+  error = values.std(ddof=1) / math.sqrt(values.size)
+  return float(values.mean()), float(error)
 
 
 def _check_ball(p: int, radius: float) -> None:

@@ -22,11 +22,9 @@ GradientFn = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 
 
 def check_samples(
-  features: Union[npt.ArrayLike, sparse.spmatrix],
-  responses: npt.ArrayLike,
-  dtype: npt.DTypeLike = np.float64,
-) -> tuple[sparse.csr_matrix, np.ndarray]:
-  """Checks samples and returns them as a CSR matrix and a vector.
+  features: Union[npt.ArrayLike, sparse.spmatrix], responses: npt.ArrayLike
+) -> tuple[Union[np.ndarray, sparse.csr_matrix], np.ndarray]:
+  """Returns samples in float64, as new arrays or a CSR matrix, or raises.
 
   A response of a wrong shape, or a NaN, would affect the whole noised sum:
   clipping does not bound it.
@@ -34,31 +32,37 @@ def check_samples(
   Args:
     features: X, an (n, p) array or SciPy sparse matrix.
     responses: The n responses y.
-    dtype: Dtype of the result.
 
   Raises:
+    TypeError: If the features or the responses are not real numbers.
     ValueError: If there are no samples, if the shapes do not match or if a
       number is not finite.
   """
   matrix: Any = features
-  if not sparse.issparse(matrix):
-    matrix = np.asarray(matrix)
+  is_sparse = sparse.issparse(matrix)
+  matrix = sparse.csr_matrix(matrix) if is_sparse else np.asarray(matrix)
   if matrix.ndim != 2 or 0 in matrix.shape:
     raise ValueError(
       'features must be a matrix with at least one row and one column. Found'
       f' shape {matrix.shape}.'
     )
-  features = sparse.csr_matrix(matrix, dtype=dtype)
-  responses = np.asarray(responses, dtype)
-  if responses.shape != features.shape[:1]:
+  check_numbers('features', matrix.data if is_sparse else matrix)
+  responses = np.asarray(responses)
+  if responses.shape != matrix.shape[:1]:
     raise ValueError(
-      f'responses must have the shape ({features.shape[0]},). Found'
+      f'responses must have the shape ({matrix.shape[0]},). Found'
       f' {responses.shape}.'
     )
-  for name, values in (('features', features.data), ('responses', responses)):
-    if not np.isfinite(values).all():
-      raise ValueError(f'{name} must be finite. Found NaN or infinity.')
-  return features, responses
+  check_numbers('responses', responses)
+  return matrix.astype(np.float64), responses.astype(np.float64)
+
+
+def check_numbers(name: str, values: np.ndarray) -> None:
+  """Raises unless an array has finite real numbers."""
+  if values.dtype.kind not in 'iuf':
+    raise TypeError(f'{name} must be real numbers. Found dtype {values.dtype}.')
+  if not np.isfinite(values).all():
+    raise ValueError(f'{name} must be finite. Found NaN or infinity.')
 
 
 class LeastSquares:
@@ -94,12 +98,15 @@ class LeastSquares:
       ValueError: If there are no samples, if the shapes do not match or if a
         number is not finite.
     """
-    features, self._responses = check_samples(features, responses, dtype)
-    self._features = features
-    self.num_samples, self.num_coefficients = features.shape
+    checked, responses = check_samples(features, responses)
+    self._features = sparse.csr_matrix(checked, dtype=dtype)
+    self._responses = responses.astype(dtype)
+    check_numbers('features', self._features.data)  # In float32, too.
+    check_numbers('responses', self._responses)
+    self.num_samples, self.num_coefficients = checked.shape
     # Always in float64: squares of small float32 values lose digits, and a norm
     # that is too small would clip too little.
-    doubled = features.astype(np.float64)
+    doubled = self._features.astype(np.float64)
     squares = np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
     # A row of zeros has no gradient, whatever its residual. A row that is
     # nearly zero counts as zero: its norm is imprecise, or its bound would be
@@ -108,8 +115,8 @@ class LeastSquares:
     known = squares >= max(np.finfo(np.float64).tiny, least**2)
     norms = np.sqrt(np.where(known, squares, 1.0))
     self._bounds = np.where(known, 1.0 / norms, 0.0).astype(dtype)
-    if features.nnz > _DENSE_FROM * np.prod(features.shape):
-      self._features = features.toarray()
+    if self._features.nnz > _DENSE_FROM * np.prod(checked.shape):
+      self._features = self._features.toarray()
 
   def clipped_gradient(
     self, thetas: np.ndarray, clip_norms: npt.ArrayLike
@@ -137,14 +144,9 @@ class LeastSquares:
 
   def full_batch(self) -> GradientFn:
     """Returns the gradients of Algorithm 1: means over all samples."""
-
-    def gradient(
-      thetas: np.ndarray, step: int, clip_norms: np.ndarray
-    ) -> np.ndarray:
-      del step  # Always all samples.
-      return self.clipped_gradient(thetas, clip_norms) / self.num_samples
-
-    return gradient
+    return lambda thetas, step, clip_norms: (
+      self.clipped_gradient(thetas, clip_norms) / self.num_samples
+    )
 
   def mean_squared_error(self, thetas: np.ndarray) -> np.ndarray:
     """Returns the mean squared error of each column; it is not private."""

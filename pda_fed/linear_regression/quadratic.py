@@ -17,7 +17,7 @@ constraints, both lines then have closed forms; the second is
 With a constraint set C, `constraints` projects the result onto C.
 """
 
-from collections.abc import Iterator, Sequence
+import contextlib
 import functools
 from typing import Optional, Union
 
@@ -25,6 +25,7 @@ import numpy as np
 from numpy import typing as npt
 from pda_fed.common import validate
 from pda_fed.linear_regression import constraints
+from pda_fed.linear_regression import least_squares
 from scipy import linalg
 from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
@@ -66,7 +67,6 @@ class QuadraticMirrorMap:
     responses: npt.ArrayLike,
     *,
     regularization: float = 0.0,
-    gram: Optional[np.ndarray] = None,
   ):
     """Factorises the Hessian.
 
@@ -75,7 +75,6 @@ class QuadraticMirrorMap:
       responses: The n public responses y.
       regularization: r, which is added to the diagonal of X^T X / n; at least
         0. The paper calls it "a small constant", without a value.
-      gram: X^T X / n, if the caller has it; by default it is computed.
 
     Raises:
       TypeError: If the features or the responses are not real numbers.
@@ -83,26 +82,22 @@ class QuadraticMirrorMap:
         `regularization` is negative, or if the Hessian is singular.
     """
     validate.non_negative(regularization=regularization)
-    self._features = _check_features(features)
-    num_samples, self.num_coefficients = self._features.shape
-    self._responses = _check_vector('responses', responses, num_samples).copy()
+    self._features, self._responses = least_squares.check_samples(
+      features, responses
+    )
+    self.num_coefficients = self._features.shape[1]
     self._regularization = float(regularization)
-
-    hessian = self._unscaled_hessian(gram)
+    hessian = self._unscaled_hessian()
     # An upper bound on the largest eigenvalue. It is nearly tight if no entry
     # is negative, as in the paper's simulation.
     largest = np.abs(hessian).sum(axis=0).max()
-    self._factor = None
     smallest = 0.0
-    try:
+    with contextlib.suppress(linalg.LinAlgError):
       # The matrix is symmetric, so its transpose is the same matrix in LAPACK's
       # memory order, and nothing is copied.
       self._factor = linalg.cho_factor(
         hessian.T, lower=True, overwrite_a=True, check_finite=False
       )
-    except linalg.LinAlgError:
-      pass
-    if self._factor is not None:
       smallest = self._smallest_eigenvalue()
     # Due to rounding, factorising a singular matrix may succeed.
     threshold = self.num_coefficients * np.finfo(np.float64).eps * largest
@@ -124,7 +119,7 @@ class QuadraticMirrorMap:
     Raises:
       ValueError: If `theta` has another shape or is not finite.
     """
-    theta = _check_vector('theta', theta, self.num_coefficients)
+    theta = self._check('theta', theta)
     residuals = self._features @ theta - self._responses
     loss = residuals @ residuals / (2 * residuals.size)
     penalty = self._regularization * (theta @ theta) / 2
@@ -139,7 +134,7 @@ class QuadraticMirrorMap:
     Raises:
       ValueError: If `theta` has another shape or is not finite.
     """
-    theta = _check_vector('theta', theta, self.num_coefficients)
+    theta = self._check('theta', theta)
     residuals = self._features @ theta - self._responses
     loss_gradient = self._features.T @ residuals / residuals.size
     return self.scale * (loss_gradient + self._regularization * theta)
@@ -187,7 +182,6 @@ class QuadraticMirrorMap:
       noisy_gradient: g_t + b_t, the private gradient, clipped and noised.
       learning_rate: eta, positive; for a block, optionally one for each column.
       constraint: C; by default there is none.
-      t: Not used, as the map is the same at every step.
 
     Returns:
       theta_{t+1}.
@@ -229,34 +223,37 @@ class QuadraticMirrorMap:
     )
     largest /= self._responses.size
     threshold = 1e-9 * largest
-    # The few smallest are enough, unless most of them are 0.
-    for k in (2, 8, 32):
-      if k >= self.num_coefficients:
-        break
-      try:
-        inverse = self._lanczos(k, tol=1e-4)
-      except sparse_linalg.ArpackError:
-        break
-      eigenvalues = np.sort(1.0 / inverse) - self._regularization
-      nonzero = eigenvalues[eigenvalues > threshold]
-      if nonzero.size:
-        return float(largest / nonzero[0])
-    eigenvalues = linalg.eigvalsh(gram_matrix(self._features))
+    # Lanczos fails if more than one eigenvalue is 0.
+    with contextlib.suppress(sparse_linalg.ArpackError):
+      if self.num_coefficients > 2:
+        inverse = self._lanczos(2, tol=1e-4)
+        eigenvalues = np.sort(1.0 / inverse) - self._regularization
+        if eigenvalues[-1] > threshold:
+          return float(largest / eigenvalues[eigenvalues > threshold][0])
+    eigenvalues = linalg.eigvalsh(self._gram())
     return float(largest / eigenvalues[eigenvalues > threshold].min())
 
   def _check(self, name: str, vector: npt.ArrayLike) -> np.ndarray:
-    return _check_vector(name, vector, self.num_coefficients, blocks=True)
+    """Returns a vector, or a block of columns, as float64, or raises."""
+    vector, size = np.asarray(vector), self.num_coefficients
+    if vector.shape[:1] != (size,) or vector.ndim > 2:
+      raise ValueError(
+        f'{name} must have the shape ({size},) or ({size}, columns). Found'
+        f' {vector.shape}.'
+      )
+    least_squares.check_numbers(name, vector)
+    return vector.astype(np.float64, copy=False)
 
-  def _unscaled_hessian(self, gram: Optional[np.ndarray] = None) -> np.ndarray:
-    if gram is None:
-      hessian = gram_matrix(self._features)
-    else:
-      size = self.num_coefficients
-      if gram.shape != (size, size):
-        raise ValueError(
-          f'gram must have the shape {(size, size)}. Found {gram.shape}.'
-        )
-      hessian = gram.copy()
+  def _gram(self) -> np.ndarray:
+    """Returns X^T X / n as a dense array."""
+    gram = self._features.T @ self._features
+    if sparse.issparse(gram):
+      gram = gram.toarray()
+    gram /= self._responses.size
+    return gram
+
+  def _unscaled_hessian(self) -> np.ndarray:
+    hessian = self._gram()
     hessian[np.diag_indices_from(hessian)] += self._regularization
     return hessian
 
@@ -307,10 +304,8 @@ class QuadraticMirrorMap:
       # Lanczos on the inverse takes a second for p = 6000, a dense solver
       # twenty. `tol` bounds the relative error. With 0, an eigenvalue of
       # multiplicity 2 or more, as with duplicated features, never converges.
-      try:
+      with contextlib.suppress(sparse_linalg.ArpackError):
         return float(1.0 / self._lanczos(1, tol=1e-10)[0])
-      except sparse_linalg.ArpackError:
-        pass  # The dense solver below always converges.
     (smallest,) = linalg.eigh(
       self._unscaled_hessian(),
       eigvals_only=True,
@@ -318,88 +313,3 @@ class QuadraticMirrorMap:
       check_finite=False,
     )
     return float(smallest)
-
-
-def gram_matrix(
-  features: Union[np.ndarray, sparse.spmatrix],
-) -> np.ndarray:
-  """Returns X^T X / n as a dense array."""
-  gram = features.T @ features
-  if sparse.issparse(gram):
-    gram = gram.toarray()
-  gram /= features.shape[0]
-  return gram
-
-
-def quadratic_mirror_maps(
-  features: Union[npt.ArrayLike, sparse.spmatrix],
-  responses: npt.ArrayLike,
-  regularizations: Sequence[float],
-) -> Iterator[QuadraticMirrorMap]:
-  """Yields a mirror map for each regularisation; X^T X is computed once.
-
-  Example:
-
-    >>> maps = quadratic_mirror_maps(np.eye(2), [1.0, 2.0], [0.5, 1.0])
-    >>> [psi.minimizer().round(2).tolist() for psi in maps]
-    [[0.5, 1.0], [0.33, 0.67]]
-
-  Args:
-    features: See `QuadraticMirrorMap`.
-    responses: See `QuadraticMirrorMap`.
-    regularizations: The regularisation of each map.
-
-  Yields:
-    The maps, each created on demand, because a factor takes 8 p^2 bytes.
-
-  Raises:
-    ValueError: See `QuadraticMirrorMap`.
-  """
-  features = _check_features(features)
-  gram = gram_matrix(features)
-  for regularization in regularizations:
-    yield QuadraticMirrorMap(
-      features, responses, regularization=regularization, gram=gram
-    )
-
-
-def _check_features(
-  features: Union[npt.ArrayLike, sparse.spmatrix],
-) -> Union[np.ndarray, sparse.csr_matrix]:
-  """Returns the features as a float64 array or CSR matrix, or raises."""
-  if sparse.issparse(features):
-    checked = sparse.csr_matrix(features)
-    values = checked.data
-  else:
-    checked = values = np.asarray(features)
-  if values.dtype.kind not in 'iuf':
-    raise TypeError(
-      f'features must be real numbers. Found dtype {values.dtype}.'
-    )
-  if checked.ndim != 2 or 0 in checked.shape:
-    raise ValueError(
-      'features must be a matrix with at least one row and one column. Found '
-      f'shape {checked.shape}.'
-    )
-  if not np.isfinite(values).all():
-    raise ValueError('features must be finite. Found NaN or infinity.')
-  return checked.astype(np.float64)
-
-
-def _check_vector(
-  name: str, vector: npt.ArrayLike, size: int, blocks: bool = False
-) -> np.ndarray:
-  """Returns the vector (or block, if allowed) as float64, or raises."""
-  vector = np.asarray(vector)
-  if vector.dtype.kind not in 'iuf':
-    raise TypeError(f'{name} must be real numbers. Found dtype {vector.dtype}.')
-  if vector.shape != (size,) and not (
-    blocks and vector.ndim == 2 and vector.shape[0] == size
-  ):
-    allowed = f'({size},) or ({size}, columns)' if blocks else f'({size},)'
-    raise ValueError(
-      f'{name} must have the shape {allowed}. Found {vector.shape}.'
-    )
-  if not np.isfinite(vector).all():
-    raise ValueError(f'{name} must be finite. Found NaN or infinity.')
-  return vector.astype(np.float64, copy=False)

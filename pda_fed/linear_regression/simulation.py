@@ -11,24 +11,24 @@ private data without noise. So the figure compares methods at their best; a
 private search would not find these losses.
 """
 
-from collections.abc import Iterator
 import dataclasses
 import itertools
 import math
 import time
-from typing import Literal, Optional
+from typing import get_args, Literal
 
 import numpy as np
+from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.linear_regression import algorithm_1
-from pda_fed.linear_regression import baselines
 from pda_fed.linear_regression import least_squares
 from pda_fed.linear_regression import mirror_maps
 from pda_fed.linear_regression import problem as problem_lib
 from pda_fed.linear_regression import quadratic
 
-Method = Literal['cold', 'warm', 'pda', 'public', 'statistics']
-METHODS = ('cold', 'warm', 'pda', 'public', 'statistics')
+Method = Literal['cold', 'warm', 'pda', 'public']
+Noise = Literal['algorithm_1', 'tight']
+METHODS = get_args(Method)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,8 @@ class SimulationConfig:
     public_factor: n_pub / p.
     epsilon: Epsilon of each run.
     delta: Delta of each run.
-    noise: 'algorithm_1' or 'tight'; see `baselines.noise_stddev`.
+    noise: 'algorithm_1' for the formula of Algorithm 1, or 'tight' for the
+      smallest noise by PLD (needs dp_accounting).
     learning_rates: Learning rates of DP-SGD, cold and warm.
     mirror_learning_rates: Learning rates of PDA-DPMD. They are larger, because
       no eigenvalue of H^{-1} is above 1 and most are far below.
@@ -59,7 +60,7 @@ class SimulationConfig:
     cold_stddev: Standard deviation of the random start's coordinates; 0 starts
       at 0.
     methods: A subset of `METHODS`. 'public' is ridge regression on the public
-      data; 'statistics' is DP sufficient statistics with a ridge towards it.
+      data.
     num_condition_numbers: Number of trials for which the condition number of
       the public Hessian is computed.
     seed: Seed of all random numbers.
@@ -71,7 +72,7 @@ class SimulationConfig:
   public_factor: float = 1.5
   epsilon: float = 1.0
   delta: float = 1e-5
-  noise: baselines.Noise = 'algorithm_1'
+  noise: Noise = 'algorithm_1'
   learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
   mirror_learning_rates: tuple[float, ...] = (300.0, 1000.0, 3000.0, 10_000.0)
   clip_norms: tuple[float, ...] = (0.03, 0.1)
@@ -99,15 +100,16 @@ class SimulationConfig:
     validate.integers(2, num_trials=self.num_trials)
     validate.integers(1, num_private=self.num_private)
     validate.positive(public_factor=self.public_factor)
-    baselines.check_target(self.noise, self.epsilon, self.delta)
-    for name in (
-      'learning_rates',
-      'mirror_learning_rates',
-      'clip_norms',
-      'regularizations',
-    ):
+    validate.one_of(get_args(Noise), noise=self.noise)
+    validate.positive(epsilon=self.epsilon)
+    validate.between(0, 1, delta=self.delta)
+    if self.noise == 'algorithm_1':
+      self.unit_noise(1)  # Raises if the formula does not hold for epsilon.
+    for name in ('learning_rates', 'mirror_learning_rates', 'clip_norms'):
       for value in getattr(self, name):
         validate.positive(**{name: value})
+    for value in self.regularizations:
+      validate.positive(regularizations=value)
     for value in self.epochs:
       validate.integers(1, epochs=value)
     validate.non_negative(cold_stddev=self.cold_stddev)
@@ -121,16 +123,25 @@ class SimulationConfig:
     """Returns n_pub for p coefficients."""
     return max(1, round(self.public_factor * p))
 
+  def unit_noise(self, rounds: int) -> float:
+    """Returns the noise on the mean of gradients of norm at most 1."""
+    return privacy.algorithm_1_noise_stddev(
+      lipschitz=1.0,
+      rounds=rounds,
+      epsilon=self.epsilon,
+      delta=self.delta,
+      population=self.num_private,
+      tight=self.noise == 'tight',
+    )
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
   """The result of one setting of one method in one trial, or on average.
 
   Example: see `run_trial`.
 
   Attributes:
-    p: The number of coefficients.
-    trial: Index of the trial, from 0.
     method: One of `METHODS`.
     regularization: The value added to the diagonal of X^T X; NaN for 'cold'.
     learning_rate: eta; NaN for a method without steps.
@@ -142,8 +153,6 @@ class Outcome:
     last_loss: Mean squared error of the last iterate on the private samples.
   """
 
-  p: int
-  trial: int
   method: str
   regularization: float
   learning_rate: float
@@ -215,12 +224,17 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
   # first.
   groups = [runner.cold()] if 'cold' in config.methods else []
   condition_number = math.nan
-  outcomes = []
-  for regularization, psi in runner.public_maps():
+  outcomes: list[Outcome] = []
+  needs_public = set(config.methods) - {'cold'}
+  for regularization in config.regularizations if needs_public else ():
+    psi = runner.public_map(regularization)
     if trial < config.num_condition_numbers and math.isnan(condition_number):
       condition_number = psi.condition_number()
-    outcomes += runner.run_without_steps(regularization, psi)
     theta_0 = psi.minimizer()
+    if 'public' in config.methods:
+      column = theta_0[:, None]
+      alone = algorithm_1.Result(average=column, last=column)
+      outcomes += runner.outcomes('public', regularization, [_NO_STEPS], alone)
     for method, mirror_map, rates in (
       ('warm', mirror_maps.EuclideanMirrorMap(theta_0), config.learning_rates),
       ('pda', psi, config.mirror_learning_rates),
@@ -242,15 +256,18 @@ def run_trial(config: SimulationConfig, p: int, trial: int) -> Trial:
 
 # A method's name, its mirror map, regularisation and learning rates.
 _Group = tuple[str, mirror_maps.MirrorMap, float, tuple[float, ...]]
+# Learning rate, clip norm and steps.
+_GridPoint = tuple[float, float, int]
+_NO_STEPS = math.nan, math.nan, 0
 
 
 class _Runner:
   """The problem of a trial, and the runs on it."""
 
   def __init__(self, config: SimulationConfig, p: int, trial: int):
-    self._config, self._p, self._trial = config, p, trial
+    self._config, self._p = config, p
     seeds = np.random.SeedSequence(config.seed, spawn_key=(p, trial))
-    problem_seed, *self._seeds = seeds.generate_state(4, np.uint64).tolist()
+    problem_seed, *self._seeds = seeds.generate_state(3, np.uint64).tolist()
     self._data = problem_lib.simulate(
       p, config.num_private, config.num_public(p), problem_seed
     )
@@ -267,122 +284,65 @@ class _Runner:
     mirror_map = mirror_maps.EuclideanMirrorMap(start)
     return 'cold', mirror_map, math.nan, self._config.learning_rates
 
-  def public_maps(
-    self,
-  ) -> Iterator[tuple[float, quadratic.QuadraticMirrorMap]]:
-    """Yields the public mirror map of each regularisation, if needed."""
-    if not set(self._config.methods) - {'cold'}:
-      return
-    num_public = self._config.num_public(self._p)
-    maps = quadratic.quadratic_mirror_maps(
+  def public_map(self, regularization: float) -> quadratic.QuadraticMirrorMap:
+    """Returns the public mirror map of a regularisation."""
+    return quadratic.QuadraticMirrorMap(
       self._data.public_features,
       self._data.public_responses,
-      [r / num_public for r in self._config.regularizations],
+      regularization=regularization / self._config.num_public(self._p),
     )
-    yield from zip(self._config.regularizations, maps, strict=True)
 
   def run(self, groups: list[_Group]) -> list[Outcome]:
     """Runs the grids of methods side by side."""
     if not groups:
       return []
-    grids = [_settings(self._config, rates) for *_, rates in groups]
-    results = algorithm_1.mirror_descent_side_by_side(
-      [(group[1], grid) for group, grid in zip(groups, grids, strict=True)],
+    config = self._config
+    # The noise is proportional to the clipping norm: call the accountant once.
+    unit_noise = {rounds: config.unit_noise(rounds) for rounds in config.epochs}
+    grids = [
+      list(itertools.product(rates, config.clip_norms, config.epochs))
+      for *_, rates in groups
+    ]
+    results = algorithm_1.side_by_side(
+      [
+        (
+          mirror_map,
+          [
+            algorithm_1.Setting(
+              learning_rate=rate,
+              clip_norm=clip_norm,
+              num_steps=rounds,
+              noise_stddev=clip_norm * unit_noise[rounds],
+            )
+            for rate, clip_norm, rounds in grid
+          ],
+        )
+        for (_, mirror_map, *_), grid in zip(groups, grids, strict=True)
+      ],
       self._private.full_batch(),
       # All methods have the same noise, so that they can be compared.
       np.random.default_rng(self._seeds[1]),
     )
-    outcomes = []
-    for group, grid, result in zip(groups, grids, results, strict=True):
-      method, _, regularization, _ = group
-      outcomes += self._outcomes(
-        method, regularization, grid, result.average, result.last
-      )
-    return outcomes
+    return [
+      outcome
+      for group, grid, result in zip(groups, grids, results, strict=True)
+      for outcome in self.outcomes(group[0], group[2], grid, result)
+    ]
 
-  def run_without_steps(
-    self, regularization: float, psi: quadratic.QuadraticMirrorMap
-  ) -> list[Outcome]:
-    """Runs the baselines that take no steps."""
-    config = self._config
-    thetas = {}
-    if 'public' in config.methods:
-      thetas['public'] = psi.minimizer()
-    if 'statistics' in config.methods:
-      thetas['statistics'] = baselines.dp_sufficient_statistics(
-        self._data.private_features,
-        self._data.private_responses,
-        np.random.default_rng(self._seeds[2]),
-        epsilon=config.epsilon,
-        delta=config.delta,
-        noise=config.noise,
-        # Known without looking at the samples: |x|^2 is 0.3, and y is
-        # N(0, 0.31) over problems.
-        feature_norm=math.sqrt(0.3),
-        response_bound=2.0,
-        center=psi.minimizer(),
-      )
-    outcomes = []
-    for method, theta in thetas.items():
-      theta = theta[:, None]
-      outcomes += self._outcomes(method, regularization, [None], theta, theta)
-    return outcomes
-
-  def _outcomes(
+  def outcomes(
     self,
     method: str,
     regularization: float,
-    grid: list[Optional[algorithm_1.Setting]],
-    averages: np.ndarray,
-    lasts: np.ndarray,
+    grid: list[_GridPoint],
+    result: algorithm_1.Result,
   ) -> list[Outcome]:
-    """Returns an outcome for each setting; None is a method without steps."""
-    losses = self._private.mean_squared_error(averages).tolist()
-    last_losses = self._private.mean_squared_error(lasts).tolist()
-    population_losses = problem_lib.population_mse(
-      averages, self._data.theta_star
-    ).tolist()
+    """Returns an outcome for each point of a grid."""
+    losses = (
+      self._private.mean_squared_error(result.average),
+      problem_lib.population_mse(result.average, self._data.theta_star),
+      self._private.mean_squared_error(result.last),
+    )
     return [
-      Outcome(
-        p=self._p,
-        trial=self._trial,
-        method=method,
-        regularization=regularization,
-        learning_rate=math.nan if setting is None else setting.learning_rate,  # type: ignore[arg-type]
-        clip_norm=math.nan if setting is None else setting.clip_norm,
-        epochs=0 if setting is None else setting.num_steps,
-        loss=losses[i],
-        population_loss=population_losses[i],
-        last_loss=last_losses[i],
-      )
-      for i, setting in enumerate(grid)
+      Outcome(method, regularization, *point, *found)
+      for point, found in zip(grid, np.transpose(losses).tolist(), strict=True)
     ]
-
-
-def _settings(
-  config: SimulationConfig, learning_rates: tuple[float, ...]
-) -> list[algorithm_1.Setting]:
-  """Returns the grid of a method."""
-  # The noise is proportional to the clipping norm, so call the accountant once.
-  unit_noise = {
-    rounds: baselines.noise_stddev(
-      config.noise,
-      clip_norm=1.0,
-      rounds=rounds,
-      epsilon=config.epsilon,
-      delta=config.delta,
-      population=config.num_private,
-    )
-    for rounds in config.epochs
-  }
-  return [
-    algorithm_1.Setting(
-      learning_rate=rate,
-      clip_norm=clip_norm,
-      num_steps=rounds,
-      noise_stddev=clip_norm * unit_noise[rounds],
-    )
-    for rate, clip_norm, rounds in itertools.product(
-      learning_rates, config.clip_norms, config.epochs
-    )
-  ]

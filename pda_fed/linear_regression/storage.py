@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import math
 import os
 import pathlib
 from typing import Optional
@@ -11,39 +10,11 @@ from typing import Optional
 from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.common import seal
-from pda_fed.common import validate
 from pda_fed.linear_regression import simulation
 from pda_fed.linear_regression import summary as summary_lib
 
 # Attributes that affect which trials exist, but not their results.
 _EXTENDABLE = ('dimensions', 'num_trials', 'num_condition_numbers')
-
-
-class OtherSimulationError(errors.PdaFedError):
-  """The folder contains trials of another simulation.
-
-  Example:
-
-    >>> issubclass(OtherSimulationError, errors.PdaFedError)
-    True
-  """
-
-
-class TrialFileError(errors.PdaFedError):
-  """The file of a trial, or of the simulation's settings, is damaged.
-
-  Example:
-
-    >>> import tempfile
-    >>> config = simulation.SimulationConfig(dimensions=(200,), num_trials=2)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...   store = TrialStore(folder, config)
-    ...   _ = store._path(200, 0).write_text('{')  # Cut off.
-    ...   store.load(200, 0)
-    Traceback (most recent call last):
-    ...
-    pda_fed.linear_regression.storage.TrialFileError: ...
-  """
 
 
 class TrialStore:
@@ -69,8 +40,8 @@ class TrialStore:
         folder.
 
     Raises:
-      OtherSimulationError: If the folder's trials have other settings.
-      TrialFileError: If the folder's settings are damaged.
+      OutputError: If the folder's trials have other settings, or its settings
+        are damaged.
     """
     self._folder = pathlib.Path(folder)
     self._trials = self._folder / 'trials'
@@ -86,7 +57,7 @@ class TrialStore:
         if name not in _EXTENDABLE and found.get(name) != value
       ]
       if different:
-        raise OtherSimulationError(
+        raise errors.OutputError(
           f'{self._folder} contains trials of another simulation'
           f' ({"; ".join(different)}). Use another output folder.'
         )
@@ -101,27 +72,23 @@ class TrialStore:
       trial: Index of the trial, from 0.
 
     Raises:
-      TrialFileError: If the trial's file is damaged.
+      OutputError: If the trial's file is damaged.
     """
     path = self._path(p, trial)
     if not path.exists():
       return None
-    fields = _read(path)
     try:
-      found = _parse_trial(seal.unseal(fields))
-      validate.one_of((p,), p=found.p)
-      validate.one_of((trial,), trial=found.trial)
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-      raise TrialFileError(
+      fields = seal.unseal(_read(path))
+      outcomes = (simulation.Outcome(**o) for o in fields.pop('outcomes'))
+      return simulation.Trial(**fields, outcomes=tuple(outcomes))
+    except (KeyError, TypeError, ValueError) as e:
+      raise errors.OutputError(
         f'{path} is damaged: {e!r}. Remove it to run the trial again.'
       ) from e
-    return found
 
   def save(self, trial: simulation.Trial) -> None:
     """Writes a trial atomically."""
-    fields = _to_json(dataclasses.asdict(trial))
-    fields['outcomes'] = [_to_json(o) for o in fields['outcomes']]
-    text = json.dumps(seal.seal(fields))
+    text = json.dumps(seal.seal(dataclasses.asdict(trial)))
     path = self._path(trial.p, trial.trial)
     files.write_atomically(path, f'{text}\n'.encode())
 
@@ -145,49 +112,13 @@ class TrialStore:
 
 
 def _read(path: pathlib.Path) -> dict:
+  """Reads JSON, in which numbers may be NaN."""
   try:
     found = json.loads(path.read_text(encoding='utf-8'))
     if not isinstance(found, dict):
       raise ValueError(f'expected a JSON object, found {found!r:.80}')
   except (OSError, RecursionError, ValueError) as e:
-    raise TrialFileError(
+    raise errors.OutputError(
       f'{path} is damaged: {e}. Use another output folder, or remove it.'
     ) from e
   return found
-
-
-def _parse_trial(fields: dict) -> simulation.Trial:
-  """Parses a trial; raises built-in exceptions for invalid values."""
-  fields = _from_json(fields)
-  outcomes = []
-  for values in fields.pop('outcomes'):
-    outcome = simulation.Outcome(**_from_json(values))
-    validate.integers(1, p=outcome.p)
-    validate.integers(0, trial=outcome.trial, epochs=outcome.epochs)
-    validate.one_of(simulation.METHODS, method=outcome.method)
-    _check_floats(outcome)
-    outcomes.append(outcome)
-  trial = simulation.Trial(outcomes=tuple(outcomes), **fields)
-  _check_floats(trial)
-  return trial
-
-
-def _check_floats(record) -> None:
-  for field in dataclasses.fields(record):
-    value = getattr(record, field.name)
-    if field.type is float and not isinstance(value, (int, float)):
-      raise TypeError(f'{field.name} must be a number. Found {value!r}.')
-
-
-def _to_json(fields: dict) -> dict:
-  """Replaces NaN by None, as JSON has no NaN."""
-  return {
-    name: None if isinstance(value, float) and math.isnan(value) else value
-    for name, value in fields.items()
-  }
-
-
-def _from_json(fields: dict) -> dict:
-  return {
-    name: math.nan if value is None else value for name, value in fields.items()
-  }

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+from numpy import typing as npt
 from pda_fed.linear_regression import simulation
 from scipy import stats
 
@@ -62,37 +63,43 @@ def summarize(trials: list[simulation.Trial]) -> list[Summary]:
     A summary for each p and method, in the order of p and of
     `simulation.METHODS`.
   """
-  groups = {}
+  groups: dict[tuple[int, int], dict[tuple, list[simulation.Outcome]]] = {}
   for trial in sorted(trials, key=lambda t: (t.p, t.trial)):
     for outcome in trial.outcomes:
-      key = outcome.p, simulation.METHODS.index(outcome.method)
+      key = trial.p, simulation.METHODS.index(outcome.method)
       settings = groups.setdefault(key, {})
       settings.setdefault(outcome.setting, []).append(outcome)
   return [
     _summarize_setting(
-      min(settings.values(), key=lambda o: np.mean([x.loss for x in o]))
+      p, min(settings.values(), key=lambda o: np.mean([x.loss for x in o]))
     )
-    for _, settings in sorted(groups.items())
+    for (p, _), settings in sorted(groups.items())
   ]
 
 
-def _summarize_setting(outcomes: list[simulation.Outcome]) -> Summary:
+def _summarize_setting(p: int, outcomes: list[simulation.Outcome]) -> Summary:
   losses = [outcome.loss for outcome in outcomes]
-  half_width = math.nan
-  if len(losses) > 1:
-    quantile = stats.t.ppf(0.975, len(losses) - 1)
-    half_width = float(quantile * stats.sem(losses))
+  loss, half_width = _mean_and_half_width(losses)
   return Summary(
-    p=outcomes[0].p,
+    p=p,
     method=outcomes[0].method,
     num_trials=len(losses),
-    loss=float(np.mean(losses)),
+    loss=loss,
     half_width=half_width,
     population_loss=float(np.mean([o.population_loss for o in outcomes])),
     last_loss=float(np.mean([o.last_loss for o in outcomes])),
     best=outcomes[0],
     losses=tuple(losses),
   )
+
+
+def _mean_and_half_width(values: npt.ArrayLike) -> tuple[float, float]:
+  """Returns a mean and the half-width of its 95 % interval, NaN for one."""
+  values = np.asarray(values)
+  if values.size < 2:
+    return float(values.mean()), math.nan
+  quantile = stats.t.ppf(0.975, values.size - 1)
+  return float(values.mean()), float(quantile * stats.sem(values))
 
 
 def paired_difference(first: Summary, second: Summary) -> tuple[float, float]:
@@ -119,8 +126,4 @@ def paired_difference(first: Summary, second: Summary) -> tuple[float, float]:
       f'second must have {first.num_trials} trials, like first. Found'
       f' {second.num_trials}.'
     )
-  differences = np.subtract(first.losses, second.losses)
-  if differences.size < 2:
-    return float(differences.mean()), math.nan
-  quantile = stats.t.ppf(0.975, differences.size - 1)
-  return float(differences.mean()), float(quantile * stats.sem(differences))
+  return _mean_and_half_width(np.subtract(first.losses, second.losses))

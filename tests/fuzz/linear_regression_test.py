@@ -16,8 +16,6 @@ _CONFIG = linear_regression.SimulationConfig(dimensions=(500,), num_trials=2)
 def _trial(number):
   outcomes = tuple(
     linear_regression.Outcome(
-      p=500,
-      trial=number,
       method=method,
       regularization=math.nan if method == 'cold' else 0.01,
       learning_rate=rate,

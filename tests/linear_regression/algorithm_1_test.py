@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from pda_fed import linear_regression
+from pda_fed.linear_regression import algorithm_1
 import pytest
 
 
@@ -52,32 +53,27 @@ def test_equals_algorithm_1_written_out():
 
 
 def test_side_by_side_equals_one_by_one():
-  settings = [
-    _setting(num_steps=2),
-    _setting(num_steps=7, clip_norm=0.1, noise_stddev=0.02),
-    _setting(num_steps=4, learning_rate=lambda t: 0.3 / (1 + t)),
-    _setting(num_steps=7, noise_stddev=0.0),
-  ]
-  together = _run(_public(), settings)
-  for i, setting in enumerate(settings):
-    alone = _run(_public(), [setting])
-    np.testing.assert_allclose(together.average[:, i], alone.average[:, 0])
-    np.testing.assert_allclose(together.last[:, i], alone.last[:, 0])
-
-
-def test_several_maps_side_by_side():
   warm = linear_regression.EuclideanMirrorMap(_public().minimizer())
   groups = [
-    (_public(), [_setting(num_steps=3), _setting(num_steps=6)]),
+    (
+      _public(),
+      [
+        _setting(num_steps=2),
+        _setting(num_steps=7, clip_norm=0.1, noise_stddev=0.02),
+        _setting(num_steps=4, learning_rate=lambda t: 0.3 / (1 + t)),
+        _setting(num_steps=7, noise_stddev=0.0),
+      ],
+    ),
     (warm, [_setting(num_steps=8)]),
   ]
-  together = linear_regression.mirror_descent_side_by_side(
+  together = algorithm_1.side_by_side(
     groups, _private().full_batch(), np.random.default_rng(0)
   )
   for (psi, settings), result in zip(groups, together, strict=True):
-    alone = _run(psi, settings)
-    np.testing.assert_allclose(result.average, alone.average)
-    np.testing.assert_allclose(result.last, alone.last)
+    for i, setting in enumerate(settings):
+      alone = _run(psi, [setting])
+      np.testing.assert_allclose(result.average[:, i], alone.average[:, 0])
+      np.testing.assert_allclose(result.last[:, i], alone.last[:, 0])
 
 
 def test_pda_is_warm_dp_sgd_where_the_hessian_is_a_multiple_of_the_identity():

@@ -18,27 +18,30 @@ def test_chi_by_hand():
 
 def test_bounds_by_hand():
   settings = dict(num_private=100, epsilon=0.5, delta=math.exp(-2))
-  pda = bounds.pda_dpmd_bound([0.25, 0.5], num_public=64, **settings)
+  pda = bounds.excess_risk([0.25, 0.5], num_public=64, **settings)
   # log(1/delta) = 2; chi = max{4, 32} * (2/(0.0625*64) + 2/(0.25*64)) = 20.
   assert pda.privacy == pytest.approx(20 * 2 / 50**2)
   assert pda.sampling == pytest.approx(4 / 100)
-  assert pda.total == pytest.approx(0.016 + 0.04)
-  sgd = bounds.dp_sgd_bound([0.25, 0.5], **settings)
+  sgd = bounds.excess_risk([0.25, 0.5], **settings)
   assert sgd.privacy == pytest.approx(2 * 4 * 2 / 50**2)
   assert sgd.sampling == pda.sampling
 
 
-def test_isotropic_example():
+@pytest.mark.parametrize('p', [10, 1000])
+def test_isotropic_example(p):
   # "chi evaluates to p^2", as DP-SGD.
-  for p in (10, 1000):
-    eigenvalues = bounds.isotropic(p)
-    assert bounds.chi(eigenvalues, p, _DELTA) == pytest.approx(p**2)
-    settings = dict(num_private=1e6, epsilon=1.0, delta=_DELTA)
-    pda = bounds.pda_dpmd_bound(eigenvalues, num_public=p, **settings)
-    sgd = bounds.dp_sgd_bound(eigenvalues, **settings)
-    assert pda.privacy == pytest.approx(sgd.privacy)
-    assert pda.privacy == pytest.approx(p**2 / 1e12)
-    assert pda.sampling == pytest.approx(p / 1e6)
+  eigenvalues = bounds.isotropic(p)
+  assert bounds.chi(eigenvalues, p, _DELTA) == pytest.approx(p**2)
+  for num_public in (p, None):
+    found = bounds.excess_risk(
+      eigenvalues,
+      num_public=num_public,
+      num_private=1e6,
+      epsilon=1.0,
+      delta=_DELTA,
+    )
+    assert found.privacy == pytest.approx(p**2 / 1e12)
+    assert found.sampling == pytest.approx(p / 1e6)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_flat_direction_example(c, exponent):
 def test_dp_sgd_with_a_flat_direction():
   found = bounds.growth_exponent(
     lambda p: (
-      bounds.dp_sgd_bound(
+      bounds.excess_risk(
         bounds.one_flat_direction(p), num_private=1, epsilon=1, delta=_DELTA
       ).privacy
     )
@@ -85,4 +88,4 @@ def test_bad_arguments(change, message):
     'delta': 1e-5,
   }
   with pytest.raises(ValueError, match=message):
-    bounds.pda_dpmd_bound(**{**settings, **change})
+    bounds.excess_risk(**{**settings, **change})

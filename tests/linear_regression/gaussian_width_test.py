@@ -13,15 +13,12 @@ def _monte_carlo(support_fn, p, num_samples=20_000):
   )
 
 
-def test_one_dimension():
-  # Every set is an interval: E |g|.
-  expected = math.sqrt(2 / math.pi)
+def test_one_and_two_dimensions():
+  # In one dimension every set is an interval: E |g|.
+  line = math.sqrt(2 / math.pi)
   for function in ('l1_ball', 'l2_ball', 'linf_ball'):
-    assert getattr(gaussian_width, function)(1) == pytest.approx(expected)
-  assert gaussian_width.ellipsoid([2.0]) == pytest.approx(2 * expected)
-
-
-def test_two_dimensions():
+    assert getattr(gaussian_width, function)(1) == pytest.approx(line)
+  assert gaussian_width.ellipsoid([2.0]) == pytest.approx(2 * line)
   # E |g| = sqrt(pi/2); E max(|g_1|, |g_2|) = 2 / sqrt(pi).
   assert gaussian_width.l2_ball(2) == pytest.approx(math.sqrt(math.pi / 2))
   assert gaussian_width.l1_ball(2) == pytest.approx(2 / math.sqrt(math.pi))

@@ -54,13 +54,10 @@ def test_pairs_of_features_are_equally_likely():
   np.testing.assert_allclose(together, expected, atol=0.0125)
 
 
-def test_theta_star_is_standard_normal():
+def test_theta_star_and_responses_are_normal():
   theta_star = problem.simulate(20_000, 1, 1, seed=0).theta_star
   assert abs(theta_star.mean()) < 5 / np.sqrt(20_000)
   assert abs(theta_star.var() - 1) < 5 * np.sqrt(2 / 20_000)
-
-
-def test_response_variance():
   result = problem.simulate(500, 20_000, 20_000, seed=0)
   for features, responses in (
     (result.private_features, result.private_responses),
@@ -71,16 +68,14 @@ def test_response_variance():
     assert abs(noise.var() / 0.01 - 1) < 5 * np.sqrt(2 / 20_000)
 
 
-def test_same_seed_same_problem():
-  first, again = (problem.simulate(300, 20, 30, seed=3) for _ in range(2))
-  for a, b in zip(_arrays(first), _arrays(again), strict=True):
-    np.testing.assert_array_equal(a, b)
-
-
-def test_other_seed_other_problem():
-  first, other = (problem.simulate(300, 20, 30, seed=s) for s in (3, 4))
-  for a, b in zip(_arrays(first), _arrays(other), strict=True):
-    assert not np.array_equal(a, b)
+def test_a_seed_means_one_problem():
+  first, again, other = (
+    problem.simulate(300, 20, 30, seed=s) for s in (3, 3, 4)
+  )
+  arrays = zip(_arrays(first), _arrays(again), _arrays(other), strict=True)
+  for one, same, different in arrays:
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, different)
 
 
 def test_private_and_public_samples_are_independent():

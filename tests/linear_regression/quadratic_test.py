@@ -23,47 +23,6 @@ def _inverse_eigenvalues(mirror_map):
   return np.linalg.eigvalsh(np.linalg.inv(mirror_map.hessian()))
 
 
-@pytest.mark.parametrize('regularization', [0.0, 0.3])
-@pytest.mark.parametrize('as_sparse', [False, True])
-@pytest.mark.parametrize('seed', range(5))
-def test_step_minimizes_the_bregman_objective(seed, as_sparse, regularization):
-  features, responses, rng = _random_problem(seed)
-  mirror_map = quadratic.QuadraticMirrorMap(
-    sparse.csc_matrix(features) if as_sparse else features,
-    responses,
-    regularization=regularization,
-  )
-  theta_t, noisy_gradient = rng.standard_normal((2, 6))
-  learning_rate = rng.uniform(0.1, 2)
-
-  def objective(theta):
-    bregman = (
-      mirror_map.value(theta)
-      - mirror_map.value(theta_t)
-      - mirror_map.gradient(theta_t) @ (theta - theta_t)
-    )
-    return learning_rate * noisy_gradient @ theta + bregman
-
-  def objective_gradient(theta):
-    return (
-      learning_rate * noisy_gradient
-      + mirror_map.gradient(theta)
-      - mirror_map.gradient(theta_t)
-    )
-
-  found = optimize.minimize(
-    objective,
-    np.zeros(6),
-    jac=objective_gradient,
-    method='BFGS',
-    options={'gtol': 1e-10},
-  )
-  step = mirror_map.step(theta_t, noisy_gradient, learning_rate)
-  np.testing.assert_allclose(step, found.x, atol=1e-6)
-  # A stationary point of the objective, which is convex.
-  np.testing.assert_allclose(objective_gradient(step), 0.0, atol=1e-9)
-
-
 def test_hand_computed():
   mirror_map = quadratic.QuadraticMirrorMap(
     np.diag(np.sqrt([2.0, 8.0])), np.sqrt([2.0, 2.0]), regularization=1.0
@@ -166,13 +125,6 @@ def test_properties(seed, p, regularization):
   )
 
 
-def test_minimizer_is_the_least_squares_solution():
-  features, responses, _ = _random_problem(0)
-  expected, *_ = np.linalg.lstsq(features, responses, rcond=None)
-  mirror_map = quadratic.QuadraticMirrorMap(features, responses)
-  np.testing.assert_allclose(mirror_map.minimizer(), expected, rtol=1e-10)
-
-
 def test_sparse_and_dense_agree():
   data = problem.simulate(200, 1, 300, seed=0)
   dense, from_sparse = (
@@ -255,11 +207,6 @@ def test_bad_data(features, responses, error, message):
     quadratic.QuadraticMirrorMap(features, responses)
 
 
-def test_bad_regularization():
-  with pytest.raises(ValueError, match=r'regularization .* Found -0\.1'):
-    quadratic.QuadraticMirrorMap([[1.0]], [1.0], regularization=-0.1)
-
-
 def test_bad_steps():
   mirror_map = quadratic.QuadraticMirrorMap(np.eye(2), np.ones(2))
   good = np.zeros(2)
@@ -272,3 +219,5 @@ def test_bad_steps():
   for rate in (0.0, -1.0, np.inf, np.nan):
     with pytest.raises(ValueError, match='learning_rate must be positive'):
       mirror_map.step(good, good, rate)
+  with pytest.raises(ValueError, match=r'regularization .* Found -0\.1'):
+    quadratic.QuadraticMirrorMap([[1.0]], [1.0], regularization=-0.1)
