@@ -147,8 +147,15 @@ def noised_mean(
   # A concrete 0 skips drawing the noise, which is costly.
   if isinstance(noise_multiplier, jax.Array) or noise_multiplier > 0:
     total = _add_noise(total, noise_multiplier * clip_norm, key)
+  return _divided(total, plan.expected_cohort)
+
+
+# A function of its own, so that XLA does not merge the division with the step:
+# without noise, that would change the last digits of recorded results.
+@jax.jit
+def _divided(total: Any, count: jax.Array) -> Any:
   return jax.tree_util.tree_map(
-    lambda leaf: leaf / jnp.asarray(plan.expected_cohort, leaf.dtype), total
+    lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total
   )
 
 
