@@ -13,7 +13,6 @@ from pda_fed.jax.federated.chunks import chunk_clients
 from pda_fed.jax.federated.chunks import chunk_rounds
 from pda_fed.jax.federated.chunks import chunk_users
 from pda_fed.jax.federated.chunks import ClientChunks
-from pda_fed.jax.federated.chunks import one_batch
 from pda_fed.jax.federated.chunks import RoundInputs
 from pda_fed.jax.federated.evaluation import evaluate
 from pda_fed.jax.federated.pretraining import pretrain
@@ -35,7 +34,6 @@ from pda_fed.jax.sample_level.training import (
   initial_state as initial_sample_state,
 )
 from pda_fed.jax.sample_level.training import SampleTrainer
-from pda_fed.jax.server_round import server_round
 from pda_fed.jax.server_round import ServerState
 
 __all__ = [
@@ -68,9 +66,7 @@ __all__ = [
   'noise_key',
   'noised_mean',
   'of_server',
-  'one_batch',
   'pretrain',
-  'server_round',
   'sgd',
   'stack_cohorts',
   'stack_rounds',

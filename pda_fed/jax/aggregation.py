@@ -14,15 +14,12 @@ Every function works under `jax.jit` and `jax.vmap`. Values are checked only if
 they are concrete, not tracers.
 """
 
-import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import privacy
-from pda_fed.common import validate
 from pda_fed.jax import clipping
 from pda_fed.privacy import rounding
 
@@ -110,83 +107,55 @@ def _clipped_sum(updates: Any, mask: jax.Array, clip_norm) -> ClippedSum:
 
 
 def noised_mean(
+  plan: privacy.PrivacyPlan,
   total: Any,
-  *,
   clip_norm: clipping.Scalar,
-  noise_multiplier: clipping.Scalar,
-  expected_cohort: clipping.Scalar,
   key: jax.Array,
+  noise_multiplier: Optional[clipping.Scalar] = None,
 ) -> Any:
   """Adds noise to a sum of clipped updates and divides by the expected cohort.
 
   The noised sum is rounded to multiples of a power of two, at most 2^-12 sigma
-  S.
+  S. The divisor does not depend on the actual cohort, whose size is private.
 
   Example:
 
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=100, expected_cohort=4, rounds=5, delta=1e-3,
+    ...   noise_multiplier=0.0, clip_norm=1.0,
+    ... )
     >>> mean = noised_mean(
-    ...   np.array([2.0, 4.0]), clip_norm=1.0, noise_multiplier=0.0,
-    ...   expected_cohort=4.0, key=jax.random.PRNGKey(0),
+    ...   plan, np.array([2.0, 4.0]), plan.clip_norm, jax.random.key(0)
     ... )
     >>> mean.tolist()
     [0.5, 1.0]
 
   Args:
+    plan: The privacy plan: sigma and qN.
     total: The sum returned by `clipped_sum`.
-    clip_norm: S, the norm that updates were clipped to. It may be infinite if
-      `noise_multiplier` is 0.
-    noise_multiplier: sigma, at least 0.
-    expected_cohort: qN, the expected number of clients; positive. It must not
-      depend on the actual cohort.
+    clip_norm: S, the norm that updates were clipped to.
     key: The noise key, from `jax.random.key` or `jax.random.PRNGKey`. Never use
       it for another round.
+    noise_multiplier: A traced sigma, for a program that several runs share; by
+      default the plan's.
 
   Returns:
     The mean, with the same structure as `total`.
-
-  Raises:
-    ValueError: If a number is out of range.
   """
-  clipping.check_clip_norm(clip_norm)
-  noise = clipping.known_number(noise_multiplier)
-  if noise is not None:
-    validate.non_negative(noise_multiplier=noise)
-    if noise > 0 and clipping.known_number(clip_norm) == math.inf:
-      raise ValueError(
-        'clip_norm must be finite if noise_multiplier is positive. Found '
-        f'clip_norm={clip_norm}, noise_multiplier={noise_multiplier}.'
-      )
-  cohort = clipping.known_number(expected_cohort)
-  if cohort is not None:
-    validate.positive(expected_cohort=cohort)
-  return _noised_mean(
-    total,
-    clip_norm,
-    noise_multiplier,
-    expected_cohort,
-    key,
-    # A concrete 0 skips drawing the noise, which is costly.
-    add_noise=noise != 0,
-  )
+  if noise_multiplier is None:
+    noise_multiplier = plan.update_noise_multiplier
+  # A concrete 0 skips drawing the noise, which is costly.
+  if isinstance(noise_multiplier, jax.Array) or noise_multiplier > 0:
+    total = _add_noise(total, noise_multiplier * clip_norm, key)
+  return _divided(total, plan.expected_cohort)
 
 
-@functools.partial(jax.jit, static_argnames='add_noise')
-def _noised_mean(
-  total: Any,
-  clip_norm: jax.Array,
-  noise_multiplier: jax.Array,
-  expected_cohort: jax.Array,
-  key: jax.Array,
-  *,
-  add_noise: bool,
-) -> Any:
-  """`noised_mean` without checks."""
-  if add_noise:
-    # Avoids 0 * inf = NaN for a traced noise multiplier of 0.
-    stddev = jnp.where(noise_multiplier == 0, 0.0, noise_multiplier * clip_norm)
-    total = _add_noise(total, stddev, key)
+# A function of its own, so that XLA does not merge the division with the step:
+# without noise, that would change the last digits of recorded results.
+@jax.jit
+def _divided(total: Any, count: jax.Array) -> Any:
   return jax.tree_util.tree_map(
-    lambda leaf: leaf / jnp.asarray(expected_cohort, leaf.dtype), total
+    lambda leaf: leaf / jnp.asarray(count, leaf.dtype), total
   )
 
 

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed import errors
 
-# Axes of the mesh: each device trains some of a round's clients, or computes
+# Axis of the mesh: each device trains some of a round's clients, or computes
 # the gradients of some of a step's examples.
-CLIENTS = 'clients'
-EXAMPLES = 'examples'
+AXIS = 'devices'
 _HOST_DEVICES = '--xla_force_host_platform_device_count'
 # Fixed cost (latency) of a step on a GPU, in units of one client's cost.
 _STEP_COST = 7
@@ -129,27 +128,21 @@ def map_over_devices(
     own = jax.tree_util.tree_map(lambda a: a[0], split)
     return ordered_sum(function(shared, own, parameter), len(devices))
 
-  return _shard_map(
-    on_each,
-    mesh=_mesh(devices, CLIENTS),
-    in_specs=(spec(), spec(CLIENTS), spec()),
-    out_specs=spec(),
-  )
+  return _shard_map(on_each, devices, (spec(), spec(AXIS), spec()))
 
 
 def run_on_each(
-  function: Callable[..., Any], devices: Sequence[jax.Device], axis: str
+  function: Callable[..., Any], devices: Sequence[jax.Device]
 ) -> Callable[..., Any]:
   """Runs a whole computation on each device, on its own copies.
 
-  The function can split work by `jax.lax.axis_index(axis)` and sum the results
+  The function can split work by `jax.lax.axis_index(AXIS)` and sum the results
   with `ordered_sum`. Every device repeats all other computations.
 
   Args:
     function: A function of arrays that are replicated on all devices. It
       returns the same on each.
     devices: Two or more devices.
-    axis: The name of the mesh's axis.
 
   Returns:
     A function of the same arguments. It returns the first device's result. Some
@@ -158,19 +151,16 @@ def run_on_each(
   """
 
   def on_each(*arguments):
-    is_first = jax.lax.axis_index(axis) == 0
+    is_first = jax.lax.axis_index(AXIS) == 0
     return jax.tree_util.tree_map(
-      lambda a: jax.lax.psum(jnp.where(is_first, a, jnp.zeros_like(a)), axis),
+      lambda a: jax.lax.psum(jnp.where(is_first, a, jnp.zeros_like(a)), AXIS),
       function(*arguments),
     )
 
-  spec = jax.sharding.PartitionSpec
-  return _shard_map(
-    on_each, mesh=_mesh(devices, axis), in_specs=spec(), out_specs=spec()
-  )
+  return _shard_map(on_each, devices, jax.sharding.PartitionSpec())
 
 
-def ordered_sum(tree: Any, num_devices: int, axis: str = CLIENTS) -> Any:
+def ordered_sum(tree: Any, num_devices: int) -> Any:
   """Sums over devices in a fixed order, with one reduction for all arrays.
 
   The order of `psum` depends on how devices are spread over hosts. Here each
@@ -180,18 +170,17 @@ def ordered_sum(tree: Any, num_devices: int, axis: str = CLIENTS) -> Any:
     tree: The device's own values. Counts must be below 2^24 to be exact in
       float32.
     num_devices: Number of devices.
-    axis: The name of the mesh's axis.
   """
   leaves, structure = jax.tree_util.tree_flatten(tree)
   flat = jnp.concatenate([a.astype(jnp.float32).reshape(-1) for a in leaves])
   padded = jnp.pad(flat, (0, -flat.size % num_devices))
   parts = jax.lax.all_to_all(
-    padded.reshape(num_devices, -1), axis, split_axis=0, concat_axis=0
+    padded.reshape(num_devices, -1), AXIS, split_axis=0, concat_axis=0
   )
   total = parts[0]
   for part in parts[1:]:
     total = total + part
-  flat = jax.lax.all_gather(total, axis).reshape(-1)[: flat.size]
+  flat = jax.lax.all_gather(total, AXIS).reshape(-1)[: flat.size]
   ends = np.cumsum([a.size for a in leaves])
   summed = [
     part.reshape(a.shape).astype(a.dtype)
@@ -200,8 +189,18 @@ def ordered_sum(tree: Any, num_devices: int, axis: str = CLIENTS) -> Any:
   return jax.tree_util.tree_unflatten(structure, summed)
 
 
-def _mesh(devices: Sequence[jax.Device], axis: str) -> jax.sharding.Mesh:
-  return jax.sharding.Mesh(np.asarray(devices), (axis,))
+def _mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
+  return jax.sharding.Mesh(np.asarray(devices), (AXIS,))
+
+
+def _shard_map(function, devices, in_specs):
+  return jax.shard_map(
+    function,
+    mesh=_mesh(devices),
+    in_specs=in_specs,
+    out_specs=jax.sharding.PartitionSpec(),
+    check_vma=False,
+  )
 
 
 def places_of_this_host(devices: Sequence[jax.Device]) -> list[int]:
@@ -218,20 +217,17 @@ def _is_on_several_hosts(devices: Sequence[jax.Device]) -> bool:
   return len({device.process_index for device in devices}) > 1
 
 
-def replicate(
-  tree: Any, devices: Sequence[jax.Device], axis: str = CLIENTS
-) -> Any:
+def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
   """Copies arrays to each device, unless they are already there.
 
   Args:
     tree: A pytree of arrays, the same on all hosts.
     devices: The devices to use, whatever JAX's default is.
-    axis: The name of the mesh's axis.
   """
   if len(devices) == 1:
     return jax.device_put(tree, devices[0])
   spec = jax.sharding.PartitionSpec()
-  sharding = jax.sharding.NamedSharding(_mesh(devices, axis), spec)
+  sharding = jax.sharding.NamedSharding(_mesh(devices), spec)
   if not _is_on_several_hosts(devices):
     return jax.device_put(tree, sharding)
 
@@ -259,18 +255,9 @@ def split(tree: Any, devices: Sequence[jax.Device]) -> Any:
   """
   if not _is_on_several_hosts(devices):
     return tree
-  spec = jax.sharding.PartitionSpec(None, CLIENTS)
-  sharding = jax.sharding.NamedSharding(_mesh(devices, CLIENTS), spec)
+  spec = jax.sharding.PartitionSpec(None, AXIS)
+  sharding = jax.sharding.NamedSharding(_mesh(devices), spec)
   return jax.tree_util.tree_map(
     lambda a: jax.make_array_from_process_local_data(sharding, np.asarray(a)),
     tree,
   )
-
-
-def _shard_map(function, **options):
-  """Calls `shard_map`, which moved and renamed an argument between versions."""
-  if hasattr(jax, 'shard_map'):
-    return jax.shard_map(function, check_vma=False, **options)
-  from jax.experimental import shard_map
-
-  return shard_map.shard_map(function, check_rep=False, **options)

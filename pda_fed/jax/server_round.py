@@ -150,14 +150,8 @@ def server_round(
       sums, state.clip_norm, before_clip(method, public)
     )
   update_key, count_key = jax.random.split(key)
-  if noise_multiplier is None:
-    noise_multiplier = plan.update_noise_multiplier
   mean = aggregation.noised_mean(
-    everybody.total,
-    clip_norm=state.clip_norm,
-    noise_multiplier=noise_multiplier,
-    expected_cohort=plan.expected_cohort,
-    key=update_key,
+    plan, everybody.total, state.clip_norm, update_key, noise_multiplier
   )
   metrics = {
     'clients': sums.num_clients,

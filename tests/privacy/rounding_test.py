@@ -56,13 +56,16 @@ def test_each_value_may_have_its_own_noise():
 
 
 def _jax_sums(total, seed):
-  return aggregation.noised_mean(
-    jnp.asarray(total),
-    clip_norm=1.0,
+  plan = privacy.PrivacyPlan(
+    population=10,
+    expected_cohort=1,
+    rounds=1,
+    delta=0.1,
     noise_multiplier=1.0,
-    expected_cohort=1.0,
-    key=jax.random.PRNGKey(seed),
+    clip_norm=1.0,
   )
+  key = jax.random.PRNGKey(seed)
+  return aggregation.noised_mean(plan, jnp.asarray(total), 1.0, key)
 
 
 def _tf_sums(total, seed):

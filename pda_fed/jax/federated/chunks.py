@@ -99,31 +99,24 @@ def assign_chunks(
   return devices
 
 
-def chunk_clients(
-  num_examples: np.ndarray,
-  load: LoadFn,
+def chunk_rounds(
+  num_examples: Sequence[np.ndarray],
+  loads: Sequence[LoadFn],
   *,
   batch_size: int,
   clients_per_chunk: int,
   num_devices: int = 1,
   min_chunks: int = 1,
   own_devices: Optional[Sequence[int]] = None,
-) -> ClientChunks:
-  """Loads clients and arranges them in chunks.
+) -> list[ClientChunks]:
+  """Loads the clients of several rounds and arranges them in chunks.
 
-  Example:
-
-    >>> def load(places, num_clients):
-    ...   shape = (num_clients, 2, 16)  # Two steps are enough for all of them.
-    ...   return (np.zeros((*shape, 21)),), np.ones(shape, np.float32)
-    >>> sizes = np.array([3, 20, 16])
-    >>> chunks = chunk_clients(sizes, load, batch_size=16, clients_per_chunk=2)
-    >>> int(chunks.present.sum()), chunks.examples[0].shape
-    (3, (1, 2, 2, 2, 16, 21))
+  Example: see `chunk_clients`.
 
   Args:
-    num_examples: The number of examples of each client.
-    load: Returns the arrays of the clients, padded at the end.
+    num_examples: For each round, the number of examples of each client.
+    loads: For each round, the function that returns the arrays of its clients,
+      padded at the end.
     batch_size: Number of examples in a step.
     clients_per_chunk: Number of clients that train side by side.
     num_devices: Number of devices that share the clients.
@@ -133,7 +126,7 @@ def chunk_clients(
       and returned. By default all devices.
 
   Returns:
-    The chunks.
+    The chunks of each round, with equal shapes.
 
   Raises:
     ValueError: If `clients_per_chunk` or `num_devices` is less than 1.
@@ -141,13 +134,31 @@ def chunk_clients(
   validate.integers(
     1, clients_per_chunk=clients_per_chunk, num_devices=num_devices
   )
-  steps = -(-np.asarray(num_examples) // batch_size)
-  assigned = assign_chunks(steps, clients_per_chunk, num_devices)
-  counts = np.array([len(chunks) for chunks in assigned], np.int32)
-  room = bucket_size(max(int(counts.max()), min_chunks))
-  if own_devices is not None:
-    assigned = [assigned[device] for device in own_devices]
-    counts, num_devices = counts[list(own_devices)], len(own_devices)
+  own = range(num_devices) if own_devices is None else own_devices
+  rounds = []
+  for sizes in num_examples:
+    steps = -(-np.asarray(sizes) // batch_size)
+    assigned = assign_chunks(steps, clients_per_chunk, num_devices)
+    rounds.append((steps, assigned))
+  most = max(len(chunks) for _, assigned in rounds for chunks in assigned)
+  room = bucket_size(max(most, min_chunks))
+  return [
+    _load_chunks(
+      steps, [assigned[d] for d in own], load, room, clients_per_chunk
+    )
+    for (steps, assigned), load in zip(rounds, loads, strict=True)
+  ]
+
+
+def _load_chunks(
+  steps: np.ndarray,
+  assigned: list[list[np.ndarray]],
+  load: LoadFn,
+  room: int,
+  clients_per_chunk: int,
+) -> ClientChunks:
+  """Loads a round's clients, given the chunks of each device."""
+  num_devices = len(assigned)
   loaded = []
   present = np.zeros((num_devices, room * clients_per_chunk), bool)
   num_steps = np.zeros((num_devices, room), np.int32)
@@ -168,8 +179,37 @@ def chunk_clients(
     weights=stack(*(weights for _, weights in loaded)),
     present=present.reshape(split),
     num_steps=num_steps,
-    num_chunks=counts,
+    num_chunks=np.array([len(chunks) for chunks in assigned], np.int32),
   )
+
+
+def chunk_clients(
+  num_examples: np.ndarray, load: LoadFn, **options
+) -> ClientChunks:
+  """Loads the clients of one round and arranges them in chunks.
+
+  Example:
+
+    >>> def load(places, num_clients):
+    ...   shape = (num_clients, 2, 16)  # Two steps are enough for all of them.
+    ...   return (np.zeros((*shape, 21)),), np.ones(shape, np.float32)
+    >>> sizes = np.array([3, 20, 16])
+    >>> chunks = chunk_clients(sizes, load, batch_size=16, clients_per_chunk=2)
+    >>> int(chunks.present.sum()), chunks.examples[0].shape
+    (3, (1, 2, 2, 2, 16, 21))
+
+  Args:
+    num_examples: See `chunk_rounds`.
+    load: See `chunk_rounds`.
+    **options: See `chunk_rounds`.
+
+  Returns:
+    The chunks.
+
+  Raises:
+    ValueError: See `chunk_rounds`.
+  """
+  return chunk_rounds([num_examples], [load], **options)[0]
 
 
 def chunk_users(
@@ -212,90 +252,3 @@ def chunk_users(
     return tuple(arrays), stack(ones, np.zeros(0, np.float32))
 
   return chunk_clients(sizes, load, batch_size=batch_size, **options)
-
-
-def chunk_rounds(
-  num_examples: Sequence[np.ndarray],
-  loads: Sequence[LoadFn],
-  *,
-  min_chunks: int = 1,
-  **options,
-) -> list[ClientChunks]:
-  """Chunks the clients of several rounds, with equal shapes.
-
-  Example:
-
-    >>> def load(places, num_clients):
-    ...   shape = (num_clients, 2, 16)
-    ...   return (np.zeros((*shape, 21)),), np.ones(shape, np.float32)
-    >>> rounds = chunk_rounds(
-    ...   [np.array([3, 20, 16]), np.array([5])], [load, load],
-    ...   batch_size=16, clients_per_chunk=2,
-    ... )
-    >>> [chunks.examples[0].shape for chunks in rounds]
-    [(1, 2, 2, 2, 16, 21), (1, 2, 2, 2, 16, 21)]
-
-  Args:
-    num_examples: For each round, the number of examples of each client.
-    loads: For each round, the function that loads its clients.
-    min_chunks: See `chunk_clients`.
-    **options: See `chunk_clients`.
-
-  Returns:
-    The chunks of each round.
-
-  Raises:
-    ValueError: See `chunk_clients`.
-  """
-
-  def chunk(size, load, room):
-    return chunk_clients(size, load, min_chunks=room, **options)
-
-  rounds = [
-    chunk(size, load, min_chunks)
-    for size, load in zip(num_examples, loads, strict=True)
-  ]
-  rooms = [clients.num_steps.shape[1] for clients in rounds]
-  return [
-    clients if room == max(rooms) else chunk(size, load, max(rooms))
-    for clients, room, size, load in zip(
-      rounds, rooms, num_examples, loads, strict=True
-    )
-  ]
-
-
-def one_batch(
-  examples: Examples,
-  num_devices: int = 1,
-  own_devices: Optional[Sequence[int]] = None,
-) -> ClientChunks:
-  """Returns a single client with a single batch, on the first device.
-
-  Example:
-
-    >>> one_batch((np.zeros([8, 21]),)).examples[0].shape
-    (1, 1, 1, 1, 8, 21)
-
-  Args:
-    examples: Arrays [batch, ...].
-    num_devices: Number of devices. All but the first are idle.
-    own_devices: The devices of this host; by default all.
-
-  Returns:
-    A single chunk with that client.
-  """
-  places = range(num_devices) if own_devices is None else own_devices
-  first = np.asarray(places) == 0
-
-  def on_first(array: np.ndarray) -> np.ndarray:
-    chunks = np.zeros((len(first), 1, 1, 1, *array.shape), array.dtype)
-    chunks[first] = array
-    return chunks
-
-  return ClientChunks(
-    examples=tuple(map(on_first, examples)),
-    weights=on_first(np.ones(len(examples[0]), np.float32)),
-    present=first[:, None, None],
-    num_steps=first[:, None].astype(np.int32),
-    num_chunks=first.astype(np.int32),
-  )

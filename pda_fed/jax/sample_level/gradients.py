@@ -140,15 +140,14 @@ class Gradients:
     if num_devices == 1:
       share = batches_lib.Share(0, inputs.rows, inputs.present)
       return self._sums_of(params, examples, share, *options)
-    axis = devices_lib.EXAMPLES
     share = batches_lib.share_of(
       inputs,
-      jax.lax.axis_index(axis),
+      jax.lax.axis_index(devices_lib.AXIS),
       num_devices,
       self._settings.microbatch_size,
     )
     sums = self._sums_of(params, examples, share, *options)
-    return devices_lib.ordered_sum(sums, num_devices, axis)
+    return devices_lib.ordered_sum(sums, num_devices)
 
   def public_update(
     self, params: jax_layers.Params, batch: batches_lib.ExampleArrays

@@ -100,7 +100,6 @@ class SampleTrainer:
       run = devices_lib.run_on_each(
         functools.partial(self._run, num_devices=len(self._devices)),
         self._devices,
-        devices_lib.EXAMPLES,
       )
     self._one = jax.jit(run)
     # All runs share the data and the number of rounds.
@@ -137,9 +136,7 @@ class SampleTrainer:
     if len(self._devices) > 1:
       # Results are on all devices. Inputs must be too, or the second call would
       # compile again.
-      state, data = devices_lib.replicate(
-        (state, data), self._devices, devices_lib.EXAMPLES
-      )
+      state, data = devices_lib.replicate((state, data), self._devices)
     with rounds_lib.lasting_noise():
       return self._one(
         state, data, inputs, num_rounds, noise_multiplier, key_data, signs

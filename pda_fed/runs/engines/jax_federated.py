@@ -210,10 +210,12 @@ class JaxEngine:
       total = int(sizes.sum())
       drawn = [pda_jax.draw_rows(seed, t, total, count) for t in rounds]
       return [
-        pda_jax.one_batch(
-          tuple(array[rows] for array in self._public_examples),
-          len(self._devices),
-          self._own_devices,
+        pda_jax.chunk_users(
+          [tuple(array[rows] for array in self._public_examples)],
+          batch_size=count,
+          clients_per_chunk=1,
+          num_devices=len(self._devices),
+          own_devices=self._own_devices,
         )
         for rows in drawn
       ]

@@ -60,7 +60,7 @@ def _shared_arrays(
   if len(devices) == 1:
     return arrays
   return {
-    name: devices_lib.replicate(arrays[name], devices, devices_lib.EXAMPLES)
+    name: devices_lib.replicate(arrays[name], devices)
     for name in ('private', 'public')
   }
 

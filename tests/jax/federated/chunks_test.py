@@ -1,5 +1,6 @@
 """How clients are arranged."""
 
+import jax
 import numpy as np
 from pda_fed import models
 from pda_fed.jax.federated import chunks
@@ -69,8 +70,22 @@ def test_rounds_get_one_shape():
   assert [r.num_chunks.tolist() for r in rounds] == [[1], [5]]
 
 
+def test_users_in_memory():
+  users = [(user, user[:, 0] + 0.5) for user in _USERS]
+  found = chunks.chunk_users(users, batch_size=3, clients_per_chunk=2)
+  expected = small_users.chunk(_USERS, 3, clients_per_chunk=2)
+  tokens, firsts = found.examples
+  jax.tree_util.tree_map(
+    np.testing.assert_array_equal, found._replace(examples=(tokens,)), expected
+  )
+  real = found.weights > 0
+  np.testing.assert_array_equal(firsts[real], tokens[real][:, 0] + 0.5)
+
+
 def test_one_batch_is_for_the_first_device():
-  found = chunks.one_batch((_USERS[0],), num_devices=2)
+  found = chunks.chunk_users(
+    [(_USERS[0],)], batch_size=7, clients_per_chunk=1, num_devices=2
+  )
   (tokens,) = found.examples
   assert tokens.shape == (2, 1, 1, 1, 7, 6)
   assert found.weights.sum() == 7

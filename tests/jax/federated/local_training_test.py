@@ -112,7 +112,7 @@ def test_padding_contributes_nothing():
   assert stats.loss[3] == stats.targets[3] == 0
   # Whatever padding holds, and however many steps it is given.
   garbage = np.where(weights[..., None] > 0, *examples, 5).astype(np.uint16)
-  again, other_stats, *_ = _TRAIN(_PARAMS, (garbage,), weights, 4, _RATE)
+  again, other_stats, *_ = _TRAIN(_PARAMS, (garbage,), weights, 4)
   for a, e in zip(again, updates, strict=True):
     np.testing.assert_array_equal(a, e)
   np.testing.assert_array_equal(other_stats.loss, stats.loss)

@@ -68,7 +68,7 @@ def test_a_run_is_that_of_rounds_in_one_call():
   np.testing.assert_allclose(state.params[0], expected.params[0], rtol=1e-5)
   for t, row in enumerate(rows):
     assert row == pytest.approx(
-      {name: values[t] for name, values in metrics.items()}, rel=1e-4
+      {name: float(values[t]) for name, values in metrics.items()}, rel=1e-4
     )
     assert row['alpha'] == pytest.approx(np.cos(np.pi * t / 18))
 

@@ -330,7 +330,8 @@ users = pda_jax.chunk_clients(
                 np.ones([n, 1, 5], np.float32)),
   batch_size=5, clients_per_chunk=1, num_devices=2)
 public_examples = (rng.integers(4, 624, [50, 21], np.uint16),)
-public = pda_jax.one_batch(public_examples, 2)
+public = pda_jax.chunk_users(
+  [public_examples], batch_size=50, clients_per_chunk=1, num_devices=2)
 inputs = pda_jax.RoundInputs(
   np.int32(0), users, public, {'alpha': np.float32(0.5)}, None)
 weights = model.initial_params(0)

@@ -78,7 +78,7 @@ def compute_all(path):
           assert programs == 1
         found |= {f'{case}/{count}/{i}': a for i, a in enumerate(arrays)}
   whose = devices_lib.run_on_each(
-    lambda x: x + jax.lax.axis_index('examples'), devices, 'examples'
+    lambda x: x + jax.lax.axis_index(devices_lib.AXIS), devices
   )(np.array([7.0, np.nan]))
   found['whose'] = np.stack([s.data for s in whose.addressable_shards])
   np.savez(path, **found)
