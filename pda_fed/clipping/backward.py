@@ -68,7 +68,7 @@ class Loss(NamedTuple):
       )
     value, aux = found if self.has_aux else (found, None)
     checks.check_loss(value)
-    return value, aux
+    return jnp.asarray(value), aux
 
 
 class Backward(NamedTuple):

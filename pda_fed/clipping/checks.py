@@ -145,20 +145,21 @@ def check_loss(value: Any) -> None:
   """Raises unless the loss of one example is a real scalar.
 
   Args:
-    value: The shape and dtype of what the loss returns.
+    value: What the loss returned, or the first of the pair.
   """
-  leaves = jax.tree_util.tree_leaves(value)
-  is_array = len(leaves) == 1 and leaves[0] is value
-  if not is_array or value.shape:
-    found = value.shape if is_array else jax.tree_util.tree_structure(value)
+  structure = jax.tree_util.tree_structure(value)
+  is_array = structure == jax.tree_util.tree_structure(0)
+  if not is_array or jnp.shape(value):
+    found = jnp.shape(value) if is_array else structure
     raise ValueError(
       'loss must return one scalar for one example, and with has_aux=True a '
       f'pair of it and other values. Found {found}. It gets examples without '
-      'their batch axis; add one inside, and take the mean, if a model needs it.'
+      'their batch axis: if a model needs one, add it inside, and take a mean.'
     )
-  if not jnp.issubdtype(value.dtype, jnp.floating):
+  if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
     raise TypeError(
-      f'loss must return a floating-point number. Found dtype {value.dtype}.'
+      'loss must return a floating-point number. Found dtype '
+      f'{jnp.result_type(value)}.'
     )
 
 

@@ -171,9 +171,7 @@ def test_microbatches_give_the_same(size):
 
   mask = np.array([1, 1, 0, 1, 1, 1])
   whole = clipping.clipped_grad(loss, 0.3, has_aux=True)
-  parts = clipping.clipped_grad(
-    loss, 0.3, has_aux=True, microbatch_size=size
-  )
+  parts = clipping.clipped_grad(loss, 0.3, has_aux=True, microbatch_size=size)
   expected = whole(_PARAMS, _X, _Y, mask=mask)
   found = parts(_PARAMS, _X, _Y, mask=mask)
   _assert_close(found[0], expected[0], 1e-6)
@@ -233,9 +231,9 @@ def test_formed_gradients_are_those_of_vmap_grad(name, float64):
 def test_runs_side_by_side_and_steps_in_a_loop():
   clip = clipping.clipped_grad(_loss, 0.3)
   runs = jax.tree.map(lambda w: jnp.stack([w, w + 1]), _PARAMS)
-  side_by_side = jax.vmap(lambda p, n: clipping.clipped_grad(_loss, n)(
-    p, _X, _Y
-  )[0], in_axes=(0, 0))(runs, jnp.array([0.3, 0.2]))
+  side_by_side = jax.vmap(
+    lambda p, n: clipping.clipped_grad(_loss, n)(p, _X, _Y)[0], in_axes=(0, 0)
+  )(runs, jnp.array([0.3, 0.2]))
   own = jax.tree.map(lambda w: w[0], side_by_side)
   _assert_close(own, clip(_PARAMS, _X, _Y)[0], 1e-6)
 

@@ -133,7 +133,9 @@ def transformer(vocabulary=11, length=6):
   def loss(params, tokens, targets):
     x = params['table'][tokens] + params['places']
     for layer, run in enumerate((_block, jax.checkpoint(_block))):
-      x = run(x, jax.tree.map(lambda p, layer=layer: p[layer], params['blocks']))
+      x = run(
+        x, jax.tree.map(lambda p, layer=layer: p[layer], params['blocks'])
+      )
     return _entropy(x @ params['table'].T, targets)
 
   params = {'table': table, 'places': places, 'blocks': _blocks(2)}
@@ -167,7 +169,9 @@ def lstm(vocabulary=9, length=7):
     def step(carry, x):
       h, c = carry
       gates = x @ jnp.concatenate(params['kernels'], axis=-1)
-      gates += h @ jnp.concatenate(params['recurrent'], axis=-1) + params['bias']
+      gates += (
+        h @ jnp.concatenate(params['recurrent'], axis=-1) + params['bias']
+      )
       i, f, g, o = jnp.split(gates, 4)
       c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
       h = jax.nn.sigmoid(o) * jnp.tanh(c)

@@ -125,7 +125,9 @@ def test_repeated_tokens_and_tied_weights(dtype, backend):
   assert 1e-2 < _largest(_tied, backend, weight, batch) <= _CLIP
 
 
-@pytest.mark.parametrize(('name', 'backend'), [('mlp', 'gpu'), ('cnn', 'gpu'), ('cnn', 'cpu')])
+@pytest.mark.parametrize(
+  ('name', 'backend'), [('mlp', 'gpu'), ('cnn', 'gpu'), ('cnn', 'cpu')]
+)
 def test_neighbouring_batches(name, backend):
   loss, params, (x, y) = nets.BY_NAME[name]()
   params, x = nets.cast((params, x), jnp.bfloat16)
