@@ -1,0 +1,196 @@
+"""Checks of what `clipped_grad` is given, with names in the messages."""
+
+from collections.abc import Sequence
+import math
+from typing import Any, Optional, Union
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed.common import validate
+
+Scalar = Union[float, jax.Array]
+
+
+def known_number(value: Scalar) -> Optional[float]:
+  """Returns the value as a number, or None if it is a tracer."""
+  if not isinstance(value, (jax.Array, np.ndarray)):
+    return value
+  try:
+    return float(value)
+  except jax.errors.ConcretizationTypeError:
+    return None
+
+
+def check_clip_norm(clip_norm: Scalar) -> None:
+  """Raises if the norm is known and not positive; it may be infinite."""
+  number = known_number(clip_norm)
+  if number is not None and number != math.inf:
+    validate.positive(clip_norm=number)
+
+
+def check_options(copies: int, microbatch_size: Optional[int], group) -> None:
+  """Raises if options are out of range or exclude one another."""
+  validate.integers(1, copies=copies)
+  if microbatch_size is not None:
+    validate.integers(1, microbatch_size=microbatch_size)
+  validate.one_of((None, 'mean', 'sum'), group=group)
+  if group is not None and copies > 1:
+    raise ValueError(
+      'copies must be 1 if examples are grouped. Found copies='
+      f"{copies} and group={group!r}; put an example's copies in its group."
+    )
+
+
+def name_of(argument: int, path) -> str:
+  """Returns how the user would write a part of an argument."""
+  return f'argument {argument}{jax.tree_util.keystr(path)}'
+
+
+def weight_names(args: Sequence[Any], argnums: Sequence[int]) -> list[str]:
+  """Returns the names of all weights, in order."""
+  names = []
+  for number in argnums:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
+    shown = '' if len(argnums) == 1 else str(number)
+    names += [shown + jax.tree_util.keystr(path) for path, _ in leaves]
+  return names
+
+
+def check_weights(
+  args: Sequence[Any], argnums: Sequence[int]
+) -> tuple[int, ...]:
+  """Raises if weights are missing, or not all are real numbers.
+
+  Args:
+    args: All arguments.
+    argnums: Which hold weights; negative numbers count from the end.
+
+  Returns:
+    The numbers, all positive.
+  """
+  for number in argnums:
+    if not -len(args) <= number < len(args):
+      raise ValueError(
+        f'argnums must be less than the number of arguments, {len(args)}. '
+        f'Found {number}.'
+      )
+    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
+    if not leaves:
+      raise ValueError(
+        f'argument {number} must have at least one weight. Found none.'
+      )
+    for path, leaf in leaves:
+      _check_weight(name_of(number, path), path, leaf)
+  return tuple(number % len(args) for number in argnums)
+
+
+def _check_weight(name: str, path, leaf) -> None:
+  words = jax.tree_util.keystr(path) + type(leaf).__name__
+  if 'batch_stats' in words or 'BatchStat' in words:
+    raise ValueError(
+      f'{name} is the state of a batch normalization, which mixes examples, so'
+      ' that no clip bounds what one of them changes. Use group or layer'
+      ' normalization, or close over fixed averages.'
+    )
+  dtype = jnp.result_type(leaf)
+  if not jnp.issubdtype(dtype, jnp.floating):
+    raise TypeError(
+      f'{name} must hold floating-point weights. Found dtype {dtype}. Close'
+      ' over what is not trained, or pass it with the examples.'
+    )
+
+
+def batch_shape(
+  args: Sequence[Any], examples: Sequence[int], axes: int
+) -> tuple[int, ...]:
+  """Returns the leading axes that all examples' arrays share, or raises.
+
+  Args:
+    args: All arguments.
+    examples: The numbers of those that hold examples.
+    axes: The number of leading axes, 2 if examples are grouped.
+  """
+  first = None
+  for number in examples:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
+    for path, leaf in leaves:
+      name, shape = name_of(number, path), jnp.shape(leaf)
+      if len(shape) < axes:
+        kind = 'an axis of examples' if axes == 1 else 'axes of groups, members'
+        raise ValueError(f'{name} must have {kind}. Found shape {shape}.')
+      if first is None:
+        first = name, shape[:axes]
+      if shape[:axes] != first[1]:
+        raise ValueError(
+          f'{name} must have as many examples as {first[0]}, {first[1]}. '
+          f'Found shape {shape}.'
+        )
+  if first is None:
+    raise ValueError(
+      'arguments must hold examples besides the weights. Found none.'
+    )
+  return first[1]
+
+
+def check_mask(mask: jax.Array, shapes: Sequence[tuple[int, ...]]) -> None:
+  """Raises unless the mask has one of the shapes."""
+  if mask.shape not in shapes:
+    allowed = ' or '.join(str(shape) for shape in shapes)
+    raise ValueError(f'mask must have shape {allowed}. Found {mask.shape}.')
+
+
+def check_loss(value: Any) -> None:
+  """Raises unless the loss of one example is a real scalar.
+
+  Args:
+    value: What the loss returned, or the first of the pair.
+  """
+  structure = jax.tree_util.tree_structure(value)
+  is_array = structure == jax.tree_util.tree_structure(0)
+  if not is_array or jnp.shape(value):
+    found = jnp.shape(value) if is_array else structure
+    raise ValueError(
+      'loss must return one scalar for one example, and with has_aux=True a '
+      f'pair of it and other values. Found {found}. It gets examples without '
+      'their batch axis: if a model needs one, add it inside, and take a mean.'
+    )
+  if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+    raise TypeError(
+      'loss must return a floating-point number. Found dtype '
+      f'{jnp.result_type(value)}.'
+    )
+
+
+def warn_formed(choices: Sequence[Any], names: Sequence[str]) -> None:
+  """Says once for which weights gradients are formed, and why.
+
+  Args:
+    choices: The `norms.Choice` at each site.
+    names: The names of all weights.
+  """
+  found = {}
+  for site in (choice.site for choice in choices):
+    if not site.is_known:
+      for leaf in sorted(site.weight.leaves):
+        found.setdefault(names[leaf], site.operation)
+  if found:
+    listed = ', '.join(f'{name} ({what})' for name, what in found.items())
+    warnings.warn(
+      'clipped_grad forms the gradient of each example by weights that reach an'
+      f' operation it does not know, as vmap(grad) would: {listed}. This takes'
+      ' time and memory; `clipping.explain` shows how much.',
+      stacklevel=3,
+    )
+
+
+def warn_non_finite(count: jax.Array, non_finite: jax.Array) -> None:
+  """Says that no example has a finite gradient, if that is known already."""
+  total, bad = known_number(count), known_number(non_finite)
+  if total and bad == total:
+    warnings.warn(
+      f'The gradients of all {int(total)} examples are NaN or infinite, so that'
+      ' their sum is 0. Look at the loss of one example and at the weights.',
+      stacklevel=3,
+    )

@@ -1,0 +1,112 @@
+"""A table of how `clipped_grad` treats each weight of a loss."""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+from typing import Any, NamedTuple, Union
+
+import jax
+import jax.numpy as jnp
+from pda_fed.clipping import backward
+from pda_fed.clipping import checks
+from pda_fed.clipping import norms as norms_lib
+
+
+class Row(NamedTuple):
+  """One place where weights are used.
+
+  Attributes:
+    weights: The weights' names.
+    operation: The name of JAX's operation.
+    norm: How the norm is found: by 'Gram matrices', from the 'product' that is
+      the gradient, from a 'sum' of derivatives, or from gradients that are
+      'formed' by the weights themselves. 'unused' if there is no gradient.
+    bytes: Memory that this takes for each example.
+  """
+
+  weights: str
+  operation: str
+  norm: str
+  bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+  """What `explain` returns; its text is the table.
+
+  Attributes:
+    rows: The places, in an order of the program.
+  """
+
+  rows: tuple[Row, ...]
+
+  def __str__(self) -> str:
+    lines = [('weights', 'operation', 'norm', 'bytes an example')]
+    lines += [(*row[:3], f'{row.bytes:,}') for row in self.rows]
+    total = sum(row.bytes for row in self.rows)
+    lines.append(('all', '', '', f'{total:,}'))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return '\n'.join(
+      '  '.join(
+        text.rjust(width) if place == 3 else text.ljust(width)
+        for place, (text, width) in enumerate(zip(line, widths, strict=True))
+      )
+      for line in lines
+    )
+
+  __repr__ = __str__
+
+
+def explain(
+  loss: Callable[..., Any],
+  *args: Any,
+  argnums: Union[int, Sequence[int]] = 0,
+  has_aux: bool = False,
+) -> Explanation:
+  """Says how `clipped_grad` finds the norms of a loss, and what that takes.
+
+  Nothing is computed; arrays may be `jax.ShapeDtypeStruct`s.
+
+  Example:
+
+    >>> def loss(params, x):
+    ...   return jnp.square(x @ params['w'] + params['b']).sum()
+    >>> params = {'w': jnp.zeros((3, 2)), 'b': jnp.zeros(2)}
+    >>> print(explain(loss, params, jnp.zeros((4, 3))))
+    weights  operation    norm     bytes an example
+    ['w']    dot_general  product                24
+    ['b']    add          sum                     8
+    all                                          32
+
+  Args:
+    loss: See `clipped_grad`.
+    *args: The arguments of the loss, of one example.
+    argnums: See `clipped_grad`.
+    has_aux: See `clipped_grad`.
+  """
+  numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+  own = checks.check_weights(args, numbers)
+  names = checks.weight_names(args, own)
+  unit_loss = backward.Loss(loss, own, has_aux)
+  choices: list[norms_lib.Choice] = []
+
+  def collect(weights, examples):
+    batch = jax.tree.map(lambda a: a[None], examples)
+    units = backward.Units(batch, jnp.ones(1, bool))
+    choices.extend(backward.run(unit_loss, weights, units).norms.choices)
+
+  weights = tuple(args[number] for number in own)
+  examples = {k: args[k] for k in range(len(args)) if k not in own}
+  jax.eval_shape(collect, weights, examples)
+  rows = [_row(choice, names) for choice in choices]
+  used = set().union(*(choice.site.weight.leaves for choice in choices))
+  unused = [name for k, name in enumerate(names) if k not in used]
+  return Explanation((*rows, *(Row(name, '', 'unused', 0) for name in unused)))
+
+
+def _row(choice: norms_lib.Choice, names: Sequence[str]) -> Row:
+  site = choice.site
+  method = choice.method
+  if site.kind is None and site.is_known:
+    method = 'sum'
+  together = ', '.join(names[leaf] for leaf in sorted(site.weight.leaves))
+  return Row(together, site.operation, method, choice.bytes)
