@@ -4,11 +4,9 @@ run = resolve(RunSpec.for_data(data_dir='data/laptop'))
 run.plan, run.model, run.method
 """
 
-from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any, ClassVar, Optional, Union
-import warnings
 
 import numpy as np
 from pda_fed import methods
@@ -187,27 +185,15 @@ def build_plan(
     'rounds': rounds,
     'delta': spec.delta,
     'clip_norm': spec.clip_norm,
+    'adaptive_clipping': adaptive,
     'mechanism': spec.mechanism,
     'sampling': spec.sampling,
     'unit': unit,
   }
-  noise = spec.noise_multiplier
-  if noise is None:
-    noise = _solved(plan, spec.target_epsilon)
-  return privacy.PrivacyPlan(
-    **plan, noise_multiplier=noise, adaptive_clipping=adaptive
-  )
-
-
-def _solved(plan: Mapping[str, Any], target: float) -> float:
-  """Returns the smallest noise for an epsilon."""
+  if spec.noise_multiplier is not None:
+    return privacy.PrivacyPlan(**plan, noise_multiplier=spec.noise_multiplier)
   try:
-    with warnings.catch_warnings():  # The final plan warns of delta.
-      warnings.simplefilter('ignore')
-      # Adaptive clipping has the same epsilon, but rejects large noise.
-      start = privacy.PrivacyPlan(**plan, noise_multiplier=1.0)
-      accountant = privacy.tightest_accountant(start)
-      return privacy.calibrate(start, target, accountant).noise_multiplier
+    return privacy.PrivacyPlan.for_epsilon(spec.target_epsilon, **plan)
   except ModuleNotFoundError as e:
     raise ValueError(
       f'target_epsilon needs {e.name}, which is not installed. Solve for the'
