@@ -68,7 +68,8 @@ def describe_type(hint: Any) -> str:
       found.append(f'one of {", ".join(map(repr, get_args(kind)))}')
       continue
     is_list = get_origin(kind) in (list, tuple)
-    other = 'an object' if is_object(kind) else 'a name or an object'
+    is_choice = hasattr(kind, 'from_json_value')
+    other = 'a name or an object' if is_choice else 'an object'
     found.append(_WORDS.get(kind, 'a list' if is_list else other))
   return ' or '.join(found)
 

@@ -185,7 +185,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
   other = fake_engine.make_run(seed=3, rounds_per_evaluation=5)
   with pytest.raises(
     runs_lib.OutputError,
-    match='other settings: evaluation.rounds_per_evaluation: 3 -> 5; seed: 0 -> 3',
+    match='other settings: evaluation.rounds_per_eval.*: 3 -> 5; seed: 0 -> 3',
   ):
     runs.train(tmp_path / 'run', other)
 
