@@ -26,7 +26,7 @@ from pda_fed.compare import fairness
 from pda_fed.compare import figures
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import statistics as statistics_lib
-from pda_fed.compare import sweeping
+from pda_fed.compare import grids as grids_lib
 from pda_fed.runs.engines import base as engine_lib
 
 _BASELINE = 'warm'
@@ -156,12 +156,12 @@ def _cell(result: TaskResult, method: str, wins: str) -> str:
   return f'{mean} ({gain})' if gain else mean
 
 
-def _tries(results: Sequence[TaskResult], method: str) -> str:
+def _trials(results: Sequence[TaskResult], method: str) -> str:
   """Returns how many settings a method tried on each task."""
   if method == comparison_lib.PUBLIC:
     return ''
   numbers = {
-    choice.tries
+    choice.trials
     for result in results
     for name, choice in result.choices.methods.items()
     if methods_lib.get(name).name == method
@@ -177,7 +177,7 @@ def header(results: Sequence[TaskResult]) -> list[str]:
     f'{r.title}: {metrics_lib.title_of(r.metric, r.comparison.known)}'
     for r in results
   ]
-  return ['method', *columns, 'tries']
+  return ['method', *columns, 'trials']
 
 
 def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
@@ -193,7 +193,7 @@ def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
       [
         comparison_lib.title_of(method),
         *(_cell(result, method, wins) for result in results),
-        _tries(results, method),
+        _trials(results, method),
       ]
     )
   return table
@@ -243,12 +243,12 @@ def as_text(results: Sequence[TaskResult]) -> str:
       comparison_lib.title_of(method),
       metrics_lib.title_of(result.metric, result.comparison.known),
       *_score(result, method, '{}'),
-      _tries([result], method),
+      _trials([result], method),
     ]
     for result in results
     for method in result.comparison.scores
   ]
-  names = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'tries']
+  names = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'trials']
   return tables.format_table(names, table)
 
 
@@ -322,25 +322,25 @@ def _settings(arguments: Sequence[str]) -> str:
 
 
 def search_csv(results: Sequence[TaskResult]) -> str:
-  """Returns a row for each try of each method, with its validation metrics.
+  """Returns a row for each trial of each method, with its validation metrics.
 
   Args:
     results: The results of tasks.
   """
   table = []
   for result in results:
-    for method, axes in result.task.grids.items():
-      chosen = result.choices.methods[method].flags
-      for cell in sweeping.cells(sweeping.parse_grid(axes)):
+    for method, grid in result.task.grids.items():
+      chosen = dict(result.choices.methods[method].settings)
+      for cell in grids_lib.cells(grid):
         folder = result.folder / 'tuning' / method / 'cells' / cell.name
         # A run that diverged has no metrics.
-        found = sweeping.look(cell, folder).metrics or {}
+        found = grids_lib.look(cell, folder).metrics or {}
         table.append(
           [
             result.task.name,
             method,
             _settings(cell.arguments),
-            'yes' if tuple(cell.arguments) == chosen else 'no',
+            'yes' if dict(cell.values) == chosen else 'no',
             *(found.get(metric) for metric in engine_lib.METRICS),
           ]
         )
@@ -364,7 +364,7 @@ def _public_rows(result: TaskResult) -> list[list[Any]]:
       seed,
       '',
       0.0,
-      *(None for _ in ('delta', 'tries', 'validation')),
+      *(None for _ in ('delta', 'trials', 'validation')),
       *(found.get(metric, {}).get(seed) for metric in engine_lib.METRICS),
     ]
     for seed in seeds
@@ -390,15 +390,15 @@ def final_csv(results: Sequence[TaskResult]) -> str:
             result.task.name,
             method,
             run.result['seed'],
-            _settings(choice.flags),
+            _settings(choice.arguments),
             run.epsilon,
             run.plan.delta,
-            choice.tries,
+            choice.trials,
             choice.value,
             *(test.get(metric) for metric in engine_lib.METRICS),
           ]
         )
-  names = ['task', 'method', 'seed', 'settings', 'epsilon', 'delta', 'tries']
+  names = ['task', 'method', 'seed', 'settings', 'epsilon', 'delta', 'trials']
   return _as_csv([*names, 'validation', *engine_lib.METRICS], table)
 
 
