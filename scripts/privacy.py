@@ -29,12 +29,9 @@ import data_prep
 import numpy as np
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.common import settings as settings_lib
 from pda_fed.compare import private_runs
 from pda_fed.privacy import presets
 from pda_fed.runs import epsilons
-from pda_fed.runs import resolve
-from pda_fed.runs import spec
 from pda_fed.runs import training
 from scripts.lib import spec_flags
 
@@ -142,9 +139,8 @@ def _given() -> dict[str, Any]:
     for name in names
     if name in flags.FLAGS and flags.FLAGS[name].value is not None
   }
-  given.pop('adaptive_clipping', None)
-  adaptive = resolve.adaptive_clipping(_plan_spec())
-  if adaptive is not None:
+  adaptive = _adaptive_clipping()
+  if given.pop('adaptive_clipping', False):
     given['adaptive_clipping'] = adaptive
   if _DATA_DIR.value is not None:
     store = data_prep.open_store(_DATA_DIR.value)
@@ -154,13 +150,19 @@ def _given() -> dict[str, Any]:
   return given
 
 
-def _plan_spec() -> spec.PlanSpec:
-  """Returns the settings of clipping."""
-  names = ('adaptive_clipping', 'clip_quantile', 'clip_learning_rate')
-  names += ('clip_count_stddev',)
-  values = {name: flags.FLAGS[name].value for name in names}
-  given = {name: value for name, value in values.items() if value is not None}
-  return settings_lib.replace(spec.PlanSpec(), given)
+def _adaptive_clipping() -> privacy.AdaptiveClipping:
+  """Returns the adaptive clipping of the flags."""
+  fields = {
+    'target_quantile': 'clip_quantile',
+    'learning_rate': 'clip_learning_rate',
+    'count_stddev': 'clip_count_stddev',
+  }
+  values = {field: flags.FLAGS[name].value for field, name in fields.items()}
+  given = {field: value for field, value in values.items() if value is not None}
+  if given and not flags.FLAGS['adaptive_clipping'].value:
+    name = fields[next(iter(given))]
+    raise ValueError(f'--{name} must be given with --adaptive_clipping.')
+  return privacy.AdaptiveClipping(**given)
 
 
 def _settings_from_flags() -> dict[str, Any]:

@@ -88,8 +88,20 @@ def _resolve(words: Optional[Sequence[str]] = None) -> runs_lib.Run:
   return run
 
 
+def _cautions(run: runs_lib.Run) -> list[str]:
+  """Returns a warning if nobody has set the noise."""
+  if spec_flags.chooses(('noise_multiplier', 'target_epsilon')):
+    return []
+  return [
+    'noise_multiplier was not given: using the default,'
+    f' {run.plan.noise_multiplier:g}. Give --noise_multiplier or'
+    ' --target_epsilon.'
+  ]
+
+
 def _train(run: runs_lib.Run, open_engine=None) -> runs_lib.RunFolder:
   progress = runs_lib.create_progress()
+  progress.cautions = _cautions(run)
   return runs_lib.train(
     run,
     _output_dir(),
@@ -104,11 +116,11 @@ def _run_one() -> None:
   run = _resolve()
   place = host_flags.settings()
   if _DRY_RUN.value:
-    results.show_plan(run)
+    results.show_plan(run, cautions=_cautions(run))
   elif place is None:
     results.show(_train(run))
   else:
-    host_flags.run(
+    host_flags.compute(
       place, run, lambda open_engine: results.show(_train(run, open_engine))
     )
 

@@ -453,7 +453,7 @@ def differences(old: Any, new: Any) -> list[str]:
     old: JSON values.
     new: JSON values.
   """
-  before, after = flat(old), flat(new)
+  before, after = _flat(old), _flat(new)
   missing = object()
   lines = []
   for name in sorted(before.keys() | after.keys()):
@@ -464,11 +464,10 @@ def differences(old: Any, new: Any) -> list[str]:
   return lines
 
 
-def flat(value: Any, prefix: str = '') -> dict[str, Any]:
-  """Returns nested JSON objects as one, with dotted names."""
+def _flat(value: Any, prefix: str = '') -> dict[str, Any]:
   if not isinstance(value, Mapping):
     return {prefix: value}
   found: dict[str, Any] = {}
   for name, inner in value.items():
-    found |= flat(inner, f'{prefix}.{name}' if prefix else str(name))
+    found |= _flat(inner, f'{prefix}.{name}' if prefix else str(name))
   return found

@@ -24,9 +24,9 @@ from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import fairness
 from pda_fed.compare import figures
+from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import statistics as statistics_lib
-from pda_fed.compare import grids as grids_lib
 from pda_fed.runs.engines import base as engine_lib
 
 _BASELINE = 'warm'

@@ -13,7 +13,7 @@ import pathlib
 from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
-from pda_fed.common import settings
+from pda_fed.common import typed
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs as jobs_lib
@@ -21,7 +21,7 @@ from pda_fed.compare import running
 from pda_fed.compare import search as search_lib
 from pda_fed.runs import errors
 from pda_fed.runs import outputs
-from pda_fed.runs import resolve
+from pda_fed.runs import resolving
 from pda_fed.runs import spec as spec_lib
 
 # What an experiment sets in each run.
@@ -97,12 +97,12 @@ class Experiment:
   def _check(
     self,
     pairs: Sequence[tuple[str, spec_lib.RunSpec, pathlib.Path]],
-    show: Optional[Callable[[resolve.Run], None]],
+    show: Optional[Callable[[resolving.Run], None]],
   ) -> None:
     """Raises unless specs fit their data and folders; shows the first."""
     for i, (method, spec, folder) in enumerate(pairs):
       try:
-        run = resolve.resolve(spec, trust_code=self.trust_code)
+        run = resolving.resolve(spec, trust_code=self.trust_code)
         outputs.RunFolder(folder).check(run)
       except ValueError as e:
         raise ValueError(f'{method}: {e}') from e
@@ -110,7 +110,7 @@ class Experiment:
         show(run)
 
   def tune(
-    self, show: Optional[Callable[[resolve.Run], None]] = None
+    self, show: Optional[Callable[[resolving.Run], None]] = None
   ) -> search_lib.Tuned:
     """Returns the settings of each method, after a search if asked for.
 
@@ -183,7 +183,7 @@ class Experiment:
   def run(
     self,
     *,
-    show: Optional[Callable[[resolve.Run], None]] = None,
+    show: Optional[Callable[[resolving.Run], None]] = None,
     on_change: Optional[jobs_lib.ChangeFn] = None,
   ) -> Finished:
     """Searches if asked for, then makes the runs that are compared.
@@ -208,8 +208,8 @@ def _refuse_other_settings(job: jobs_lib.Job) -> None:
   folder = outputs.RunFolder(job.folder)
   if folder.read_result() is None:
     return
-  before = folder.read_settings().spec.as_json(only_results=True)
-  lines = settings.differences(before, job.spec.as_json(only_results=True))
+  before = folder.read_config().spec.as_json(only_results=True)
+  lines = typed.differences(before, job.spec.as_json(only_results=True))
   if lines:
     raise errors.OutputError(
       f'{job.folder} holds a run with other settings: {"; ".join(lines)}. Use'

@@ -207,7 +207,7 @@ def look(cell: Cell, path: os.PathLike | str) -> Found:
   folder = outputs.RunFolder(pathlib.Path(path))
   if folder.read_result() is not None:
     _, rows, _ = folder.read_finished()
-    data_hash = folder.read_settings().data_hash
+    data_hash = folder.read_config().data_hash
     return Found(cell, rows[-1], True, data_hash)
   rows = folder.read_metrics()
   return Found(cell, rows[-1] if rows else None, False)

@@ -31,7 +31,7 @@ from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import files
 from pda_fed.common import seal
-from pda_fed.common import settings as settings_lib
+from pda_fed.common import typed
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
 from pda_fed.compare import metrics as metrics_lib
@@ -203,7 +203,7 @@ class SecretRuns:
 
   def _refuse_others(self, before: dict[str, Any]) -> None:
     now = dataclasses.asdict(self._settings)
-    lines = settings_lib.differences(before, now)
+    lines = typed.differences(before, now)
     if lines:
       raise errors.OutputError(
         f'{self._output} holds a private search with other settings:'
@@ -336,12 +336,12 @@ class SecretRuns:
       warnings.simplefilter('ignore')
       # The clip does not affect epsilon.
       plan = dataclasses.replace(
-        folder.read_plan(), clip_norm=1.0, adaptive_clipping=None
+        folder.read_config().plan, clip_norm=1.0, adaptive_clipping=None
       )
     if self._plan is None:
       privacy.search_epsilon(plan, self._search)  # May raise ValueError.
       self._plan = plan
-    lines = settings_lib.differences(
+    lines = typed.differences(
       dataclasses.asdict(self._plan), dataclasses.asdict(plan)
     )
     if lines:
@@ -430,7 +430,7 @@ class SecretRuns:
   def _add_statement(self, folder: pathlib.Path) -> None:
     """Adds the search's statement to config.json of a run."""
     content = files.read_json(folder / outputs.CONFIG)
-    content[outputs.SEARCH] = self._chosen['statement']
+    content['private_search'] = self._chosen['statement']
     files.write_json(folder / outputs.CONFIG, content)
 
   def is_released(self) -> bool:

@@ -9,7 +9,7 @@ import shlex
 from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
-from pda_fed.common import settings as settings_lib
+from pda_fed.common import typed
 from pda_fed.compare import audits
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import comparison as comparison_lib
@@ -154,7 +154,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
           'Epsilon was not computed, because dp_accounting was not installed.'
           ' scripts.privacy --fill adds it.'
         ] = None
-      notes[run.config['noise']] = None
+      notes[run.config.noise] = None
   notes |= dict.fromkeys(comparison_lib.caveats(comparison))
   seeds = [run.result['seed'] for r in comparison.runs.values() for run in r]
   given = [seed for seed in seeds if seed is not None]
@@ -216,7 +216,7 @@ def _choices(
 def _settings(comparison: comparison_lib.Comparison) -> str:
   """Returns settings that all runs share, and those in which methods differ."""
   first = {
-    method: settings_lib.flat(runs[0].config['settings'])
+    method: typed.flat(runs[0].config.settings)
     for method, runs in comparison.runs.items()
   }
   names = {name: None for settings in first.values() for name in settings}
@@ -245,7 +245,7 @@ def _settings(comparison: comparison_lib.Comparison) -> str:
     )
   parts.append(_details('Settings of all runs', _rows([], shared)))
   some = next(iter(comparison.runs.values()))[0]
-  libraries = [[n, v] for n, v in some.config['libraries'].items()]
+  libraries = [[n, v] for n, v in some.config.libraries.items()]
   parts.append(_details('Libraries', _rows([], libraries)))
   return ''.join(parts)
 

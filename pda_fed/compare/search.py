@@ -10,7 +10,7 @@ from typing import Any, Optional
 from pda_fed import errors
 from pda_fed import methods as methods_lib
 from pda_fed.common import files
-from pda_fed.common import settings
+from pda_fed.common import typed
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
@@ -48,7 +48,7 @@ def refuse_others(
     OutputError: If the settings differ. The message lists how.
   """
   if path.exists() and any(path.parent.glob(results)):
-    lines = settings.differences(files.read_json(path), content)
+    lines = typed.differences(files.read_json(path), content)
     if lines:
       raise errors.OutputError(
         f'{path.parent} holds results of other settings: {"; ".join(lines)}.'
@@ -346,7 +346,7 @@ def _refuse_runs_of_others(
   if note.exists() and any(
     runs.glob(f'{methods_lib.get(method).name}_[0-9]*/config.json')
   ):
-    lines = settings.differences(files.read_json(note), dict(chosen))
+    lines = typed.differences(files.read_json(note), dict(chosen))
     if lines:
       raise errors.OutputError(
         f'--tune now chooses other settings for {method} than {runs} has:'

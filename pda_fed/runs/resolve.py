@@ -159,22 +159,6 @@ def _values(method: methods.Method) -> dict[str, Any]:
   return found
 
 
-def adaptive_clipping(
-  spec: spec_lib.PlanSpec,
-) -> Optional[privacy.AdaptiveClipping]:
-  """Returns the adaptive clipping that a spec asks for; None without it."""
-  if not spec.adaptive_clipping:
-    return None
-  given = {
-    'target_quantile': spec.clip_quantile,
-    'learning_rate': spec.clip_learning_rate,
-    'count_stddev': spec.clip_count_stddev,
-  }
-  return privacy.AdaptiveClipping(
-    **{name: value for name, value in given.items() if value is not None}
-  )
-
-
 def build_plan(
   spec: spec_lib.PlanSpec, population: int, unit: str
 ) -> privacy.PrivacyPlan:
@@ -198,6 +182,16 @@ def build_plan(
   rounds = spec.rounds
   if rounds is None:
     rounds = max(1, int(spec.epochs * population // cohort))
+  adaptive = None
+  if spec.adaptive_clipping:
+    given = {
+      'target_quantile': spec.clip_quantile,
+      'learning_rate': spec.clip_learning_rate,
+      'count_stddev': spec.clip_count_stddev,
+    }
+    adaptive = privacy.AdaptiveClipping(
+      **{name: value for name, value in given.items() if value is not None}
+    )
   plan: dict[str, Any] = {
     'population': population,
     'expected_cohort': cohort,
@@ -212,7 +206,7 @@ def build_plan(
   if noise is None:
     noise = _solved(plan, spec.target_epsilon)
   return privacy.PrivacyPlan(
-    **plan, noise_multiplier=noise, adaptive_clipping=adaptive_clipping(spec)
+    **plan, noise_multiplier=noise, adaptive_clipping=adaptive
   )
 
 

@@ -1,5 +1,6 @@
 """What training prints: the plan of a run before, its result after."""
 
+from collections.abc import Sequence
 import math
 from typing import Optional, TextIO
 import warnings
@@ -14,20 +15,27 @@ from pda_fed.runs import overview
 _MAX_ROWS = 12
 
 
-def show_plan(run: runs_lib.Run, file: Optional[TextIO] = None) -> None:
+def show_plan(
+  run: runs_lib.Run,
+  file: Optional[TextIO] = None,
+  cautions: Sequence[str] = (),
+) -> None:
   """Prints the plan of a run, with its epsilon.
 
   Args:
     run: The run.
     file: Where to print; by default to stdout.
+    cautions: More warnings.
   """
   spent = epsilons.spent(run.plan, [run.plan.rounds])
   epsilon = spent and spent[run.plan.rounds]
   shapes = run.model.jax_model().shapes
   num_weights = sum(math.prod(shape) for shape in shapes)
-  lines = overview.describe(run, epsilon, num_weights=num_weights)
+  sizes = run.data.about.get('users') or run.data.about['examples']
+  lines = overview.describe(run, epsilon, sizes=sizes, num_weights=num_weights)
   print('\n'.join(lines), file=file)
-  for caution in overview.cautions(run, epsilon, num_weights):
+  found = overview.cautions(run.plan, epsilon, num_weights)
+  for caution in (*cautions, *found):
     warnings.warn(caution, stacklevel=2)
 
 
@@ -66,15 +74,14 @@ def show(folder: runs_lib.RunFolder) -> None:
   if result['test'] is not None:
     table.append(['test', table[-1][1], *cells(result['test'])])
   print(tables.format_table(['round', 'epsilon', *shown], table))
-  plan = folder.read_plan()
   print()
-  if result['epsilon'] is None and plan.noise_multiplier:
+  if result['epsilon'] is None and config.plan.noise_multiplier:
     print(
       'dp_accounting is not installed: add epsilon with scripts.privacy --fill.'
     )
   else:
-    print(plan.describe(rows[-1]['epsilon']))
-  for line in (config['noise'], *config.get('caveats', [])):
+    print(config.plan.describe(rows[-1]['epsilon']))
+  for line in (config.noise, *config.caveats):
     print(line)
   if result.get('audit'):
     print()

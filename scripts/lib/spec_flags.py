@@ -137,6 +137,14 @@ def read_json(path: str) -> dict[str, Any]:
     raise ValueError(f'{path}: {e}') from e
 
 
+def chooses(names: Collection[str]) -> bool:
+  """Returns whether --config or flags give one of some settings."""
+  path = flags.FLAGS['config'].value
+  of_file = read_json(path) if path else {}
+  last = {name.rpartition('.')[2] for name in of_file}
+  return bool(last.union(given()).intersection(names))
+
+
 def _only_own(
   values: Mapping[str, Any], method: str, kept: Collection[str]
 ) -> dict[str, Any]:
