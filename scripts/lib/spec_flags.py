@@ -59,7 +59,9 @@ def define_plan() -> None:
 
 
 def define() -> None:
-  """Defines --config and the flags of all settings of a run."""
+  """Defines --config and the flags of all settings of a run, once."""
+  if 'config' in flags.FLAGS:
+    return
   flags.DEFINE_string(
     'config',
     None,
@@ -76,7 +78,8 @@ def define() -> None:
         flags.DEFINE_string(
           f'method.{name}', None, f'{text}. For --method={method.name}.'
         )
-  cli.BEFORE_PARSING.append(define_choices)
+  if define_choices not in cli.BEFORE_PARSING:
+    cli.BEFORE_PARSING.append(define_choices)
 
 
 def define_choices(arguments: Sequence[str]) -> None:
