@@ -28,6 +28,7 @@ from absl import flags
 from pda_fed import errors
 from pda_fed import methods
 from pda_fed.common import trust
+from pda_fed.compare import benchmark_files
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
 from pda_fed.compare import comparison as comparison_lib
@@ -253,7 +254,7 @@ def _show() -> None:
   if not results:
     return
   try:
-    benchmark_results.write(results, _output_dir())
+    benchmark_files.write(results, _output_dir())
   except ImportError as e:
     warnings.warn(f'No figure: {e}.', stacklevel=1)
   print(f'\n{benchmark_results.as_text(results)}\n')

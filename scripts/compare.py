@@ -59,8 +59,10 @@ from pda_fed.compare import experiment as experiment_lib
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import private_runs
+from pda_fed.compare import private_settings
 from pda_fed.compare import running
 from pda_fed.compare import search as search_lib
+from pda_fed.compare import tuning
 from pda_fed.runs.engines import base as engine_lib
 from scripts.lib import combining
 from scripts.lib import pages
@@ -299,7 +301,7 @@ def _private_search() -> privacy.PrivateSearch:
 def _compare_released(specs: Specs, grids, runner: running.Runner) -> None:
   """Compares the runs that private searches release."""
   search = _private_search()
-  private_runs.check(specs, grids)
+  private_settings.check(specs, grids)
   searches = private_runs.SecretRuns(
     search, specs, grids, _SELECT_BY.value, _output_dir(), runner
   )
@@ -308,7 +310,7 @@ def _compare_released(specs: Specs, grids, runner: running.Runner) -> None:
     for line in (*notes, 'There is no run to compare.'):
       running.say(line)
     sys.exit(1)
-  _show(folders, notes, search_lib.Tuned(specs))
+  _show(folders, notes, tuning.Tuned(specs))
 
 
 def _refuse_given(chosen: choices_lib.Choices) -> None:
@@ -323,7 +325,7 @@ def _refuse_given(chosen: choices_lib.Choices) -> None:
       )
 
 
-def _show(folders, notes, tuned: search_lib.Tuned, missing=()) -> None:
+def _show(folders, notes, tuned: tuning.Tuned, missing=()) -> None:
   pages.show(
     [comparison_lib.load_run(folder) for folder in folders],
     _output_dir(),

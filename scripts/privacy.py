@@ -29,7 +29,7 @@ import data_prep
 import numpy as np
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.compare import private_runs
+from pda_fed.compare import private_settings
 from pda_fed.privacy import presets
 from pda_fed.runs import epsilons
 from pda_fed.runs import training
@@ -294,7 +294,7 @@ def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
     return []
   counts = dict.fromkeys((1, _NUM_SEARCHES.value))
   return [
-    ('private search', private_runs.describe(search)),
+    ('private search', private_settings.describe(search)),
     *(
       (
         'epsilon of the whole search' if n == 1 else f'epsilon of {n} searches',

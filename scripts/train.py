@@ -121,7 +121,10 @@ def _run_one() -> None:
     results.show(_train(run))
   else:
     host_flags.compute(
-      place, run, lambda open_engine: results.show(_train(run, open_engine))
+      place,
+      run,
+      runs_lib.open_engine,
+      lambda open_engine: results.show(_train(run, open_engine)),
     )
 
 

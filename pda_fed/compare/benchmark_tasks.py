@@ -28,6 +28,7 @@ import pathlib
 from typing import Any, Optional
 
 from pda_fed.common import files
+from pda_fed.common import typed
 from pda_fed.common import validate
 from pda_fed.compare import grids as grids_lib
 from pda_fed.runs import spec as spec_lib
@@ -228,27 +229,9 @@ def load(path: os.PathLike | str) -> Task:
   """
   content = files.read_json(path)
   try:
-    return _parse(pathlib.Path(path).stem, content)
+    if not isinstance(content, dict) or content.get('format') != _FORMAT:
+      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
+    fields = {n: v for n, v in content.items() if n != 'format'}
+    return typed.from_json(Task, {'name': pathlib.Path(path).stem, **fields})
   except (TypeError, ValueError) as e:
     raise ValueError(f'{os.fspath(path)} must be a benchmark task: {e}') from e
-
-
-def _parse(name: str, content: Any) -> Task:
-  if not isinstance(content, dict) or content.get('format') != _FORMAT:
-    raise ValueError(f"its 'format' must be {_FORMAT!r}.")
-  fields = {f.name for f in dataclasses.fields(Task)} - {'name'}
-  if set(content) != {'format', *fields}:
-    raise ValueError(
-      f'its keys must be format, {", ".join(sorted(fields))}. Found'
-      f' {", ".join(sorted(content))}.'
-    )
-  for key in ('settings', 'search_settings', 'rates', 'grids'):
-    if not isinstance(content[key], dict):
-      raise ValueError(f'{key} must be an object. Found {content[key]!r}.')
-  data_dir, metrics = content['data_dir'], content['metrics']
-  if data_dir is not None and not isinstance(data_dir, str):
-    raise ValueError(f'data_dir must be a string or null. Found {data_dir!r}.')
-  if not isinstance(metrics, list):
-    raise ValueError(f'metrics must be a list. Found {metrics!r}.')
-  values = {key: content[key] for key in fields}
-  return Task(**{**values, 'name': name, 'metrics': tuple(metrics)})

@@ -13,7 +13,6 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import math
 import os
 import shlex
 from typing import Any, Optional
@@ -21,12 +20,13 @@ from typing import Any, Optional
 from pda_fed import methods as methods_lib
 from pda_fed.common import files
 from pda_fed.common import settings
+from pda_fed.common import typed
+from pda_fed.common import validate
 from pda_fed.compare import grids
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.runs import spec as spec_lib
 
 _FORMAT = 'pda_fed chosen settings'
-_FIELDS = {'format', 'command', 'select_by', 'methods'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,20 +44,12 @@ class Choice:
   value: Optional[float] = None
 
   def __post_init__(self):
-    if not isinstance(self.settings, Mapping):
-      raise ValueError(f'settings must be an object. Found {self.settings!r}')
     for name in self.settings:
       settings.find(spec_lib.RunSpec, name)
-    if type(self.trials) is not int or self.trials < 0:
+    validate.integers(0, trials=self.trials)
+    if self.trials and self.value is None:
       raise ValueError(
-        f'trials must be an integer of at least 0. Found {self.trials!r}'
-      )
-    if self.trials == 0 and self.value is None:
-      return
-    if type(self.value) not in (int, float) or not math.isfinite(self.value):
-      raise ValueError(
-        'value must be a finite number, or null if trials is 0. Found'
-        f' {self.value!r} with {self.trials} trials'
+        f'value must be a number after {self.trials} trials. Found none.'
       )
 
   @property
@@ -84,7 +76,12 @@ class Choices:
 
   command: str
   select_by: str
-  methods: dict[str, Choice]
+  methods: Mapping[str, Choice]
+
+  def __post_init__(self):
+    validate.texts(command=self.command, select_by=self.select_by)
+    if not self.methods:
+      raise ValueError('methods must have at least one. Found none.')
 
   def write(self, path: os.PathLike | str) -> None:
     """Writes chosen.json."""
@@ -128,51 +125,25 @@ def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
   """
   content = files.read_json(path)
   try:
-    found = _parse(content)
+    if not isinstance(content, dict) or content.get('format') != _FORMAT:
+      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
+    fields = {n: v for n, v in content.items() if n != 'format'}
+    found = typed.from_json(Choices, fields)
     known = {*methods_lib.names(), *compared}
     for name in found.methods:
       if name not in known:
         raise ValueError(
-          f'methods must be among {", ".join(sorted(known))}. Found {name!r}'
+          f'methods must be among {", ".join(sorted(known))}. Found {name!r}.'
         )
     missing = [name for name in compared if name not in found.methods]
     if missing:
       raise ValueError(
         f'it must have all compared methods. Found {", ".join(found.methods)},'
-        f' but not {", ".join(missing)}'
+        f' but not {", ".join(missing)}.'
       )
-  except ValueError as e:
+  except (TypeError, ValueError) as e:
     raise ValueError(
-      f'{os.fspath(path)} must be a chosen.json of compare --tune: {e}.'
+      f'{os.fspath(path)} must be a chosen.json of compare --tune: {e}'
     ) from e
   kept = {name: found.methods[name] for name in compared}
   return dataclasses.replace(found, methods=kept)
-
-
-def _parse(content: Any) -> Choices:
-  if not isinstance(content, dict) or content.get('format') != _FORMAT:
-    raise ValueError(f"its 'format' must be {_FORMAT!r}")
-  if set(content) != _FIELDS:
-    raise ValueError(
-      f'it must have {", ".join(sorted(_FIELDS))}. Found'
-      f' {", ".join(sorted(content))}'
-    )
-  for name in ('command', 'select_by'):
-    if not isinstance(content[name], str) or not content[name]:
-      raise ValueError(
-        f'{name} must be a non-empty string. Found {content[name]!r}'
-      )
-  methods = content['methods']
-  if not isinstance(methods, dict) or not methods:
-    raise ValueError(f'methods must be a non-empty object. Found {methods!r}')
-  found = {name: _choice(name, of) for name, of in methods.items()}
-  return Choices(content['command'], content['select_by'], found)
-
-
-def _choice(method: str, content: Any) -> Choice:
-  names = {field.name for field in dataclasses.fields(Choice)}
-  if not isinstance(content, dict) or set(content) != names:
-    raise ValueError(
-      f'{method} must have {", ".join(sorted(names))}. Found {content!r}'
-    )
-  return Choice(**content)

@@ -19,6 +19,7 @@ from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs as jobs_lib
 from pda_fed.compare import running
 from pda_fed.compare import search as search_lib
+from pda_fed.compare import tuning
 from pda_fed.runs import errors
 from pda_fed.runs import outputs
 from pda_fed.runs import resolving
@@ -40,7 +41,7 @@ class Finished:
 
   folders: Sequence[pathlib.Path]
   failures: Sequence[jobs_lib.Failure]
-  tuned: search_lib.Tuned
+  tuned: tuning.Tuned
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class Experiment:
     for method, grid in self.grids.items():
       grids_lib.check(grid)
       for name in grid:
-        if name in RESERVED:
+        if grids_lib.canonical(name) in RESERVED:
           raise ValueError(
             f'tune must not have {name}, which is set for {method}.'
           )
@@ -111,7 +112,7 @@ class Experiment:
 
   def tune(
     self, show: Optional[Callable[[resolving.Run], None]] = None
-  ) -> search_lib.Tuned:
+  ) -> tuning.Tuned:
     """Returns the settings of each method, after a search if asked for.
 
     Args:
@@ -135,9 +136,9 @@ class Experiment:
       )
       for method, grid in self.grids.items()
     }
-    tuned = search_lib.Tuned(self.specs)
+    tuned = tuning.Tuned(self.specs)
     if self.chosen is not None:
-      tuned = search_lib.with_chosen(self.specs, *self.chosen)
+      tuned = tuning.with_chosen(self.specs, *self.chosen)
     waiting = {m: s.first() for m, s in searches.items() if s.unfinished()}
     firsts = [(m, job.spec, job.folder) for m, job in waiting.items()]
     firsts += [
@@ -148,7 +149,7 @@ class Experiment:
     self._check(firsts, show)
     if not searches:
       return tuned
-    return search_lib.tune(
+    return tuning.tune(
       searches,
       self.specs,
       self.output_dir,
@@ -157,7 +158,7 @@ class Experiment:
       only_searched=self.only_searched,
     )
 
-  def jobs(self, tuned: search_lib.Tuned) -> list[jobs_lib.Job]:
+  def jobs(self, tuned: tuning.Tuned) -> list[jobs_lib.Job]:
     """Returns the runs that are compared, finished or not.
 
     Args:
@@ -172,7 +173,7 @@ class Experiment:
     found = []
     for seed in range(self.seeds):
       # The last method pre-trains and takes longest, so it starts first.
-      for method, spec in reversed(tuned.specs.items()):
+      for method, spec in reversed(list(tuned.specs.items())):
         name = f'{methods_lib.get(method).name}_{seed}'
         own = spec.with_values({'seed': seed, 'final_test': True})
         found.append(self.runner.job(name, own, folder / name, *options))

@@ -1,4 +1,4 @@
-"""Grids of settings: cells, their ranking by validation, tables, heat maps.
+"""Grids of settings: cells, their ranking by validation, tables.
 
 A search uses the validation metrics of every cell. Epsilon is for one run and
 does not cover the search.
@@ -16,10 +16,7 @@ import re
 from typing import Any, Optional
 import urllib.parse
 
-import numpy as np
 from pda_fed.common import settings
-from pda_fed.common import tables
-from pda_fed.compare import figures
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
@@ -57,6 +54,23 @@ def check(grid: Grid, source: str = 'tune') -> None:
       )
 
 
+def canonical(name: str) -> str:
+  """Returns the name of a setting as flags have it: 'rounds' of 'plan.rounds'.
+
+  Args:
+    name: The name, with or without the names of all groups; '' stays as it is.
+
+  Raises:
+    ValueError: If there is no such setting.
+  """
+  if not name:
+    return name
+  leaf, inner = settings.find(spec_lib.RunSpec, name)
+  known = settings.by_name(spec_lib.RunSpec).items()
+  short = next(n for n, other in known if other is leaf)
+  return f'{short}.{inner}' if inner else short
+
+
 def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   """Parses 'setting=a,b,c' for each axis of a grid.
 
@@ -79,7 +93,7 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   grid: dict[str, list[Any]] = {}
   for text in texts:
     name, _, rest = text.partition('=')
-    name = name.strip().lstrip('-')
+    name = canonical(name.strip().lstrip('-'))
     parts = [part.strip() for part in rest.split(',') if part.strip()]
     if not name or not parts:
       raise ValueError(
@@ -340,22 +354,6 @@ def title_of(found: Sequence[Found], metric: str) -> str:
   return f'validation {metrics_lib.title_of(metric, known)}'
 
 
-def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
-  """Returns a table of the best cells."""
-  best = rank(found, metric)[:most]
-  flags = [flag for flag, _ in found[0].cell.values]
-  rows = [
-    [
-      *(format_value(value) for _, value in f.cell.values),
-      metrics_lib.format_value(metric, f.metrics[metric]),
-      f.metrics['round'],
-    ]
-    for f in best
-  ]
-  title = title_of(found, metric)
-  return tables.format_table([*flags, title, 'rounds'], rows)
-
-
 def as_csv(found: Sequence[Found]) -> str:
   """Returns a row for each cell, with its last validation metrics."""
   flags = [flag for flag, _ in found[0].cell.values]
@@ -378,45 +376,3 @@ def as_csv(found: Sequence[Found]) -> str:
       ]
     )
   return text.getvalue()
-
-
-def draw(
-  found: Sequence[Found],
-  grid: Grid,
-  metric: str,
-  path: os.PathLike | str,
-) -> None:
-  """Draws a heat map over the first two axes that have several values.
-
-  Each field shows the best value over all other axes.
-
-  Args:
-    found: All cells.
-    grid: The grid.
-    metric: The name of a validation metric.
-    path: A PNG or SVG file.
-  """
-  axes = [flag for flag, values in grid.items() if len(values) > 1]
-  axes = axes or list(grid)
-  columns, rows = axes[0], axes[1] if len(axes) > 1 else None
-  row_values = grid[rows] if rows is not None else ('',)
-  larger = metrics_lib.larger_is_better(metric)
-  values = np.full((len(row_values), len(grid[columns])), np.nan)
-  scale = metrics_lib.scale(metric)
-  for f in rank(found, metric):
-    at = dict(f.cell.values)
-    i = row_values.index(at[rows]) if rows is not None else 0
-    j = grid[columns].index(at[columns])
-    choose = np.fmax if larger else np.fmin
-    values[i, j] = choose(values[i, j], scale * f.metrics[metric])
-  rest = ', best of the rest' if len(axes) > 2 else ''
-  figures.draw_heat_map(
-    values,
-    rows=[format_value(v) for v in row_values],
-    columns=[format_value(v) for v in grid[columns]],
-    row_title=rows,
-    column_title=columns,
-    title=f'{title_of(found, metric)}{rest}',
-    path=path,
-    smaller_is_better=not larger,
-  )

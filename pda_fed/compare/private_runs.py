@@ -35,6 +35,7 @@ from pda_fed.common import typed
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
 from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import private_settings
 from pda_fed.compare import running
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
@@ -45,87 +46,6 @@ if TYPE_CHECKING:
 _SECONDS_OF_SILENCE = 60
 # Exit code of a program that refuses its settings.
 _REFUSED = 2
-# Settings that affect epsilon, which must be the same for all runs.
-_ACCOUNTED = (
-  'data_dir',
-  'dataset',
-  'delta',
-  'epochs',
-  'expected_cohort',
-  'noise_multiplier',
-  'public_dataset',
-  'public_examples',
-  'rounds',
-  'sampling',
-  'split_seed',
-  'target_epsilon',
-  'validation_examples',
-)
-# Settings that the search makes itself.
-_SET_HERE = ('final_test', 'method', 'seed')
-
-
-def check(
-  specs: Mapping[str, spec_lib.RunSpec], grids: Mapping[str, grids_lib.Grid]
-) -> None:
-  """Raises ValueError if settings do not fit a private search.
-
-  Args:
-    specs: The spec of each method's runs.
-    grids: The grid of each method.
-  """
-  without = [method for method in specs if method not in grids]
-  if without:
-    raise ValueError(
-      '--private_search must be given with --tune for every method. Found none'
-      f' for {", ".join(without)}.'
-    )
-  for spec in specs.values():
-    if spec.seed is not None:
-      raise ValueError(
-        '--seed must not be given with --private_search: runs that share a'
-        ' seed share their noise.'
-      )
-    if spec.audit.audit is not None:
-      raise ValueError(
-        '--audit must not be given with --private_search: epsilon does not'
-        ' cover what an audit shows.'
-      )
-  for name in {name for grid in grids.values() for name in grid}:
-    if name in _ACCOUNTED:
-      raise ValueError(
-        f'--{name} must not be given in --tune with --private_search: it'
-        ' changes epsilon, which must be the same for all runs.'
-      )
-    if name in _SET_HERE:
-      raise ValueError(
-        f'--{name} must not be given in --tune: the search sets it.'
-      )
-
-
-def describe(search: 'search_lib.PrivateSearch') -> str:
-  """Returns a description of the search, without its secrets."""
-  kind, shape = 'Poisson', ''
-  if search.distribution == 'negative_binomial':
-    kind, shape = 'truncated negative binomial', f', eta {search.eta:g}'
-  return f'{kind}, {search.expected_runs:g} runs expected{shape}'
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """The settings that determine the runs of searches, as JSON values.
-
-  Attributes:
-    specs: For each method, the spec of its runs.
-    grids: For each method, the values of each setting.
-    metric: The validation metric that chooses the best run.
-    search: The fields of the `PrivateSearch`.
-  """
-
-  specs: dict[str, dict[str, Any]]
-  grids: dict[str, dict[str, list[Any]]]
-  metric: str
-  search: dict[str, Any]
 
 
 class SecretRuns:
@@ -153,7 +73,7 @@ class SecretRuns:
     self._search = search
     self._specs = specs
     self._runner = runner
-    self._settings = Settings(
+    self._settings = private_settings.Settings(
       specs={m: spec.as_json() for m, spec in specs.items()},
       grids={m: {n: list(v) for n, v in g.items()} for m, g in grids.items()},
       metric=metric,
@@ -309,9 +229,9 @@ class SecretRuns:
     )
     sys.exit(1)
 
-  def _look(self, running: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
+  def _look(self, started: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
     """Checks runs early; says that there is progress, but not how much."""
-    self._check_runs([*running, *ended])
+    self._check_runs([*started, *ended])
     if time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
       self._spoke = time.monotonic()
       running.say('The private search is still running.')
@@ -398,7 +318,7 @@ class SecretRuns:
       'Private search: the search of one method has (epsilon, delta) ='
       f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). Each run shown is'
       ' the best of a secret number of runs'
-      f' ({describe(self._search)}) by validation {metric}. An'
+      f' ({private_settings.describe(self._search)}) by validation {metric}. An'
       ' epsilon shown beside a run is that of this run alone. Validation data'
       ' chose the runs and are not covered.'
     )

@@ -62,24 +62,22 @@ def settings() -> Optional[connecting.HostSettings]:
   Raises:
     ValueError: If a flag is out of range, or is given without --distributed.
   """
-  given = {
-    'cluster_secret_file': _CLUSTER_SECRET_FILE.value,
-    'coordinator': _COORDINATOR.value,
-    'num_hosts': _NUM_HOSTS.value,
-    'host_index': _HOST_INDEX.value,
-  }
   if DISTRIBUTED.value:
-    secret_file, *place = given.values()
-    if secret_file is None:
+    if _CLUSTER_SECRET_FILE.value is None:
       raise ValueError(
         '--cluster_secret_file must be given with --distributed: a file that'
         ' all hosts have. To create it: (umask 077; openssl rand -hex 32 >'
         ' FILE).'
       )
     return connecting.HostSettings(
-      secret_file, *place, timeout_s=_CONNECT_TIMEOUT_S.value
+      _CLUSTER_SECRET_FILE.value,
+      _COORDINATOR.value,
+      _NUM_HOSTS.value,
+      _HOST_INDEX.value,
+      _CONNECT_TIMEOUT_S.value,
     )
-  names = [f'--{name}' for name, value in given.items() if value is not None]
+  places = (_CLUSTER_SECRET_FILE, _COORDINATOR, _NUM_HOSTS, _HOST_INDEX)
+  names = [f'--{flag.name}' for flag in places if flag.value is not None]
   if names:
     raise ValueError(f'{", ".join(names)} must be given with --distributed.')
   return None

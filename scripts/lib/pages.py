@@ -14,7 +14,7 @@ from pda_fed.compare import findings
 from pda_fed.compare import jobs
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.compare import search as search_lib
+from pda_fed.compare import tuning
 from scripts.lib import cli
 
 
@@ -44,7 +44,7 @@ def _write(
   comparison: comparison_lib.Comparison,
   folder: pathlib.Path,
   notes: Sequence[str],
-  tuned: search_lib.Tuned,
+  tuned: tuning.Tuned,
   missing: Sequence[str],
 ) -> None:
   page = report.build_page(
@@ -108,7 +108,7 @@ def show(
   metrics: Sequence[str],
   select_by: str,
   notes: Sequence[str],
-  tuned: search_lib.Tuned,
+  tuned: tuning.Tuned,
   missing: Sequence[str] = (),
 ) -> None:
   """Writes and prints a comparison.

@@ -28,7 +28,7 @@ def show_plan(
     cautions: More warnings.
   """
   spent = epsilons.spent(run.plan, [run.plan.rounds])
-  epsilon = spent and spent[run.plan.rounds]
+  epsilon = None if spent is None else spent[run.plan.rounds]
   shapes = run.model.jax_model().shapes
   num_weights = sum(math.prod(shape) for shape in shapes)
   sizes = run.data.about.get('users') or run.data.about['examples']

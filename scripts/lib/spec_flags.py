@@ -21,6 +21,7 @@ from pda_fed import methods
 from pda_fed.common import settings
 from pda_fed.common import trust
 from pda_fed.runs import building
+from pda_fed.runs import groups
 from pda_fed.runs import spec as spec_lib
 from scripts.lib import cli
 from scripts.lib import trust_flags
@@ -54,7 +55,7 @@ def _shown(value: Any) -> str:
 
 def define_plan() -> None:
   """Defines the flags of a privacy plan, for programs that only account."""
-  for name, leaf in settings.by_name(spec_lib.PlanSpec).items():
+  for name, leaf in settings.by_name(groups.PlanSpec).items():
     _define_leaf(name, dataclasses.replace(leaf, default=None))
 
 
