@@ -1,4 +1,4 @@
-"""Grid searches over flags: cells, ranking by validation, heat maps.
+"""Grids of settings: cells, their ranking by validation, tables.
 
 A search uses the validation metrics of every cell. Epsilon is for one run and
 does not cover the search.
@@ -13,17 +13,16 @@ import math
 import os
 import pathlib
 import re
-from typing import Optional, Union
+from typing import Any, Optional
 import urllib.parse
 
-import numpy as np
-from pda_fed.common import tables
-from pda_fed.compare import figures
+from pda_fed.common import settings
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.runs import outputs
+from pda_fed.runs import spec as spec_lib
 
-# The values of each flag, as text.
-Grid = Mapping[str, Sequence[str]]
+# The values of each setting, by its name.
+Grid = Mapping[str, Sequence[Any]]
 
 # Validation metrics. Other columns are training metrics, which epsilon does not
 # cover, or test metrics: neither may be used to choose settings.
@@ -32,54 +31,96 @@ _OF_TEST = 'test_'
 _NO_VALIDATION = ' The runs have no validation data.'
 
 NOT_COVERED = (
-  'The search used the validation data once per try. Epsilon is for one run'
+  'The search used the validation data once per trial. Epsilon is for one run'
   ' and does not cover the search.'
 )
 
 
-def parse_grid(
-  texts: Sequence[str], source: str = 'grid'
-) -> dict[str, tuple[str, ...]]:
-  """Parses 'flag=a,b,c' for each axis of a grid.
+def check(grid: Grid, source: str = 'tune') -> None:
+  """Raises ValueError unless names are settings, and values differ.
+
+  Args:
+    grid: The values of each setting.
+    source: What gives the grid, for messages.
+  """
+  if not grid:
+    raise ValueError(f'{source} must have at least one setting. Found none.')
+  for name, values in grid.items():
+    settings.find(spec_lib.RunSpec, name)
+    if not values or len(set(values)) < len(values):
+      raise ValueError(
+        f'{source} must have each value once. Found'
+        f' {name}={format_all(values)}.'
+      )
+
+
+def canonical(name: str) -> str:
+  """Returns the name of a setting as flags have it: 'rounds' of 'plan.rounds'.
+
+  Args:
+    name: The name, with or without the names of all groups; '' stays as it is.
+
+  Raises:
+    ValueError: If there is no such setting.
+  """
+  if not name:
+    return name
+  leaf, inner = settings.find(spec_lib.RunSpec, name)
+  known = settings.by_name(spec_lib.RunSpec).items()
+  short = next(n for n, other in known if other is leaf)
+  return f'{short}.{inner}' if inner else short
+
+
+def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
+  """Parses 'setting=a,b,c' for each axis of a grid.
 
   Example:
 
-    >>> parse_grid(['clip_norm=0.3,1', 'alpha_i=2,5'])
-    {'clip_norm': ('0.3', '1'), 'alpha_i': ('2', '5')}
+    >>> parse(['clip_norm=0.3,1', 'method.alpha_i=2,5'])
+    {'clip_norm': [0.3, 1.0], 'method.alpha_i': [2, 5]}
 
   Args:
     texts: A text for each axis.
     source: The name of the flag that gives the texts, for messages.
 
   Returns:
-    The values of each flag, as text.
+    The values of each setting.
 
   Raises:
-    ValueError: If a text is malformed, or a flag or value occurs twice.
+    ValueError: If a text is malformed, a setting is unknown, or a setting or
+      value occurs twice.
   """
-  grid: dict[str, tuple[str, ...]] = {}
+  grid: dict[str, list[Any]] = {}
   for text in texts:
-    name, _, values = text.partition('=')
-    name = name.strip().lstrip('-')
-    parsed = tuple(v.strip() for v in values.split(',') if v.strip())
-    if not re.fullmatch(r'\w+', name) or not parsed:
-      raise ValueError(f'{source} must be flag=value,value,... Found {text!r}.')
-    # 0.5 and .5 are the same value.
-    if name in grid or len(set(map(_as_number, parsed))) < len(parsed):
+    name, _, rest = text.partition('=')
+    name = canonical(name.strip().lstrip('-'))
+    parts = [part.strip() for part in rest.split(',') if part.strip()]
+    if not name or not parts:
       raise ValueError(
-        f'{source} must have each flag and value once. Found {text!r}.'
+        f'{source} must be SETTING=VALUE,VALUE,... Found {text!r}.'
       )
-    grid[name] = parsed
-  if not grid:
-    raise ValueError(f'{source} must have at least one flag. Found none.')
+    if name in grid:
+      raise ValueError(f'{source} must have {name} once. Found {text!r}.')
+    leaf, inner = settings.find(spec_lib.RunSpec, name)
+    hint = Any if inner or leaf.type is settings.Choice else leaf.type
+    try:
+      grid[name] = [settings.parse(part, hint) for part in parts]
+    except ValueError as e:
+      raise ValueError(f'{source}: {name} {e}.') from e
+  check(grid, source)
   return grid
 
 
-def _as_number(text: str) -> Union[float, str]:
-  try:
-    return float(text)
-  except ValueError:
-    return text
+def format_value(value: Any) -> str:
+  """Returns a value of a grid as a flag takes it."""
+  if isinstance(value, bool) or value is None:
+    return str(value).lower()
+  return f'{value:.15g}' if isinstance(value, (int, float)) else str(value)
+
+
+def format_all(values: Sequence[Any]) -> str:
+  """Returns values of an axis, with commas."""
+  return ','.join(map(format_value, values))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,21 +128,22 @@ class Cell:
   """A point of a grid.
 
   Attributes:
-    values: Pairs of a flag and its value.
+    values: Pairs of a setting and its value.
   """
 
-  values: tuple[tuple[str, str], ...]
+  values: tuple[tuple[str, Any], ...]
 
   @property
   def name(self) -> str:
     """The name of the cell's folder."""
-    text = ','.join(f'{flag}={value}' for flag, value in self.values)
+    text = ','.join(f'{n}={format_value(v)}' for n, v in self.values)
     # Quoting keeps cells distinct if values have characters such as '/'.
     return urllib.parse.quote(text, safe=',=+')
 
   @property
   def arguments(self) -> list[str]:
-    return [f'--{flag}={value}' for flag, value in self.values]
+    """The cell as flags."""
+    return [f'--{n}={format_value(v)}' for n, v in self.values]
 
 
 def cells(grid: Grid) -> list[Cell]:
@@ -135,10 +177,18 @@ def next_value(value: float, up: bool) -> float:
   return next(v for v in reversed(series) if v < value)
 
 
+def _like(value: Any, number: float) -> Any:
+  """Returns a number in the type of a value, if it is whole."""
+  is_whole = isinstance(value, int) and number == int(number) and number >= 1
+  return int(number) if is_whole else number
+
+
 def positive_numbers(grid: Grid, flag: str) -> bool:
   """Returns whether all values of an axis are positive numbers."""
-  numbers = map(_as_number, grid[flag])
-  return all(isinstance(n, float) and 0 < n < math.inf for n in numbers)
+  return all(
+    isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < math.inf
+    for v in grid[flag]
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +220,8 @@ def look(cell: Cell, path: os.PathLike | str) -> Found:
   """
   folder = outputs.RunFolder(pathlib.Path(path))
   if folder.read_result() is not None:
-    config, rows, _ = folder.read_finished()
-    data_hash = str(config['settings'].get('data_hash'))
+    _, rows, _ = folder.read_finished()
+    data_hash = folder.read_config().data_hash
     return Found(cell, rows[-1], True, data_hash)
   rows = folder.read_metrics()
   return Found(cell, rows[-1] if rows else None, False)
@@ -208,7 +258,7 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
   )
 
 
-def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
+def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, Any]:
   """Returns the axes on whose ends the best cell lies.
 
   Better values may lie beyond these ends.
@@ -229,7 +279,7 @@ def ends(found: Sequence[Found], grid: Grid, metric: str) -> dict[str, str]:
     flag: value
     for flag, value in best.cell.values
     if positive_numbers(grid, flag)
-    and float(value) in (f(map(float, grid[flag])) for f in (min, max))
+    and value in (min(grid[flag]), max(grid[flag]))
   }
 
 
@@ -238,8 +288,8 @@ def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
 
   Example:
 
-    >>> cell = Cell((('rate', '0.5'), ('K', '200')))
-    >>> grid = {'rate': ('0.3', '0.5'), 'K': ('200', '1000')}
+    >>> cell = Cell((('rate', 0.5), ('K', 200)))
+    >>> grid = {'rate': (0.3, 0.5), 'K': (200, 1000)}
     >>> [c.name for c in neighbours(cell, grid, ['rate'])]
     ['rate=0.3,K=200', 'rate=1,K=200', 'rate=0.5,K=1000']
 
@@ -259,8 +309,8 @@ def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
       at = values.index(value)
       below, above = values[:at][-1:], values[at + 1 :][:1]
       if flag in growing:
-        below = below or [f'{next_value(float(value), up=False):.15g}']
-        above = above or [f'{next_value(float(value), up=True):.15g}']
+        below = below or [_like(value, next_value(float(value), up=False))]
+        above = above or [_like(value, next_value(float(value), up=True))]
       beside = [*below, *above]
     found += [
       Cell(tuple((f, new if f == flag else v) for f, v in cell.values))
@@ -304,22 +354,6 @@ def title_of(found: Sequence[Found], metric: str) -> str:
   return f'validation {metrics_lib.title_of(metric, known)}'
 
 
-def format_best(found: Sequence[Found], metric: str, most: int = 5) -> str:
-  """Returns a table of the best cells."""
-  best = rank(found, metric)[:most]
-  flags = [flag for flag, _ in found[0].cell.values]
-  rows = [
-    [
-      *(value for _, value in f.cell.values),
-      metrics_lib.format_value(metric, f.metrics[metric]),
-      f.metrics['round'],
-    ]
-    for f in best
-  ]
-  title = title_of(found, metric)
-  return tables.format_table([*flags, title, 'rounds'], rows)
-
-
 def as_csv(found: Sequence[Found]) -> str:
   """Returns a row for each cell, with its last validation metrics."""
   flags = [flag for flag, _ in found[0].cell.values]
@@ -336,51 +370,9 @@ def as_csv(found: Sequence[Found]) -> str:
     values = [(f.metrics or {}).get(name) for name in names]
     writer.writerow(
       [
-        *(value for _, value in f.cell.values),
+        *(format_value(value) for _, value in f.cell.values),
         int(f.is_finished),
         *('' if v is None else f'{v:.9g}' for v in values),
       ]
     )
   return text.getvalue()
-
-
-def draw(
-  found: Sequence[Found],
-  grid: Grid,
-  metric: str,
-  path: os.PathLike | str,
-) -> None:
-  """Draws a heat map over the first two axes that have several values.
-
-  Each field shows the best value over all other axes.
-
-  Args:
-    found: All cells.
-    grid: The grid.
-    metric: The name of a validation metric.
-    path: A PNG or SVG file.
-  """
-  axes = [flag for flag, values in grid.items() if len(values) > 1]
-  axes = axes or list(grid)
-  columns, rows = axes[0], axes[1] if len(axes) > 1 else None
-  row_values = grid[rows] if rows is not None else ('',)
-  larger = metrics_lib.larger_is_better(metric)
-  values = np.full((len(row_values), len(grid[columns])), np.nan)
-  scale = metrics_lib.scale(metric)
-  for f in rank(found, metric):
-    at = dict(f.cell.values)
-    i = row_values.index(at[rows]) if rows is not None else 0
-    j = grid[columns].index(at[columns])
-    choose = np.fmax if larger else np.fmin
-    values[i, j] = choose(values[i, j], scale * f.metrics[metric])
-  rest = ', best of the rest' if len(axes) > 2 else ''
-  figures.draw_heat_map(
-    values,
-    rows=row_values,
-    columns=grid[columns],
-    row_title=rows,
-    column_title=columns,
-    title=f'{title_of(found, metric)}{rest}',
-    path=path,
-    smaller_is_better=not larger,
-  )
