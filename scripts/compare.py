@@ -217,7 +217,8 @@ def _specs() -> Specs:
   specs = {}
   for method, texts in own.items():
     spec = spec_flags.spec(method=method)
-    specs[method] = spec.with_values(_values(texts, 'set'))
+    values = _values(texts, 'set')
+    specs[method] = spec_flags.changed(spec, values, '--set: ')
   spec_flags.check_owned(specs)
   titles = [
     methods.get(m, trust_code=spec_flags.trusts(specs[m])).name for m in specs

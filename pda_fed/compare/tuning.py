@@ -108,7 +108,7 @@ def with_chosen(
     try:
       merged[method] = spec.with_values(found.methods[method].settings)
     except (TypeError, ValueError) as e:
-      raise type(e)(f'{path}: {e}') from e
+      raise ValueError(f'{path}: {e}') from e
   return Tuned(merged, found, not_covered=(grids_lib.NOT_COVERED,))
 
 

@@ -186,24 +186,38 @@ def spec(
     words: What the user typed; by default the command line.
 
   Raises:
-    TypeError: If a value has the wrong type.
-    ValueError: If a name is unknown or a value is invalid.
+    ValueError: If a name is unknown, or a value is invalid or of another type.
   """
   path = flags.FLAGS['config'].value
   of_file = read_json(path) if path else {}
   of_flags = given()
   dataset = of_flags.get('dataset', of_file.get('data.dataset'))
   base = spec_lib.RunSpec.for_data(dataset)
-  try:
-    if of_file:
-      base = base.with_values(of_file)
-  except (TypeError, ValueError) as e:
-    raise type(e)(f'{path}: {e}') from e
+  base = changed(base, of_file, f'{path}: ')
   if method is not None:
     of_flags['method'] = method
   name = of_flags.get('method', base.method.name)
   kept = typed(words) if method is None else ()
-  return base.with_values(_only_own(of_flags, name, kept))
+  return changed(base, _only_own(of_flags, name, kept))
+
+
+def changed(
+  spec: spec_lib.RunSpec, values: Mapping[str, Any], source: str = ''
+) -> spec_lib.RunSpec:
+  """Returns a spec with other values that a user gives.
+
+  Args:
+    spec: The spec.
+    values: JSON values by name; see `RunSpec.with_values`.
+    source: Where they come from; the beginning of errors.
+
+  Raises:
+    ValueError: If a name is unknown, or a value is invalid or of another type.
+  """
+  try:
+    return spec.with_values(values)
+  except (TypeError, ValueError) as e:
+    raise ValueError(f'{source}{e}') from e
 
 
 def typed(words: Optional[Sequence[str]] = None) -> set[str]:

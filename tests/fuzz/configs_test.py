@@ -163,7 +163,7 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
         hypothesis.reject()
       config = fake_engine.make_config(plan=plan)
       folder._write_config(config, {})
-      assert folder.read_plan() == plan
+      assert folder.read_config().plan == plan
       old = folder.read_config()['settings']
       new = json.loads(json.dumps(config.settings()))
       assert not config_lib.differences(old, new)

@@ -135,7 +135,7 @@ def test_tff_trains_what_it_loads(folder):
   model = tff.learning.models.load_functional_model(f'{folder}/linear_tff')
   process = pda_tff.build_dp_fedavg(
     lambda: tff.learning.models.model_from_functional(model),
-    runs_lib.RunFolder(folder / 'runs/linear/run').read_plan(),
+    runs_lib.RunFolder(folder / 'runs/linear/run').read_config().plan,
     client_optimizer=tff.learning.optimizers.build_sgdm(0.1),
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
   )
