@@ -304,22 +304,6 @@ def test_settings_go_to_the_methods_that_have_them(tmp_path):
 @pytest.mark.parametrize(
   'words, message',
   [
-<<<<<<< HEAD
-    (
-      ['--methods='],
-      'methods must have at least one',
-    ),
-    (
-      ['--methods=cold,hot'],
-      'method must be one of adadps, cold, dope, pda, semi_dp, warm, or a'
-      " module such as my_package.my_method. Found 'hot'",
-    ),
-    (['--method_flags=hot:--x'], 'method_flags must begin with one of'),
-    (['--binary=train_nothing'], 'binary must be a training binary'),
-    (['--', '--seed=1'], '--seed must not be given after --: --seeds sets it'),
-    (['--alpha_K=3'], '--alpha_K is a flag of the training binary: put it aft'),
-    (['--rounds=3'], '--rounds is a flag of the training binary: put it after'),
-=======
     (['--methods='], 'methods must have at least one'),
     (['--methods=cold,hot'], "Found 'hot'"),
     (['--methods=cold,cold'], 'methods must be distinct'),
@@ -329,7 +313,6 @@ def test_settings_go_to_the_methods_that_have_them(tmp_path):
     (['--seed=1'], '--seed must not be given here: use --seeds'),
     (['--method=pda'], '--method must not be given here: use --methods'),
     (['--method.weight=0.2'], '--method.weight must be a setting of cold'),
->>>>>>> scripts
     (
       ['--select_by=bleu'],
       'select_by must be among accuracy, accuracy_with_oo',
