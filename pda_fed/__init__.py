@@ -7,7 +7,6 @@ one by one. Those that do not use TensorFlow Federated (TFF) work without it:
     pda_fed.schedules          alpha_t
     pda_fed.privacy            the privacy plan: sampling, clipping, noise
     pda_fed.methods            public-data methods, one file each
-    pda_fed.clipping           clipped gradients of any loss (JAX)
     pda_fed.learning           federated learning processes (TFF)
     pda_fed.runtime            where TFF computations run
     pda_fed.vectorized         clients as a batch dimension (JAX)
