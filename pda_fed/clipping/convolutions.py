@@ -117,15 +117,6 @@ def patches(x: jax.Array, convolution: Convolution) -> jax.Array:
   return jnp.stack(shifted, axis=-2)
 
 
-def _in_order(kernel: jax.Array, convolution: Convolution) -> jax.Array:
-  """Reshapes a kernel to [groups, positions * inputs, outputs]."""
-  outputs, inputs, *spatial = convolution.params['dimension_numbers'].rhs_spec
-  groups = convolution.groups
-  kernel = kernel.transpose(*spatial, inputs, outputs)
-  split = kernel.reshape(-1, groups, kernel.shape[-1] // groups)
-  return split.transpose(1, 0, 2)
-
-
 def as_kernel(product: jax.Array, convolution: Convolution) -> jax.Array:
   """Reshapes [groups, positions * inputs, outputs] to a kernel."""
   outputs, inputs, *spatial = convolution.params['dimension_numbers'].rhs_spec
@@ -179,28 +170,20 @@ def convolve(
   """
   params = convolution.params
   numbers = params['dimension_numbers']
+  outputs, inputs, *spatial = numbers.rhs_spec
+  ordered = kernel.transpose(*spatial, inputs, outputs)
   seen = patches(channels_last(x, numbers.lhs_spec), convolution)
-  spatial = seen.shape[1:-2]
-  if convolution.groups == 1:
-    rows = seen.reshape(*seen.shape[:-2], -1)
-    dtype = params['preferred_element_type']
-    ordered = _in_order(kernel, convolution)[0]
-    out = jnp.matmul(
-      rows, ordered, precision=params['precision'], preferred_element_type=dtype
-    )
-  else:
-    out = jnp.einsum(
-      'bgpi,gio->bpgo',
-      grouped(seen, convolution),
-      _in_order(kernel, convolution),
-      precision=params['precision'],
-      preferred_element_type=params['preferred_element_type'],
-    )
-    out = out.reshape(len(seen), *spatial, -1)
+  out = jnp.einsum(
+    'bgpi,igo->bpgo',
+    grouped(seen, convolution),
+    ordered.reshape(-1, convolution.groups, convolution.channels[1]),
+    precision=params['precision'],
+    preferred_element_type=params['preferred_element_type'],
+  )
+  out = out.reshape(*seen.shape[:-2], -1)
   batch, channels, *places = numbers.out_spec
   order = batch, *places, channels
-  back = [order.index(axis) for axis in range(len(order))]
-  return out.transpose(*back), seen
+  return out.transpose([order.index(axis) for axis in range(len(order))]), seen
 
 
 def shifted_products(

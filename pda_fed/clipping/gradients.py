@@ -240,4 +240,5 @@ def _in_microbatches(
   norms, values, aux = jax.tree.map(
     lambda a: a.reshape(-1, *a.shape[2:])[:size], rest
   )
-  return sums, ClipInfo(norms, *counts, values, aux)
+  count, clipped, non_finite = counts
+  return sums, ClipInfo(norms, count, clipped, non_finite, values, aux)

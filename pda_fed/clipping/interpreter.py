@@ -13,7 +13,7 @@ the program, which are run in the same way.
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import jax
 from jax.extend import core as jex_core
@@ -21,7 +21,8 @@ import numpy as np
 from pda_fed.clipping import known as known_lib
 from pda_fed.clipping import sites as sites_lib
 
-_Value = Union[known_lib.Known, known_lib.Data]
+# A `Known` or `Data`.
+_Value = Any
 
 _CALLS = frozenset({'closed_call', 'core_call', 'jit', 'pjit'})
 _REMAT = frozenset({'checkpoint', 'remat', 'remat2'})
@@ -133,7 +134,8 @@ class _Run:
       return self._remat(eqn, ins)
     meeting = sites_lib.recognize(eqn, ins)
     if meeting is not None:
-      return [self._tap(meeting.out, meeting.site, meeting.record)]
+      site, record, out = meeting
+      return [self._tap(out, site, record)]
     # As `vmap(grad)` would: each example has its own copy of the weights.
     return self._apply(eqn, self._free(ins, name))
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from pda_fed.clipping import factors
 from pda_fed.clipping import known as known_lib
 from pda_fed.clipping import numerics
 from pda_fed.clipping import sites as sites_lib
@@ -74,7 +75,7 @@ class Norms(NamedTuple):
 
 
 def _grams(
-  s: sites_lib.Factors, t: sites_lib.Factors
+  s: factors.Factors, t: factors.Factors
 ) -> tuple[jax.Array, jax.Array]:
   """Returns inner products of the positions of two sites, for both factors."""
   axes = ((3,), (3,)), ((0, 1), (0, 1))
@@ -96,7 +97,7 @@ def _lengths(gram: jax.Array) -> jax.Array:
   return jnp.sqrt(jnp.diagonal(gram, axis1=2, axis2=3))
 
 
-def _gram_squares(group: Sequence[sites_lib.Factors]) -> jax.Array:
+def _gram_squares(group: Sequence[factors.Factors]) -> jax.Array:
   """Returns squared norms of the sum of the sites' gradients, rounded up."""
   squared, a_lengths, b_lengths = 0.0, [], []
   for (i, s), (j, t) in itertools.combinations_with_replacement(
@@ -117,16 +118,16 @@ def _gram_squares(group: Sequence[sites_lib.Factors]) -> jax.Array:
   )
 
 
-def _weighs_a(f: sites_lib.Factors) -> bool:
+def _weighs_a(f: factors.Factors) -> bool:
   """Returns whether to weight `a`: the narrower one is copied in float32."""
   return not f.is_index and f.inputs < f.outputs
 
 
-def _is_split(f: sites_lib.Factors) -> bool:
+def _is_split(f: factors.Factors) -> bool:
   return not f.is_index and numerics.is_split(f.b if _weighs_a(f) else f.a)
 
 
-def _weighted_product(f: sites_lib.Factors, scales, counts) -> jax.Array:
+def _weighted_product(f: factors.Factors, scales, counts) -> jax.Array:
   """Returns the weighted sum of gradients, [blocks, inputs, outputs]."""
   if f.is_index:
     rows = numerics.weigh(scales, counts, f.b).reshape(-1, f.outputs)
@@ -140,7 +141,7 @@ def _weighted_product(f: sites_lib.Factors, scales, counts) -> jax.Array:
   return numerics.weighted_product(weighted, kept).swapaxes(1, 2)
 
 
-def _form(f: sites_lib.Factors) -> jax.Array:
+def _form(f: factors.Factors) -> jax.Array:
   """Returns the gradients, [batch, blocks, inputs, outputs]."""
   if f.is_index and f.positions <= f.inputs:
 
@@ -161,7 +162,7 @@ def _form(f: sites_lib.Factors) -> jax.Array:
   return formed + mark.reshape(-1, 1, 1, 1)
 
 
-def _has_cheap_grams(group: Sequence[sites_lib.Factors]) -> bool:
+def _has_cheap_grams(group: Sequence[factors.Factors]) -> bool:
   """Returns whether Gram matrices need fewer products than gradients."""
   positions = sum(f.positions for f in group)
   inputs, outputs = group[0].inputs, group[0].outputs
@@ -174,7 +175,7 @@ def _weighted_rows(scales, counts, formed: jax.Array) -> jax.Array:
   return numerics.weigh(scales, counts, formed).sum(axis=0)
 
 
-def _product_part(f: sites_lib.Factors, weight, leaves) -> Part:
+def _product_part(f: factors.Factors, weight, leaves) -> Part:
   formed = _form(f)
 
   def weighted(scales, counts):
@@ -185,7 +186,7 @@ def _product_part(f: sites_lib.Factors, weight, leaves) -> Part:
 
 
 def _gram_part(
-  group: Sequence[sites_lib.Factors],
+  group: Sequence[factors.Factors],
   weights: Sequence[known_lib.Known],
   leaves,
 ) -> Part:
@@ -213,7 +214,7 @@ def _formed_by_weights(site, record, delta, leaves) -> _Sums:
   """Returns the gradients by the weights themselves, [batch, ...]."""
   weight = site.weight
   if site.kind is not None:
-    f = sites_lib.factors(site, record, delta)
+    f = factors.find(site.kind, weight, record, delta)
     formed = jax.vmap(f.restore)(_form(f))
   else:
     shared = [1 + k for k, own in enumerate(weight.stack) if not own]
@@ -253,7 +254,7 @@ def _overlap(one, other) -> bool:
   )
 
 
-def _oriented(f: sites_lib.Factors) -> sites_lib.Factors:
+def _oriented(f: factors.Factors) -> factors.Factors:
   """Swaps the factors so that inputs are the weight's first axis."""
   first = min((*f.row_axes, *f.column_axes), default=None)
   if f.is_index or first in f.row_axes:
@@ -262,7 +263,7 @@ def _oriented(f: sites_lib.Factors) -> sites_lib.Factors:
   def restore(product):
     return f.restore(product.swapaxes(1, 2))
 
-  return sites_lib.Factors(
+  return factors.Factors(
     a=f.b,
     b=f.a,
     inputs=f.outputs,
@@ -273,7 +274,7 @@ def _oriented(f: sites_lib.Factors) -> sites_lib.Factors:
 
 
 def _tied(
-  sites: Sequence[sites_lib.Site], group: Sequence[sites_lib.Factors]
+  sites: Sequence[sites_lib.Site], group: Sequence[factors.Factors]
 ) -> bool:
   """Returns whether positions of different sites can be paired."""
   views = [site.weight.view for site in sites]
@@ -310,7 +311,8 @@ def find(
     group = []
     if simple and not form:
       group = [
-        sites_lib.factors(sites[p], records[p], deltas[p]) for p in places
+        factors.find(sites[p].kind, sites[p].weight, records[p], deltas[p])
+        for p in places
       ]
       if len(group) > 1:
         group = [_oriented(f) for f in group]

@@ -119,16 +119,17 @@ def _layers(weights):
   k, m = weights.draw(3, _WIDTH, _WIDTH), weights.draw(3, _WIDTH)
 
   def run(w, x):
-    step = lambda x, p: (jnp.tanh(x @ p[0] + p[1]), None)
+    def step(x, p):
+      return jnp.tanh(x @ p[0] + p[1]), None
+
     return jax.lax.scan(step, x, (w[k], w[m]))[0]
 
   return run
 
 
 def _chain(weights, count, kinds=_SIMPLE):
-  steps = [
-    kinds[weights.rng.integers(len(kinds))](weights) for _ in range(count)
-  ]
+  chosen = weights.rng.integers(len(kinds), size=count)
+  steps = [kinds[k](weights) for k in chosen]
 
   def run(w, x):
     for step in steps:

@@ -151,14 +151,11 @@ def _lora():
   """Low-rank weights on each kernel of a frozen transformer."""
   loss, frozen, batch = _flax(_transformer, _tokens(40))
   leaves, tree = jax.tree.flatten(nets.cast(frozen, F8))
-  matrices = [k for k, leaf in enumerate(leaves) if leaf.ndim == 2]
   rng = np.random.default_rng(1)
+  shapes = {k: a.shape for k, a in enumerate(leaves) if a.ndim == 2}
   params = {
-    k: [
-      rng.normal(size=(leaves[k].shape[0], 2)),
-      rng.normal(size=(2, leaves[k].shape[1])),
-    ]
-    for k in map(int, matrices)
+    k: [rng.normal(size=(rows, 2)), rng.normal(size=(2, columns))]
+    for k, (rows, columns) in shapes.items()
   }
 
   def merged(params, x, y):
@@ -206,9 +203,8 @@ def _haiku():
 
   def forward(x):
     x = jax.nn.relu(hk.Conv2D(4, 3)(x))
-    x, _ = hk.dynamic_unroll(
-      hk.VanillaRNN(5), x[:, 0].swapaxes(0, 1), jnp.zeros((1, 5), x.dtype)
-    )
+    start, steps = jnp.zeros((1, 5), x.dtype), x[:, 0].swapaxes(0, 1)
+    x, _ = hk.dynamic_unroll(hk.VanillaRNN(5), steps, start)
     return hk.Linear(3)(x[-1])
 
   net = hk.without_apply_rng(hk.transform(forward))

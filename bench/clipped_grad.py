@@ -1,0 +1,249 @@
+r"""Measures clipped gradients of examples as multiples of a plain gradient.
+
+    python -m bench.clipped_grad --net=cnn,lstm --batch_size=32
+    python -m bench.clipped_grad --dtype=bfloat16 --steps=20 --calls=20
+
+Nets are Flax modules and batches are random numbers. Beside a plain gradient of
+the batch's mean loss stand `clipping.clipped_grad` and, where it is installed,
+jax_privacy's `clipped_grad`. Calls alternate, so that other load on the machine
+affects all of them alike; times are medians. Memory is what XLA plans for
+temporary arrays.
+"""
+
+from collections.abc import Callable
+import importlib.util
+import statistics
+import time
+
+from absl import app
+from absl import flags
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pda_fed import clipping
+from pda_fed.common import tables
+
+_NETS = flags.DEFINE_list(
+  'net',
+  ['cnn', 'wrn', 'gpt', 'gpt-large', 'lstm', 'gpt-lora', 'gpt-large-lora'],
+  'Nets to measure.',
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', 0, "Number of examples; 0 means each net's own."
+)
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', ['float32', 'bfloat16'], 'Of the forward pass.'
+)
+_STEPS = flags.DEFINE_integer('steps', 1, 'Number of steps in a call.')
+_CALLS = flags.DEFINE_integer('calls', 5, 'Number of measured calls.')
+_MICROBATCH = flags.DEFINE_integer(
+  'peer_microbatch', 0, "Examples that jax_privacy takes at once; 0 for all."
+)
+
+
+class _Cnn(nn.Module):
+  """The paper's net for CIFAR-10."""
+
+  @nn.compact
+  def __call__(self, x):
+    dtype = _DTYPE.value
+    for channels in (32, 64, 128):
+      for _ in range(2):
+        x = jnp.tanh(nn.Conv(channels, (3, 3), dtype=dtype)(x))
+      x = nn.max_pool(x, (2, 2), (2, 2))
+    x = jnp.tanh(nn.Dense(128, dtype=dtype)(x.reshape(len(x), -1)))
+    return nn.Dense(10, dtype=dtype)(x)
+
+
+class _Wrn(nn.Module):
+  """WRN-16-4 with group normalization."""
+
+  @nn.compact
+  def __call__(self, x):
+    dtype = _DTYPE.value
+
+    def norm(x):
+      return nn.relu(nn.GroupNorm(16, dtype=dtype)(x))
+
+    def conv(x, channels, size, strides=1):
+      return nn.Conv(channels, (size, size), strides, dtype=dtype)(x)
+
+    x = conv(x, 16, 3)
+    for stage, channels in enumerate((64, 128, 256)):
+      for block in range(2):
+        strides = 2 if stage and not block else 1
+        y = norm(x)
+        short = x if block else conv(y, channels, 1, strides)
+        x = short + conv(norm(conv(y, channels, 3, strides)), channels, 3)
+    return nn.Dense(10, dtype=dtype)(norm(x).mean(axis=(1, 2)))
+
+
+class _Gpt(nn.Module):
+  """A decoder; low-rank weights are added to its kernels if there are any."""
+
+  width: int
+  layers: int
+  vocabulary: int
+
+  @nn.compact
+  def __call__(self, tokens, lora=None):
+    dtype, width = _DTYPE.value, self.width
+
+    def dense(name, x, size):
+      y = nn.Dense(size, dtype=dtype, name=name)(x)
+      if lora is None:
+        return y
+      a, b = (m.astype(dtype) for m in lora[name])
+      return y + x @ a @ b
+
+    def norm(x):
+      return nn.LayerNorm(dtype=dtype)(x)
+
+    x = nn.Embed(self.vocabulary, width, dtype=dtype)(tokens)
+    places = nn.initializers.normal()
+    x += self.param('places', places, x.shape[1:]).astype(dtype)
+    mask = nn.make_causal_mask(tokens)
+    for k in range(self.layers):
+      y = norm(x)
+      heads = *y.shape[:-1], width // 64, 64
+      q, w, v = (dense(f'{n}{k}', y, width).reshape(heads) for n in 'qwv')
+      y = nn.dot_product_attention(q, w, v, mask=mask, dtype=dtype)
+      x += dense(f'o{k}', y.reshape(x.shape), width)
+      y = nn.gelu(dense(f'up{k}', norm(x), 4 * width))
+      x += dense(f'down{k}', y, width)
+    return nn.Dense(self.vocabulary, dtype=dtype)(norm(x))
+
+  def low_rank(self, rank=8):
+    rng = np.random.default_rng(0)
+    sizes = {'up': (1, 4), 'down': (4, 1)}
+    return {
+      f'{name}{k}': tuple(
+        rng.normal(size=shape).astype('f4') / 30
+        for shape in ((rows * self.width, rank), (rank, columns * self.width))
+      )
+      for k in range(self.layers)
+      for name in ('q', 'w', 'v', 'o', 'up', 'down')
+      for rows, columns in (sizes.get(name, (1, 1)),)
+    }
+
+
+class _Lstm(nn.Module):
+  """The paper's net for WikiText-2, with Flax's cells."""
+
+  @nn.compact
+  def __call__(self, tokens):
+    dtype = _DTYPE.value
+    x = nn.Embed(33278, 200, dtype=dtype)(tokens)
+    for _ in range(2):
+      x = nn.RNN(nn.OptimizedLSTMCell(200, dtype=dtype))(x)
+    return nn.Dense(33278, dtype=dtype)(x)
+
+
+def _images(size):
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(size, 32, 32, 3)).astype('f4')
+  return x, rng.integers(0, 10, size)
+
+
+def _tokens(size, length, vocabulary):
+  tokens = np.random.default_rng(0).integers(0, vocabulary, (size, length + 1))
+  return tokens[:, :-1], tokens[:, 1:]
+
+
+_SMALL, _LARGE = _Gpt(512, 8, 8000), _Gpt(768, 12, 32000)
+# Each net's module, batch size and batch.
+_WORK = {
+  'cnn': (_Cnn(), 500, _images),
+  'wrn': (_Wrn(), 256, _images),
+  'gpt': (_SMALL, 64, lambda n: _tokens(n, 128, 8000)),
+  'gpt-large': (_LARGE, 32, lambda n: _tokens(n, 256, 32000)),
+  'lstm': (_Lstm(), 250, lambda n: _tokens(n, 35, 33278)),
+}
+
+
+def _entropy(logits, y):
+  logits = logits.astype(jnp.float32)
+  taken = jnp.take_along_axis(logits, y[..., None], -1)[..., 0]
+  return (jax.nn.logsumexp(logits, axis=-1) - taken).sum()
+
+
+def _ways(name: str) -> tuple[dict[str, Callable], tuple]:
+  """Returns functions of weights and a batch, and what to call them with."""
+  net, size, batch_of = _WORK[name.removesuffix('-lora')]
+  x, y = batch_of(_BATCH_SIZE.value or size)
+  params, rest = net.init(jax.random.key(0), x[:1]), ()
+  if name.endswith('-lora'):
+    base, params = params, net.low_rank()
+    logits = lambda p, x, b: net.apply(b, x, p)  # noqa: E731
+    rest = (base,)
+  else:
+    logits = net.apply
+
+  def mean_loss(params, x, y, *rest):
+    return _entropy(logits(params, x, *rest), y) / len(x)
+
+  def one(rest):
+    return lambda p, x, y: _entropy(logits(p, x[None], *rest)[0], y)
+
+  ways = {
+    'plain': jax.grad(mean_loss),
+    'clipped_grad': lambda p, x, y, *rest: clipping.clipped_grad(
+      one(rest), 1.0
+    )(p, x, y)[0],
+  }
+  if importlib.util.find_spec('jax_privacy') is not None:
+    from jax_privacy import clipping as peer
+
+    options = {'batch_argnums': (1, 2), 'keep_batch_dim': False}
+    options['microbatch_size'] = _MICROBATCH.value or None
+    ways['jax_privacy'] = lambda p, x, y, *rest: peer.clipped_grad(
+      one(rest), l2_clip_norm=1.0, **options
+    )(p, x, y)
+  return ways, (params, x, y, *rest)
+
+
+def _compiled(way, arguments) -> tuple[Callable, int]:
+  """Returns a call of all steps, and the bytes of its temporary arrays."""
+
+  def step(params, *rest):
+    sums = way(params, *rest)
+    return jax.tree.map(lambda w, g: w - 1e-4 * g.astype(w.dtype), params, sums)
+
+  def call(params, *rest):
+    if _STEPS.value == 1:  # No loop: in one, XLA for CPUs convolves slowly.
+      return step(params, *rest)
+    body = lambda params, _: (step(params, *rest), None)  # noqa: E731
+    return jax.lax.scan(body, params, length=_STEPS.value)[0]
+
+  arguments = jax.tree.map(jnp.asarray, arguments)
+  compiled = jax.jit(call).lower(*arguments).compile()
+  memory = compiled.memory_analysis().temp_size_in_bytes
+  return lambda: jax.block_until_ready(compiled(*arguments)), memory
+
+
+def main(argv):
+  """Measures and prints a table."""
+  del argv
+  rows = []
+  for name in _NETS.value:
+    ways, arguments = _ways(name)
+    calls = {way: _compiled(f, arguments) for way, f in ways.items()}
+    times = {way: [] for way in calls}
+    for k in range(_CALLS.value + 1):
+      for way, (call, _) in calls.items():
+        start = time.perf_counter()
+        call()
+        if k:  # The first call warms up.
+          times[way].append((time.perf_counter() - start) / _STEPS.value)
+    medians = {way: statistics.median(t) for way, t in times.items()}
+    for way, (_, memory) in calls.items():
+      ratio = medians[way] / medians['plain']
+      milliseconds, megabytes = 1000 * medians[way], memory / 1e6
+      shown = f'{milliseconds:.2f}', f'{ratio:.2f}', f'{megabytes:.0f}'
+      rows.append([name, way, *shown])
+  print(tables.format_table(['net', 'way', 'ms', 'of plain', 'MB'], rows))
+
+
+if __name__ == '__main__':
+  app.run(main)
