@@ -24,6 +24,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import numpy.typing as npt
 from pda_fed.common import validate
+from scipy import optimize
 from scipy import stats
 
 # Upper end of the search for an epsilon.
@@ -32,33 +33,16 @@ _BISECTIONS = 60
 _RESAMPLES = 400
 
 
-class Guesses(NamedTuple):
-  """The number of guesses, as fractions of all canaries.
-
-  Attributes:
-    took_part: Fraction with the highest scores, guessed to have taken part.
-    stayed_out: Fraction with the lowest scores, guessed not to have taken part.
-  """
-
-  took_part: float
-  stayed_out: float
-
-
 # Fractions of canaries above each threshold. They must not depend on the
 # scores.
 _SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256)
-# These must not depend on the scores. If few rounds sample a canary, only the
-# highest scores are informative; if every round does, both ends are.
+# Fractions of canaries with the highest scores, guessed to have taken part, and
+# with the lowest, guessed not to. They must not depend on the scores. If few
+# rounds sample a canary, only the highest scores are informative; if every
+# round does, both ends are.
 GUESSES = (
-  Guesses(1 / 256, 0),
-  Guesses(1 / 128, 0),
-  Guesses(1 / 64, 0),
-  Guesses(1 / 32, 0),
-  Guesses(1 / 16, 0),
-  Guesses(1 / 8, 0),
-  Guesses(1 / 16, 1 / 16),
-  Guesses(1 / 4, 1 / 4),
-  Guesses(1 / 2, 1 / 2),
+  *((share, 0) for share in (1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8)),
+  *((share, share) for share in (1 / 16, 1 / 4, 1 / 2)),
 )
 
 
@@ -112,14 +96,9 @@ def one_run_bound(
 
   if probability(0.0) > significance:
     return 0.0
-  low, high = 0.0, _LARGEST
-  for _ in range(_BISECTIONS):
-    middle = (low + high) / 2
-    if probability(middle) <= significance:
-      low = middle
-    else:
-      high = middle
-  return low
+  if probability(_LARGEST) <= significance:
+    return _LARGEST
+  return optimize.brentq(lambda e: probability(e) - significance, 0, _LARGEST)
 
 
 def best_one_run_bound(
@@ -128,19 +107,9 @@ def best_one_run_bound(
   delta: float,
   significance: float = 0.05,
 ) -> float:
-  """Returns the best bound over several scores and numbers of guesses.
+  """Returns the best `one_run_bound` of several scores, as `rates_bound` does.
 
   The significance is divided among all bounds tried.
-
-  Args:
-    scores: Several scores, [canaries] each. A higher score suggests that the
-      canary took part.
-    took_part: Whether each canary took part.
-    delta: The delta of (epsilon, delta).
-    significance: The probability that the result is wrong.
-
-  Returns:
-    The bound, at least 0.
   """
   took_part = np.asarray(took_part, bool)
   num_canaries = len(took_part)
@@ -148,9 +117,9 @@ def best_one_run_bound(
   found = 0.0
   for score in scores:
     order = np.argsort(score, kind='stable')
-    for guesses in GUESSES:
-      top = int(guesses.took_part * num_canaries)
-      bottom = int(guesses.stayed_out * num_canaries)
+    for guessed_in, guessed_out in GUESSES:
+      top = int(guessed_in * num_canaries)
+      bottom = int(guessed_out * num_canaries)
       if not top + bottom:
         continue
       right = took_part[order[num_canaries - top :]].sum()
