@@ -71,9 +71,7 @@ def _prepare_synthetic(
       partition=partition.PartitionConfig(
         seed=seed, max_sentences=64, num_public_users=10, **settings
       ),
-      vocabulary=vocabulary.VocabularyConfig(
-        origin=vocabulary.Origin.TRAIN, size=2000
-      ),
+      vocabulary=vocabulary.VocabularyConfig(origin='train', size=2000),
       num_processes=num_processes,
     ),
   )
@@ -191,7 +189,7 @@ def test_vocabulary_of_a_file(tmp_path, list_source, make_config):
   (tmp_path / 'words.txt').write_text('b\na\nc\n')
   source = list_source({'train': {'u': ['a b d']}, 'heldout': {}, 'test': {}})
   config = make_config(
-    size=2, origin='file', path=tmp_path / 'words.txt', num_public_users=0
+    size=2, origin=f'file:{tmp_path}/words.txt', num_public_users=0
   )
   data = build.prepare(source, tmp_path / 'out', config)
   assert data.sentences('u')[0, :5].tolist() == [4, 2, 1, 3, 5]

@@ -231,7 +231,7 @@ _NO_PUBLIC = {'public_inputs': None, 'public_labels': None}
     ({}, '--public_examples=30', '--public_examples must not be given'),
     (_NO_PUBLIC, '', '--public_examples must be given'),
     # What else can be wrong with the file has tests with its reader.
-    ({'test_inputs': np.full((60, 4), np.nan)}, '', 'Found nan in row 0, col'),
+    ({'test_inputs': np.full((60, 4), np.nan)}, '', 'Found nan, inf or'),
     ({}, '--dataset=images', 'Found train_inputs'),
   ],
 )

@@ -135,8 +135,6 @@ def test_a_question_begins_with_a_verb():
     ({'num_users': 0}, 'num_users .* Found 0'),
     ({'seed': -1}, 'seed .* Found -1'),
     ({'num_words': 5}, 'num_words .* Found 5'),
-    ({'num_topics': 101}, 'num_topics .* Found 101'),
-    ({'max_sentences': 3}, 'max_sentences .* Found 3'),
   ],
 )
 def test_bad_config(settings, words):
