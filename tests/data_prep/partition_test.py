@@ -41,37 +41,23 @@ _BY_HAND = [
 ]
 
 
-@pytest.mark.parametrize(('count', 'private', 'overflow'), _BY_HAND)
-def test_one_user_by_hand(count, private, overflow):
-  result = _partition([count], _config())
-  assert _rows(result.private) == [(0, *private)]
-  assert _rows(result.public) == []
-  assert _rows(result.dropped) == ([(0, *overflow)] if overflow else [])
-
-
-def test_all_by_hand_with_public_users():
-  counts = [count for count, _, _ in _BY_HAND]
-  result = _partition(counts, _config(num_public_users=4))
-  assert _rows(result.private) == [
-    (i, *private) for i, (_, private, _) in enumerate(_BY_HAND)
-  ]
-  assert _rows(result.public) == [
-    (3, 256, 257),
-    (4, 256, 512),
-    (5, 256, 512),
-    (6, 256, 512),
-  ]
-  assert len(result.dropped) == 0
-  # 513 - 512 of user 5 and 2000 - 512 of user 6.
-  assert result.num_unused_sentences == 1 + 1488
-  assert result.max_private_users_per_person == 1
+def test_by_hand():
+  for number in (0, 4):
+    # The defaults are the paper's.
+    config = partition.PartitionConfig(seed=0, num_public_users=number)
+    result = _partition([count for count, _, _ in _BY_HAND], config)
+    assert _rows(result.private) == [
+      (i, *private) for i, (_, private, _) in enumerate(_BY_HAND)
+    ]
+    overflow = [(i, *of) for i, (_, _, of) in enumerate(_BY_HAND) if of]
+    public, dropped = (overflow, []) if number else ([], overflow)
+    assert _rows(result.public) == public
+    assert _rows(result.dropped) == dropped
+    # 513 - 512 of user 5 and 2000 - 512 of user 6.
+    assert result.num_unused_sentences == 1 + 1488
+    assert result.max_private_users_per_person == 1
   assert result.public.num_sentences.tolist() == [1, 256, 256, 256]
-
-
-def test_defaults_are_the_papers():
-  config = partition.PartitionConfig(seed=0)
-  assert (config.max_sentences, config.num_public_users) == (256, 100)
-  assert not config.keep_overflow_users
+  assert partition.PartitionConfig(seed=0).num_public_users == 100
 
 
 def test_user_without_sentences_is_no_user():
@@ -101,13 +87,6 @@ def test_kept_overflow_users_are_private_and_reported():
   assert drop.max_private_users_per_person == 1
 
 
-def test_keeping_counts_twice_even_if_nobody_is():
-  # Otherwise one private user with much text would change the statement.
-  config = _config(num_public_users=1, keep_overflow_users=True)
-  for counts in ([10, 300], [10, 300, 300]):
-    assert _partition(counts, config).max_private_users_per_person == 2
-
-
 def test_seed_decides_who_is_public():
   counts = np.full(1000, 300)
   first, again, other = (
@@ -131,33 +110,6 @@ def test_draw_is_pinned():
     for i in range(1000)
   }
   assert sorted(sorted(hashes, key=hashes.get)[:5]) == pinned
-
-
-@pytest.mark.parametrize('whole_users', [False, True])
-def test_who_is_public_does_not_depend_on_who_is_private(whole_users):
-  rng = np.random.default_rng(0)
-  counts = {f'u{i}': int(n) for i, n in enumerate(rng.integers(1, 40, 300))}
-  opted_in = {'u3', 'u200'}
-
-  def public(users):
-    ids = list(users)
-    result = _partition(
-      list(users.values()),
-      _config(seed=5, max_sentences=10, num_public_users=20),
-      user_ids=ids,
-      opted_in=[i for i, user in enumerate(ids) if user in opted_in],
-      whole_users=whole_users,
-    )
-    return [(ids[i], *rest) for i, *rest in _rows(result.public)]
-
-  found = public(counts)
-  people = {user for user, *_ in found}
-  assert len(people) == 22
-  others = [user for user in counts if user not in people]
-  assert len(others) > 200
-  for user in others:
-    rest = {u: n for u, n in counts.items() if u != user}
-    assert public(rest) == found
 
 
 def test_a_lone_surrogate_is_an_id():
@@ -188,30 +140,21 @@ def test_the_draw_does_not_depend_on_the_order():
   )
 
 
-def test_more_public_users_than_overflow_users():
-  with pytest.raises(ValueError, match=r'num_public_users .* at most 2,.* 3\.'):
-    _partition([257, 256, 900], _config(num_public_users=3))
-
-
 @pytest.mark.parametrize(
-  'num_public_users, advice',
+  ('counts', 'number', 'advice'),
   [
-    (2, 'num_public_users=2 with max_sentences=3 is possible; or name'),
-    (3, 'num_public_users=3 with max_sentences=2 is possible; or name'),
+    ([7, 1, 9, 0, 5], 2, 'num_public_users=2 with max_sentences=3 is possible'),
+    ([7, 1, 9, 0, 5], 3, 'num_public_users=3 with max_sentences=2 is possible'),
     # One sentence leaves none over: fewer users, then.
-    (4, 'Found 4. num_public_users=1 with max_sentences=4 is possible; or'),
-    (6, 'Found 6. num_public_users=1 with max_sentences=4 is possible; or'),
+    ([7, 1, 9, 0, 5], 4, 'num_public_users=1 with max_sentences=4 is possible'),
+    ([7, 1, 9, 0, 5], 6, 'num_public_users=1 with max_sentences=4 is possible'),
+    ([1, 1, 0], 1, 'No user has two sentences'),
   ],
 )
-def test_what_would_leave_enough_overflow_users(num_public_users, advice):
-  counts, config = [7, 1, 9, 0, 5], {'max_sentences': 99}
-  with pytest.raises(ValueError, match=advice):
-    _partition(counts, _config(num_public_users=num_public_users, **config))
-
-
-def test_nobody_has_two_sentences():
-  with pytest.raises(ValueError, match='No user has two sentences; or name'):
-    _partition([1, 1, 0], _config(num_public_users=1))
+def test_more_public_users_than_overflow_users(counts, number, advice):
+  words = f'must be at most 0, .* Found {number}. {advice}; or name users'
+  with pytest.raises(ValueError, match=words):
+    _partition(counts, _config(num_public_users=number, max_sentences=99))
 
 
 @pytest.mark.parametrize(
