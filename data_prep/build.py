@@ -192,8 +192,13 @@ class _Run:
         num_processes=self._config.processes_for(source.num_bytes // 100),
         on_progress=self._on_progress,
       )
-      self._tally.add(source.tally)
-      cautions.warn_of_faults(source.name, source.tally)
+      tally = source.tally
+      self._tally.add(tally)
+      if tally.first_fault:
+        cautions.warn(
+          f'{source.name}: {tally.num_faulty:,} of {tally.rows:,} rows are'
+          f' faulty and were skipped. The first is {tally.first_fault}.'
+        )
       self._write_tokens(grouped, source.notes)
     else:
       self._write_tokens(source, {})
@@ -221,7 +226,12 @@ class _Run:
       dropped, unknown = self._encode(source, plan, words, writer)
       self._tally.check(source.name)
       public = writer.names[assignment.PUBLIC]
-      cautions.warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
+      planned = plan.groups[assignment.PUBLIC]
+      if len(public) < len(planned):
+        cautions.warn(
+          f'Only {len(public)} of {len(planned)} public users are left: the'
+          ' others have no usable sentence.'
+        )
       covered, statement = words_lib.COVERAGE[origin]
       vocabulary = {
         'size': len(words),

@@ -4,8 +4,8 @@ import json
 import lzma
 from xml.sax import saxutils
 
+from data_prep import sources
 from data_prep import tokenizer
-from data_prep.sources import jsonl
 import pytest
 
 from tools import make_stackexchange_sample as maker
@@ -60,7 +60,7 @@ def test_what_is_kept(tmp_path, capsys):
 
 def test_a_reader_finds_the_sentences_that_were_written(tmp_path):
   folder = _make(tmp_path, sentences=9, public_users=1, public_sentences=3)
-  source = jsonl.JsonlSource(str(folder / maker.USERS))
+  source = sources.JsonlSource(str(folder / maker.USERS))
   found = {
     user: tokenizer.split_sentences(text) for user, text, _ in source.records()
   }
