@@ -82,6 +82,17 @@ class Group:
   def num_sentences(self) -> np.ndarray:
     return self.stop - self.start
 
+  def part(self, first: int, last: int) -> 'Group':
+    """Returns the users from number `first` to the one before `last`."""
+    part = slice(first, last)
+    return Group(
+      names=self.names[part],
+      split=self.split,
+      ids=self.ids[part],
+      start=self.start[part],
+      stop=self.stop[part],
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Assignment:

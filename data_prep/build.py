@@ -8,9 +8,11 @@ never on the number of processes.
 """
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 import hashlib
+import itertools
 import os
 import pathlib
 from typing import Any, Optional, Union
@@ -18,6 +20,7 @@ from typing import Any, Optional, Union
 from data_prep import assignment
 from data_prep import cautions
 from data_prep import encoding
+from data_prep import lists
 from data_prep import parallel
 from data_prep import partition
 from data_prep import spool
@@ -72,75 +75,52 @@ class PrepareConfig:
     return self.num_processes or len(os.sched_getaffinity(0))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Batch:
-  """Users of a group whose sentences are read together."""
-
-  group: str
-  names: tuple[str, ...]
-  split: str
-  ids: tuple[str, ...]
-  start: list[int]
-  stop: list[int]
+# Users whose sentences are read together: the name of their group, and they.
+_Batch = tuple[str, assignment.Group]
 
 
-def _batches(groups: dict[str, assignment.Group]) -> Iterator[_Batch]:
+def _batches(groups: Mapping[str, assignment.Group]) -> Iterator[_Batch]:
   for name, group in groups.items():
     # A batch ends with the user that fills it.
     number = np.cumsum(group.num_sentences) // _BATCH_SENTENCES
     ends = [*(np.flatnonzero(np.diff(number)) + 1).tolist(), len(group)]
-    start = 0
-    for end in ends:
+    for start, end in itertools.pairwise([0, *ends]):
       if end > start:
-        yield _Batch(
-          group=name,
-          names=group.names[start:end],
-          split=group.split,
-          ids=group.ids[start:end],
-          start=group.start[start:end].tolist(),
-          stop=group.stop[start:end].tolist(),
-        )
-      start = end
-
-
-def _read(source: base.Source, batch: _Batch) -> Iterator[list[str]]:
-  for user, start, stop in zip(batch.ids, batch.start, batch.stop, strict=True):
-    yield source.sentences(user, batch.split, start, stop)
+        yield name, group.part(start, end)
 
 
 @dataclasses.dataclass(frozen=True)
-class _CountWords:
-  """Counts the words of a batch."""
+class _Task:
+  """Reads batches and computes something of their users' texts."""
 
   source: base.Source
+  compute: Callable[[list[list[str]]], Any]
 
-  def __call__(self, batch: _Batch) -> tuple[dict[str, int], int]:
-    self.source.tally = base.Tally()  # The encoder counts skipped rows.
-    counts: collections.Counter[str] = collections.Counter()
-    num_sentences = 0
-    for sentences in _read(self.source, batch):
-      num_sentences += len(sentences)
-      counts.update(' '.join(sentences).split())
-    return counts, num_sentences
-
-
-@dataclasses.dataclass(frozen=True)
-class _Encode:
-  """Encodes the sentences of a batch."""
-
-  source: base.Source
-  encoder: encoding.Encoder
-
-  def __call__(self, batch: _Batch):
+  def __call__(self, batch: _Batch) -> tuple[_Batch, Any, base.Tally]:
     self.source.tally = base.Tally()
-    sentences: list[str] = []
-    counts = []
-    for all_sentences in _read(self.source, batch):
-      usable = [s for s in all_sentences if s]
-      sentences += usable
-      counts.append(len(usable))
-    rows = self.encoder.encode(sentences)
-    return batch, np.array(counts, np.int64), rows, self.source.tally
+    _, users = batch
+    places = zip(users.start.tolist(), users.stop.tolist(), strict=True)
+    texts = [
+      self.source.sentences(user, users.split, start, stop)
+      for user, (start, stop) in zip(users.ids, places, strict=True)
+    ]
+    return batch, self.compute(texts), self.source.tally
+
+
+def _count_words(texts: list[list[str]]) -> collections.Counter[str]:
+  counts: collections.Counter[str] = collections.Counter()
+  for sentences in texts:
+    counts.update(' '.join(sentences).split())
+  return counts
+
+
+def _encode(
+  encoder: encoding.Encoder, texts: list[list[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the number of usable sentences of each user, and their rows."""
+  usable = [[s for s in sentences if s] for sentences in texts]
+  rows = encoder.encode([s for of_user in usable for s in of_user])
+  return np.array(list(map(len, usable)), np.int64), rows
 
 
 def _no_progress(what: str, done: int, total: int, unit: str) -> None:
@@ -185,9 +165,7 @@ def prepare(
   with staging.staged_folder(
     output_dir, overwrite=overwrite, marker=store.MANIFEST
   ) as folder:
-    work = folder.parent / 'work'
-    work.mkdir()
-    _Run(config, folder, work, on_progress).write(source)
+    _Run(config, folder, on_progress).write(source)
   return store.open_store(output_dir)
 
 
@@ -195,71 +173,85 @@ class _Run:
   """One run of the pipeline."""
 
   def __init__(
-    self,
-    config: PrepareConfig,
-    folder: pathlib.Path,
-    work: pathlib.Path,
-    on_progress: ProgressFn,
+    self, config: PrepareConfig, folder: pathlib.Path, on_progress: ProgressFn
   ):
     self._config = config
     self._folder = folder
-    self._work = work
     self._on_progress = on_progress
     self._tally = base.Tally()
+    self._work = folder.parent / 'work'
+    self._work.mkdir()
 
   def write(self, source: AnySource) -> None:
     if isinstance(source, arrays.ArraySource):
-      self._write_arrays(source)
-      return
-    config = self._config
-    name = source.name
-    notes = {}
-    if isinstance(source, base.RecordSource):
-      stream, notes = source, source.notes
-      source = spool.regroup(
-        stream,
+      self._write_examples(source)
+    elif isinstance(source, base.RecordSource):
+      grouped = spool.regroup(
+        source,
         self._work / 'sentences.sqlite',
-        num_processes=config.processes_for(stream.num_bytes // 100),
+        num_processes=self._config.processes_for(source.num_bytes // 100),
         on_progress=self._on_progress,
       )
-      self._tally.add(stream.tally)
-      cautions.warn_of_faults(name, stream.tally)
-    plan = assignment.assign_users(
-      source, config.partition, config.holdout, config.public_user_ids
+      tally = source.tally
+      self._tally.add(tally)
+      if tally.first_fault:
+        cautions.warn(
+          f'{source.name}: {tally.num_faulty:,} of {tally.rows:,} rows are'
+          f' faulty and were skipped. The first is {tally.first_fault}.'
+        )
+      self._write_tokens(grouped, source.notes)
+    else:
+      self._write_tokens(source, {})
+
+  def _assign(
+    self, source: base.UserSource, *, whole_users: bool
+  ) -> assignment.Assignment:
+    config = self._config
+    return assignment.assign_users(
+      source,
+      config.partition,
+      config.holdout,
+      config.public_user_ids,
+      whole_users=whole_users,
     )
+
+  def _write_tokens(
+    self, source: base.Source, notes: Mapping[str, list[str]]
+  ) -> None:
+    plan = self._assign(source, whole_users=False)
     row_bytes = encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
     store_writer.check_space(self._folder, plan.num_sentences * row_bytes)
     words, origin = self._choose_words(source, plan)
     with store_writer.StoreWriter(self._folder) as writer:
       dropped, unknown = self._encode(source, plan, words, writer)
-      self._tally.check(name)
+      self._tally.check(source.name)
       public = writer.names[assignment.PUBLIC]
-      cautions.warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
+      planned = plan.groups[assignment.PUBLIC]
+      if len(public) < len(planned):
+        cautions.warn(
+          f'Only {len(public)} of {len(planned)} public users are left: the'
+          ' others have no usable sentence.'
+        )
       covered, statement = words_lib.COVERAGE[origin]
       vocabulary = {
         'size': len(words),
-        'origin': origin.value,
+        'origin': origin,
         'covered_by_epsilon': covered,
         'statement': statement,
         'unknown_share': unknown,
       }
       cautions.warn_of_unknown_words(vocabulary)
-      details = _describe(name, config, plan, public, vocabulary=vocabulary)
+      details = _describe(
+        source.name, self._config, plan, public, vocabulary=vocabulary
+      )
       details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
-      manifest = writer.finish(words, details)
-      cautions.warn_of_empty_groups(manifest)
+      cautions.warn_of_empty_groups(writer.finish(words, details))
 
-  def _write_arrays(self, source: arrays.ArraySource) -> None:
+  def _write_examples(self, source: arrays.ArraySource) -> None:
     config = self._config
-    plan = assignment.assign_users(
-      source,
-      config.partition,
-      config.holdout,
-      config.public_user_ids,
-      whole_users=True,
-    )
+    plan = self._assign(source, whole_users=True)
     _check_held_out(plan, config.holdout)
     store_writer.check_space(self._folder, source.x.nbytes + source.y.nbytes)
     writer = store_writer.ExampleWriter(self._folder)
@@ -272,50 +264,50 @@ class _Run:
     details['left_out'] = {'examples beyond the cut': beyond}
     cautions.warn_of_empty_groups(writer.write_index(details))
 
-  def _map(self, task, groups, what) -> Iterator[Any]:
+  def _map(
+    self, task: _Task, groups: Mapping[str, assignment.Group], what: str
+  ) -> Iterator[tuple[_Batch, Any, base.Tally]]:
+    """Yields the task's results, and reports progress."""
     total = int(sum(g.num_sentences.sum() for g in groups.values()))
     processes = self._config.processes_for(total)
-    self._on_progress(what, 0, total, 'sentence')
-    return parallel.ordered_map(task, _batches(groups), processes)
+    done = 0
+    self._on_progress(what, done, total, 'sentence')
+    for result in parallel.ordered_map(task, _batches(groups), processes):
+      yield result
+      (_, users), _, _ = result
+      done += int(users.num_sentences.sum())
+      self._on_progress(what, done, total, 'sentence')
 
   def _choose_words(
     self, source: base.Source, plan: assignment.Assignment
-  ) -> tuple[list[str], words_lib.Origin]:
+  ) -> tuple[list[str], str]:
+    """Returns the vocabulary and its origin."""
     wanted = self._config.vocabulary
-    origin, size = wanted.origin, wanted.most_words
-    if origin is words_lib.Origin.FILE:
+    if wanted.path:
       path = pathlib.Path(wanted.path)
-      words = words_lib.read_words(path)
-      return wanted.take(words, path.name), origin
-    if origin in (words_lib.Origin.AUTO, words_lib.Origin.SOURCE):
-      words = source.ranked_words(size)
+      return wanted.take(lists.read_words(path), path.name), words_lib.FILE
+    origin = wanted.origin
+    if origin in (words_lib.AUTO, words_lib.SOURCE):
+      words = source.ranked_words(wanted.most_words)
       if words is not None:
-        where = f'the word counts of {source.name}'
-        checked = wanted.take(words, where)
-        if source.words_reveal_users:
-          return checked, words_lib.Origin.SOURCE
-        return checked, words_lib.Origin.GENERATOR
-      if origin is words_lib.Origin.SOURCE:
+        checked = wanted.take(words, f'the word counts of {source.name}')
+        reveals = source.words_reveal_users
+        return checked, words_lib.SOURCE if reveals else words_lib.GENERATOR
+      if origin == words_lib.SOURCE:
         raise ValueError(
           f"vocabulary must be 'public', 'train' or a file: {source.name} has"
           " no word counts. Found 'source'."
         )
-      origin = words_lib.Origin.PUBLIC
-    group = (
-      assignment.PUBLIC
-      if origin is words_lib.Origin.PUBLIC
-      else assignment.PRIVATE
-    )
+      origin = words_lib.PUBLIC
+    is_public = origin == words_lib.PUBLIC
+    group = assignment.PUBLIC if is_public else assignment.PRIVATE
     groups = {group: plan.groups[group]}
     counter = words_lib.WordCounter(self._work)
-    done = 0
-    task = _CountWords(source)
-    total = int(groups[group].num_sentences.sum())
-    for counts, num_sentences in self._map(task, groups, 'counting words'):
+    task = _Task(source, _count_words)
+    # Encoding counts the skipped rows.
+    for _, counts, _ in self._map(task, groups, 'counting words'):
       counter.add(counts)
-      done += num_sentences
-      self._on_progress('counting words', done, total, 'sentence')
-    words = counter.top(size)
+    words = counter.top(wanted.most_words)
     return wanted.take(words, f'{len(groups[group])} {group} users'), origin
 
   def _encode(
@@ -337,21 +329,25 @@ class _Run:
       The number of users without a usable sentence, and the share of unknown
       words, both by group.
     """
-    task = _Encode(source, encoding.Encoder(words))
-    done = 0
-    dropped: collections.Counter = collections.Counter()
-    unknown = encoding.UnknownWords(task.encoder.spec, plan.groups)
-    for batch, counts, rows, tally in self._map(task, plan.groups, 'encoding'):
+    encoder = encoding.Encoder(words)
+    dropped: collections.Counter[str] = collections.Counter()
+    found = {group: np.zeros(2, np.int64) for group in plan.groups}
+    task = _Task(source, functools.partial(_encode, encoder))
+    for batch, encoded, tally in self._map(task, plan.groups, 'encoding'):
       self._tally.add(tally)
-      names = [n for n, c in zip(batch.names, counts, strict=True) if c]
-      if len(names) < len(batch.names):
-        reason = f'{batch.group} users without a usable sentence'
-        dropped[reason] += len(batch.names) - len(names)
-      writer.add(batch.group, names, counts[counts > 0], rows)
-      unknown.add(batch.group, rows)
-      done += sum(batch.stop) - sum(batch.start)
-      self._on_progress('encoding', done, plan.num_sentences, 'sentence')
-    return dict(dropped), unknown.shares()
+      group, users = batch
+      counts, rows = encoded
+      names = [n for n, c in zip(users.names, counts, strict=True) if c]
+      if len(names) < len(users):
+        reason = f'{group} users without a usable sentence'
+        dropped[reason] += len(users) - len(names)
+      writer.add(group, names, counts[counts > 0], rows)
+      found[group] += encoder.count_words(rows)
+    return dict(dropped), {
+      group: unknown / total if total else None
+      for group, of in found.items()
+      for total, unknown in [of.tolist()]
+    }
 
 
 def _check_held_out(

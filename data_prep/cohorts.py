@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Optional
 
+from data_prep import partition
 from data_prep import user_store
 import numpy as np
 from pda_fed.common import validate
@@ -23,18 +24,6 @@ class CohortArrays:
 
   examples: tuple[np.ndarray, ...]
   weights: np.ndarray
-
-
-def _check_places(users: Sequence[int]) -> np.ndarray:
-  """Returns a vector of int64, or raises."""
-  places = np.asarray(users)
-  # A boolean mask would be read as the users 0 and 1.
-  if places.ndim != 1 or (places.size and places.dtype.kind not in 'iu'):
-    raise TypeError(
-      'users must be a vector of integers. Found the dtype'
-      f' {places.dtype} and the shape {places.shape}.'
-    )
-  return places.astype(np.int64)
 
 
 def load_cohort(
@@ -78,7 +67,7 @@ def load_cohort(
   if steps is None:
     most = int(data.num_examples(group).max(initial=1))
     steps = -(-most // batch_size)
-  places = _check_places(users)
+  places = partition.vector_of_integers(users=users)
   num_clients = len(users) if num_clients is None else num_clients
   validate.integers(1, steps=steps)
   validate.integers(len(users), num_clients=num_clients)

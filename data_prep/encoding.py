@@ -1,9 +1,7 @@
 """Encodes sentences as rows of token ids."""
 
-import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import itertools
-from typing import Optional
 
 import numpy as np
 from pda_fed import models
@@ -65,39 +63,12 @@ class Encoder:
     rows[place == length + 1] = self.spec.eos
     return rows
 
-
-class UnknownWords:
-  """Counts the unknown words of each group."""
-
-  def __init__(self, spec: models.RecurrentSpec, groups: Iterable[str]):
-    """Makes an empty count.
+  def count_words(self, rows: np.ndarray) -> tuple[int, int]:
+    """Returns the number of words of encoded sentences, and of unknown ones.
 
     Args:
-      spec: The ids of the special tokens.
-      groups: All groups of users.
-    """
-    self._spec = spec
-    self._groups = tuple(groups)
-    self._words: collections.Counter = collections.Counter()
-    self._unknown: collections.Counter = collections.Counter()
-
-  def add(self, group: str, rows: np.ndarray) -> None:
-    """Counts the stored words of sentences.
-
-    Args:
-      group: Group of the sentences.
-      rows: Sentences, encoded with `Encoder.encode`.
+      rows: Sentences, encoded with `encode`.
     """
     # Ids from 1 on are words, then comes oov, then the other special tokens.
-    is_word = (rows > self._spec.pad) & (rows <= self._spec.oov)
-    self._words[group] += int(is_word.sum())
-    self._unknown[group] += int((rows == self._spec.oov).sum())
-
-  def shares(self) -> dict[str, Optional[float]]:
-    """Returns the share of unknown words by group; None without words."""
-    return {
-      group: self._unknown[group] / self._words[group]
-      if self._words[group]
-      else None
-      for group in self._groups
-    }
+    is_word = (rows > self.spec.pad) & (rows <= self.spec.oov)
+    return int(is_word.sum()), int((rows == self.spec.oov).sum())

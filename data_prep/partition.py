@@ -27,7 +27,7 @@ import collections
 from collections.abc import Sequence
 import dataclasses
 import hashlib
-from typing import Optional, Union
+from typing import Optional
 
 import numpy as np
 from numpy import typing as npt
@@ -36,8 +36,6 @@ from pda_fed.common import validate
 # A `max_sentences` that keeps all sentences. A constant, not the largest count,
 # which may be that of a private user. Twice as much fits into an int64.
 NO_LIMIT = 2**61
-
-_Id = Union[int, str, bytes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,10 +89,6 @@ class UserSlices:
   user: np.ndarray
   start: np.ndarray
   stop: np.ndarray
-
-  def __post_init__(self):
-    for field in dataclasses.fields(self):
-      getattr(self, field.name).setflags(write=False)
 
   def __len__(self) -> int:
     return self.user.size
@@ -153,7 +147,7 @@ def partition_users(
   num_sentences: npt.ArrayLike,
   config: PartitionConfig,
   *,
-  user_ids: npt.ArrayLike,
+  user_ids: Sequence[str],
   opted_in: Optional[npt.ArrayLike] = None,
   whole_users: bool = False,
 ) -> Partition:
@@ -173,11 +167,11 @@ def partition_users(
     num_sentences: Number of sentences of each user: a vector of non-negative
       integers.
     config: How to split.
-    user_ids: The users' ids, integers or strings, in the order of
-      `num_sentences`. They decide who is drawn, so give ids that stay the same
-      when a user is removed; an index does not.
-    opted_in: Indices of users who are public as a whole, without repetition, in
-      addition to the `config.num_public_users` that are drawn.
+    user_ids: The users' ids in the order of `num_sentences`. They decide who is
+      drawn, so give ids that stay the same when a user is removed; an index
+      does not.
+    opted_in: Indices of users who are public as a whole, in addition to the
+      `config.num_public_users` that are drawn.
     whole_users: Whether to draw public users from all users, as if they had
       opted in, instead of from overflow users.
 
@@ -185,14 +179,14 @@ def partition_users(
     The `Partition`. It only depends on the arguments.
 
   Raises:
-    TypeError: If `num_sentences` are not integers, or `user_ids` are neither
-      integers nor strings.
-    ValueError: If `num_sentences` is not a vector or has a negative number, if
-      `user_ids` repeat or do not match `num_sentences`, if there are fewer
-      candidates than public users to draw, or if `opted_in` has a repeated
-      index or a user without a sentence.
+    TypeError: If `num_sentences` or `opted_in` are not integers, or `user_ids`
+      are not strings.
+    ValueError: If `num_sentences` has a negative number, if `user_ids` repeat
+      or do not match `num_sentences`, if there are fewer candidates than public
+      users to draw, or if `opted_in` has a user without a sentence.
   """
-  counts = _check_counts(num_sentences)
+  counts = vector_of_integers(num_sentences=num_sentences)
+  validate.non_negative(num_sentences=counts.min(initial=0).item())
   limit = min(int(config.max_sentences), NO_LIMIT)
   chosen = _check_opted_in(opted_in, counts)
   ids = _check_ids(user_ids, counts.size)
@@ -241,35 +235,28 @@ def partition_users(
   )
 
 
-def _rank(user: _Id, seed: int) -> bytes:
+def _rank(user: str, seed: int) -> tuple[bytes, str]:
   """Returns a hash of the seed and the id, by which users are drawn."""
-  # Neither a decimal number nor a type's name has a colon, so that no other
-  # seed or id gives the same message.
-  message = f'{seed}:{type(user).__name__}:'.encode()
-  if isinstance(user, bytes):
-    message += user
-  else:  # Lone surrogates have bytes of their own.
-    message += str(user).encode(errors='surrogatepass')
-  return hashlib.blake2b(
-    message, digest_size=16, person=b'pda_fed public'
-  ).digest()
+  # No other seed or id gives the same message. Lone surrogates have bytes of
+  # their own.
+  message = f'{seed}:str:{user}'.encode(errors='surrogatepass')
+  digest = hashlib.blake2b(message, digest_size=16, person=b'pda_fed public')
+  return digest.digest(), user
 
 
 def _draw(
-  candidates: np.ndarray, ids: Sequence[_Id], config: PartitionConfig
+  candidates: np.ndarray, ids: Sequence[str], config: PartitionConfig
 ) -> np.ndarray:
   """Returns the candidates that are drawn as public."""
   seed = int(config.seed)
-  ranked = sorted(
-    candidates.tolist(), key=lambda i: (_rank(ids[i], seed), ids[i])
-  )
+  ranked = sorted(candidates.tolist(), key=lambda i: _rank(ids[i], seed))
   return np.array(ranked[: config.num_public_users], np.int64)
 
 
 def _draw_whole_users(
   counts: np.ndarray,
   chosen: np.ndarray,
-  ids: Sequence[_Id],
+  ids: Sequence[str],
   config: PartitionConfig,
 ) -> np.ndarray:
   candidates = np.setdiff1d(np.flatnonzero(counts), chosen)
@@ -291,76 +278,52 @@ def _slices(
   )
 
 
-def _check_counts(num_sentences: npt.ArrayLike) -> np.ndarray:
-  """Returns the counts as a vector of int64, or raises."""
-  counts = np.asarray(num_sentences)
-  if counts.ndim != 1:
-    raise ValueError(
-      f'num_sentences must be a vector. Found the shape {counts.shape}.'
-    )
-  if counts.size and counts.dtype.kind not in 'iu':
+def vector_of_integers(**named: npt.ArrayLike) -> np.ndarray:
+  """Returns an argument, given by its name, as a vector of int64.
+
+  Raises:
+    TypeError: If it is something else, for example a mask.
+  """
+  ((name, values),) = named.items()
+  vector = np.asarray(values)
+  # A boolean mask would be read as the numbers 0 and 1.
+  if vector.ndim != 1 or (vector.size and vector.dtype.kind not in 'iu'):
     raise TypeError(
-      f'num_sentences must be integers. Found the dtype {counts.dtype}.'
+      f'{name} must be a vector of integers. Found the dtype {vector.dtype} and'
+      f' the shape {vector.shape}.'
     )
-  counts = counts.astype(np.int64)
-  negative = np.flatnonzero(counts < 0)
-  if negative.size:
-    raise ValueError(
-      'num_sentences must be non-negative. Found '
-      f'{counts[negative[0]]} at index {negative[0]}.'
-    )
-  return counts
+  return vector.astype(np.int64)
 
 
 def _check_opted_in(
   opted_in: Optional[npt.ArrayLike], counts: np.ndarray
 ) -> np.ndarray:
   """Returns the indices ascending, or raises."""
-  chosen = np.sort(np.asarray([] if opted_in is None else opted_in))
-  if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in 'iu'):
-    raise TypeError(
-      f'opted_in must be a vector of integers. Found {opted_in!r}.'
-    )
-  chosen = chosen.astype(np.int64)
-  if chosen.size and not 0 <= chosen[0] <= chosen[-1] < counts.size:
-    raise ValueError(
-      f'opted_in must be in [0, {counts.size - 1}], the indices of users.'
-      f' Found {chosen[0]} to {chosen[-1]}.'
-    )
-  repeated = chosen[1:][chosen[1:] == chosen[:-1]]
-  if repeated.size:
-    raise ValueError(
-      f'opted_in must be distinct. Found {repeated[0]} more than once.'
-    )
-  empty = chosen[counts[chosen] == 0]
-  if empty.size:
-    raise ValueError(
-      f'opted_in must be users with a sentence. Found {empty[0]}, which has'
-      ' none.'
-    )
-  return chosen
+  chosen = vector_of_integers(opted_in=[] if opted_in is None else opted_in)
+  for index in chosen.tolist():
+    if not 0 <= index < counts.size or not counts[index]:
+      raise ValueError(
+        f'opted_in must be in [0, {counts.size - 1}], and users with a'
+        f' sentence. Found {index}.'
+      )
+  return np.unique(chosen)
 
 
-def _check_ids(user_ids: npt.ArrayLike, num_users: int) -> Sequence[_Id]:
-  """Returns the ids, which are distinct and of one type, or raises."""
-  is_array = isinstance(user_ids, np.ndarray)
-  # As objects: an array of strings pads each to the longest, and drops NULs at
-  # their end.
-  ids = np.asarray(user_ids, None if is_array else object)
-  if ids.shape != (num_users,):
+def _check_ids(user_ids: Sequence[str], num_users: int) -> list[str]:
+  """Returns the ids, which are distinct strings, or raises."""
+  ids = list(user_ids)
+  if len(ids) != num_users:
     raise ValueError(
-      'user_ids must be a vector as long as num_sentences, '
-      f'({num_users},). Found the shape {ids.shape}.'
+      f'user_ids must be as many as num_sentences, {num_users}. Found'
+      f' {len(ids)}.'
     )
-  listed = [i.item() if isinstance(i, np.generic) else i for i in ids.tolist()]
-  kinds = set(map(type, listed))
-  if len(kinds) > 1 or not kinds <= {int, str, bytes}:
-    names = ', '.join(sorted(kind.__name__ for kind in kinds))
-    raise TypeError(f'user_ids must be integers or strings. Found {names}.')
+  for user in ids:
+    if not isinstance(user, str):
+      raise TypeError(f'user_ids must be strings. Found {user!r}.')
   # A user who is listed twice would silently become two private users.
-  if len(set(listed)) < len(listed):
-    twice = next(u for u, n in collections.Counter(listed).items() if n > 1)
+  if len(set(ids)) < num_users:
+    twice = next(u for u, n in collections.Counter(ids).items() if n > 1)
     raise ValueError(
       f'user_ids must be distinct. Found {twice!r} more than once.'
     )
-  return listed
+  return ids

@@ -33,11 +33,10 @@ def format_summary(manifest: dict[str, Any]) -> str:
       ]
     )
   header = ['users', 'number', unit, 'fewest', 'median', 'most']
-  unknown = manifest.get('vocabulary', {}).get('unknown_share')
-  if unknown is not None:
+  if has_text:
     header.append('unknown words')
     for row in rows:
-      share = unknown[row[0]]
+      share = manifest['vocabulary']['unknown_share'][row[0]]
       row.append('-' if share is None else f'{share:.1%}')
   lines = [tables.format_table(header, rows), '']
   losses = [

@@ -20,12 +20,12 @@ from typing import Optional
 from absl import flags
 from data_prep import assignment
 from data_prep import build
+from data_prep import lists
 from data_prep import partition
 from data_prep import sources
 from data_prep import staging
 from data_prep import store
 from data_prep import summary
-from data_prep import user_lists
 from data_prep import vocabulary
 from scripts.lib import cli
 import tqdm
@@ -141,25 +141,11 @@ def _check_flags() -> None:
     )
 
 
-def _vocabulary_config() -> vocabulary.VocabularyConfig:
-  origin, _, path = _VOCABULARY.value.partition(':')
-  try:
-    parsed = vocabulary.Origin(origin)
-  except ValueError:
-    raise ValueError(
-      'vocabulary must be auto, source, public, train or file:PATH. Found'
-      f' {_VOCABULARY.value!r}.'
-    ) from None
-  return vocabulary.VocabularyConfig(
-    origin=parsed, size=_VOCABULARY_SIZE.value, path=path or None
-  )
-
-
 def _config() -> build.PrepareConfig:
   public_user_ids = ()
   if _PUBLIC_USER_IDS.value is not None:
     path = cli.shipped(_PUBLIC_USER_IDS.value)
-    public_user_ids = user_lists.read_user_ids(path)
+    public_user_ids = lists.read_user_ids(path)
   num_public_users = _NUM_PUBLIC_USERS.value
   if num_public_users is None:
     num_public_users = 0 if public_user_ids else 100
@@ -175,7 +161,9 @@ def _config() -> build.PrepareConfig:
       validation_fraction=_VALIDATION_FRACTION.value,
       test_fraction=_TEST_FRACTION.value,
     ),
-    vocabulary=_vocabulary_config(),
+    vocabulary=vocabulary.VocabularyConfig(
+      origin=_VOCABULARY.value, size=_VOCABULARY_SIZE.value
+    ),
     public_user_ids=public_user_ids,
     num_processes=_NUM_PROCESSES.value,
   )

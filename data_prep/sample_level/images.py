@@ -9,11 +9,10 @@ optional; other arrays are not allowed. A table has `train_inputs` instead of
 `train_images`, and so on.
 """
 
-from collections.abc import Callable
 import hashlib
 import os
 import pathlib
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from data_prep import errors
 from data_prep import npz
@@ -21,6 +20,8 @@ from data_prep.sample_level import base
 import numpy as np
 
 _PARTS = ('train', 'test', 'public')
+# How inputs are called in the names of arrays.
+_INPUTS = {'images': 'images', 'table': 'inputs'}
 # Not how many training inputs: the count would be exact.
 _OVERLAPS = {
   'train': 'Some public {0} are among the training {0}: epsilon does not cover'
@@ -30,64 +31,15 @@ _OVERLAPS = {
 }
 
 
-class _Kind(NamedTuple):
-  """A kind of file.
-
-  Attributes:
-    dataset: Name of the data set.
-    inputs: How inputs are called in array names: 'images' or 'inputs'.
-    check: Function of (path, name, array) that checks and converts inputs.
-  """
-
-  dataset: str
-  inputs: str
-  check: Callable[[pathlib.Path, str, np.ndarray], np.ndarray]
-
-  def names(self, part: str) -> tuple[str, str]:
-    """Returns the names of a part's arrays."""
-    return f'{part}_{self.inputs}', f'{part}_labels'
-
-
-def _images(path: pathlib.Path, name: str, images: np.ndarray) -> np.ndarray:
-  if images.dtype != np.uint8:
-    raise errors.SourceError(
-      f'{path}: {name} must have the type uint8, from 0 to 255. Found'
-      f' {images.dtype}.'
-    )
-  if images.ndim not in (3, 4) or not images.size:
-    raise errors.SourceError(
-      f'{path}: {name} must be a non-empty array [images, height, width]'
-      f' or [images, height, width, channels]. Found the shape {images.shape}.'
-    )
-  return np.ascontiguousarray(npz.with_channels(path, name, images))
-
-
-def _rows(path: pathlib.Path, name: str, rows: np.ndarray) -> np.ndarray:
-  if rows.dtype.kind not in 'fiu' or rows.ndim != 2 or not rows.size:
-    raise errors.SourceError(
-      f'{path}: {name} must be a non-empty array of numbers, [examples,'
-      f' features]. Found {rows.dtype} of the shape {rows.shape}.'
-    )
-  with np.errstate(all='ignore'):
-    rows = np.ascontiguousarray(rows, np.float32)
-  if not np.isfinite(rows).all():
-    row, column = np.argwhere(~np.isfinite(rows))[0]
-    raise errors.SourceError(
-      f'{path}: {name} must be finite in float32. Found'
-      f' {rows[row, column]} in row {row}, column {column}.'
-    )
-  return rows
-
-
-_IMAGES = _Kind('images', 'images', _images)
-_TABLE = _Kind('table', 'inputs', _rows)
+def _names(dataset: str, part: str) -> tuple[str, str]:
+  return f'{part}_{_INPUTS[dataset]}', f'{part}_labels'
 
 
 def _part(
-  path: pathlib.Path, kind: _Kind, arrays: dict[str, np.ndarray], part: str
+  path: pathlib.Path, dataset: str, arrays: dict[str, np.ndarray], part: str
 ) -> Optional[base.Examples]:
   """Returns the examples of a part; None if there are no public ones."""
-  names = kind.names(part)
+  names = _names(dataset, part)
   missing = [name for name in names if name not in arrays]
   if part == 'public' and len(missing) == 2:
     return None
@@ -96,10 +48,21 @@ def _part(
     raise errors.SourceError(
       f'{path} must hold the array {missing[0]}. Found {found}.'
     )
-  inputs = kind.check(path, names[0], arrays[names[0]])
-  labels = npz.check_labels(path, names[1], arrays[names[1]])
+  inputs, labels = (arrays[name] for name in names)
+  is_table = dataset == 'table'
+  if not is_table and inputs.dtype != np.uint8:
+    raise errors.SourceError(
+      f'{path}: {names[0]} must have the type uint8, from 0 to 255. Found'
+      f' {inputs.dtype}.'
+    )
+  inputs = npz.check_inputs(
+    path, names[0], inputs, (2,) if is_table else (3, 4)
+  )
+  labels = npz.check_labels(path, names[1], labels)
   npz.check_lengths(path, **dict(zip(names, (inputs, labels), strict=True)))
-  return base.Examples(inputs, labels)
+  return base.Examples(
+    inputs.astype(np.float32) if is_table else inputs, labels
+  )
 
 
 def load_images(path: os.PathLike | str) -> base.SampleLevelData:
@@ -131,7 +94,7 @@ def load_images(path: os.PathLike | str) -> base.SampleLevelData:
   Raises:
     SourceError: If the file is missing or damaged, or an array is invalid.
   """
-  return _load(pathlib.Path(path), _IMAGES)
+  return _load(pathlib.Path(path), 'images')
 
 
 def load_table(path: os.PathLike | str) -> base.SampleLevelData:
@@ -161,33 +124,34 @@ def load_table(path: os.PathLike | str) -> base.SampleLevelData:
   Raises:
     SourceError: If the file is missing or damaged, or an array is invalid.
   """
-  return _load(pathlib.Path(path), _TABLE)
+  return _load(pathlib.Path(path), 'table')
 
 
-def _load(path: pathlib.Path, kind: _Kind) -> base.SampleLevelData:
-  path = path / f'{kind.dataset}.npz' if path.is_dir() else path
-  known = *(name for part in _PARTS for name in kind.names(part)), npz.CLASSES
-  arrays = npz.read_arrays(path, known)
-  parts = {part: _part(path, kind, arrays, part) for part in _PARTS}
+def _load(path: pathlib.Path, dataset: str) -> base.SampleLevelData:
+  path = path / f'{dataset}.npz' if path.is_dir() else path
+  known = (*(name for part in _PARTS for name in _names(dataset, part)),)
+  arrays = npz.read_arrays(path, (*known, npz.CLASSES))
+  parts = {part: _part(path, dataset, arrays, part) for part in _PARTS}
   there = {name: part for name, part in parts.items() if part is not None}
   shape = there['train'].inputs.shape[1:]
   for name, part in there.items():
     if part.inputs.shape[1:] != shape:
+      inputs = _INPUTS[dataset]
       raise errors.SourceError(
-        f'{path}: {name}_{kind.inputs} must have the shape {shape}, like'
-        f' train_{kind.inputs}. Found {part.inputs.shape[1:]}.'
+        f'{path}: {name}_{inputs} must have the shape {shape}, like'
+        f' train_{inputs}. Found {part.inputs.shape[1:]}.'
       )
   largest = max(int(part.targets.max()) for part in there.values())
   num_classes, caveats = npz.count_classes(
     path, largest, arrays.get(npz.CLASSES)
   )
   return base.SampleLevelData(
-    name=kind.dataset,
+    name=dataset,
     train=parts['train'],
     test=parts['test'],
     public=parts['public'],
     num_classes=num_classes,
-    caveats=(*_overlaps(there, kind.inputs), *caveats),
+    caveats=(*_overlaps(there, _INPUTS[dataset]), *caveats),
   )
 
 

@@ -12,13 +12,13 @@ from data_prep.sources.base import Source
 from data_prep.sources.base import Tally
 from data_prep.sources.base import UserCounts
 from data_prep.sources.base import UserSource
-from data_prep.sources.jsonl import JsonlSource
 from data_prep.sources.sqlite import SqliteSource
 from data_prep.sources.stackexchange import StackExchangeSource
 from data_prep.sources.synthetic import SyntheticConfig
 from data_prep.sources.synthetic import SyntheticSource
-from data_prep.sources.text_table import is_text_table
-from data_prep.sources.text_table import TextTableSource
+from data_prep.sources.texts import is_text_table
+from data_prep.sources.texts import JsonlSource
+from data_prep.sources.texts import TextTableSource
 from data_prep.sources.tff_stackoverflow import TffStackOverflowSource
 
 __all__ = [

@@ -60,7 +60,7 @@ class ArraySource(base.UserSource):
       SourceError: If an array is invalid.
     """
     self.name = path.name
-    self.x = _check_inputs(path, x)
+    self.x = npz.check_inputs(path, 'x', x)
     self.y = npz.check_labels(path, 'y', y)
     npz.check_lengths(path, x=x, y=y, user=owners)
     self.num_classes, self.caveats = npz.count_classes(
@@ -87,30 +87,6 @@ class ArraySource(base.UserSource):
       stop: One past the last example.
     """
     return self._rows[user][start:stop]
-
-
-def _check_inputs(path: pathlib.Path, x: np.ndarray) -> np.ndarray:
-  if x.dtype.kind not in 'biuf' or x.ndim not in (2, 3, 4) or not x.size:
-    raise errors.SourceError(
-      f'{path}: x must be a non-empty array of numbers, [examples,'
-      f' features] or [examples, height, width, channels]. Found {x.dtype} of'
-      f' the shape {x.shape}.'
-    )
-  if x.ndim > 2:
-    x = npz.with_channels(path, 'x', x)
-  is_long = x.dtype.kind == 'f' and x.dtype.itemsize > 4
-  dtype = np.dtype(np.float32) if is_long else x.dtype
-  with np.errstate(over='ignore'):
-    x = x.astype(dtype.newbyteorder('<'), copy=False)
-  if x.dtype.kind == 'f':
-    is_finite = np.isfinite(x).reshape(len(x), -1).all(1)
-    if not is_finite.all():
-      row = int(np.argmin(is_finite))
-      raise errors.SourceError(
-        f'{path}: x must be finite. Found nan, inf or a number too large for'
-        f' {x.dtype} in row {row}.'
-      )
-  return x
 
 
 def open_npz(path: os.PathLike | str) -> ArraySource:

@@ -46,6 +46,11 @@ _P_END = 150  # Per mille, after a noun or a verb.
 _P_TOPIC = 550  # That a word is from the topic.
 _P_ECHO = 350  # That a word depends on the one before.
 
+_NUM_TOPICS = 20  # Shared by all users.
+_MIN_SENTENCES = (
+  24  # Of a user; half of the users have less than twice as many.
+)
+_MAX_SENTENCES = 2000
 _USERS_PER_BLOCK = 8
 _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
 
@@ -56,34 +61,23 @@ class SyntheticConfig:
 
   Example:
 
-    >>> SyntheticConfig(num_users=50, num_words=1000).num_topics
-    20
+    >>> SyntheticConfig(num_users=50, num_words=1000).num_users
+    50
 
   Attributes:
     num_users: Number of users.
     seed: Seed of all draws.
     num_words: Number of distinct words, without punctuation; at least 1,000.
-    num_topics: Number of topics that users share.
-    min_sentences: Minimum number of sentences of a user. Half of the users have
-      less than twice as many.
-    max_sentences: Maximum number of sentences of a user.
   """
 
   num_users: int = 2000
   seed: int = 0
   num_words: int = 12_000
-  num_topics: int = 20
-  min_sentences: int = 24
-  max_sentences: int = 2000
 
   def __post_init__(self):
     validate.integers(1, num_users=self.num_users)
     validate.integers(0, seed=self.seed)
     validate.integers(1000, num_words=self.num_words)
-    validate.integers(1, num_topics=self.num_topics)
-    validate.in_range(1, 100, num_topics=self.num_topics)
-    validate.integers(1, min_sentences=self.min_sentences)
-    validate.integers(self.min_sentences, max_sentences=self.max_sentences)
 
 
 class _Uniform:
@@ -120,15 +114,15 @@ class _Text:
     self.starts = np.concatenate([[0], np.cumsum(counts)])
     uniform = _Uniform(config.seed, 1, block)
     user = np.repeat(np.arange(counts.size), counts)
-    topic = self._topics(config.num_topics, uniform, counts.size, user)
+    topic = self._topics(uniform, counts.size, user)
     self.ranks, self.lengths = _write(config, uniform, topic)
     # A question begins with a verb.
     self.is_question = self.ranks[:, 0] % _NUM_CLASSES == _VERB
 
-  def _topics(self, num_topics, uniform, num_users, user):
-    favourites = (uniform(num_users, 2) * num_topics).astype(np.int64)
+  def _topics(self, uniform, num_users, user):
+    favourites = (uniform(num_users, 2) * _NUM_TOPICS).astype(np.int64)
     kind, any_topic = uniform(2, user.size)
-    topic = (any_topic * num_topics).astype(np.int64)
+    topic = (any_topic * _NUM_TOPICS).astype(np.int64)
     topic = np.where(kind < 0.3, favourites[user, 1], topic)
     return np.where(kind >= 0.4, favourites[user, 0], topic)
 
@@ -139,7 +133,7 @@ def _write(
   """Returns word ranks [sentences, _MAX_WORDS], and numbers of words."""
   size = config.num_words // _NUM_CLASSES
   common = _zipf(size)
-  of_topic = _zipf((size - _NUM_COMMON) // config.num_topics)
+  of_topic = _zipf((size - _NUM_COMMON) // _NUM_TOPICS)
   ranks = np.zeros((topic.size, _MAX_WORDS), np.int64)
   lengths = np.full(topic.size, _MAX_WORDS)
   going = np.arange(topic.size)  # Sentences that have not ended.
@@ -153,7 +147,7 @@ def _write(
     drawn = np.where(
       is_topical,
       _NUM_COMMON
-      + np.searchsorted(of_topic, draws[4], side='right') * config.num_topics
+      + np.searchsorted(of_topic, draws[4], side='right') * _NUM_TOPICS
       + topic[going],
       np.searchsorted(common, draws[4], side='right'),
     )
@@ -198,8 +192,8 @@ class SyntheticSource(base.Source):
     config = self._config
     blocks = -(-config.num_users // _USERS_PER_BLOCK)
     uniform = _Uniform(config.seed, 0)(blocks * _USERS_PER_BLOCK)
-    counts = np.floor(config.min_sentences / (1 - uniform))
-    return np.minimum(counts, config.max_sentences).astype(np.int64)
+    counts = np.floor(_MIN_SENTENCES / (1 - uniform))
+    return np.minimum(counts, _MAX_SENTENCES).astype(np.int64)
 
   @functools.cached_property
   def _words(self) -> list[str]:

@@ -228,12 +228,3 @@ def test_properties(train, heldout, test, keep, draw):
   assert plan.max_private_users_per_person == (2 if keep else 1)
   held_twice = len(groups['private']) > len(people['private'])
   assert keep or not held_twice
-
-
-def test_the_size_of_stackoverflow_needs_only_counts():
-  # 342,477 users. No time is checked here, only that nothing is read; the
-  # benchmark has the seconds.
-  users = {f'{i:08}': 100 + i % 700 for i in range(342_477)}
-  plan = _assign({'train': users}, num_public_users=100)
-  assert len(plan.groups['public']) == 100
-  assert len(plan.groups['private']) > 300_000

@@ -59,57 +59,51 @@ def test_by_hand(tmp_path, list_source, numbered, make_config):
 
 
 def _prepare_synthetic(
-  folder, seed=0, num_processes=1, source=None, **settings
+  folder, *, seed=0, num_users=60, num_processes=1, source=None, **settings
 ):
   source = source or sources.SyntheticSource(
-    sources.SyntheticConfig(num_users=200)
+    sources.SyntheticConfig(num_users=num_users)
   )
+  settings = {'max_sentences': 64, 'num_public_users': 5, **settings}
   return build.prepare(
     source,
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(
-        seed=seed, max_sentences=64, num_public_users=10, **settings
-      ),
-      vocabulary=vocabulary.VocabularyConfig(
-        origin=vocabulary.Origin.TRAIN, size=2000
-      ),
+      partition=partition.PartitionConfig(seed=seed, **settings),
+      vocabulary=vocabulary.VocabularyConfig(origin='train', size=1000),
       num_processes=num_processes,
     ),
   )
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path):
-  first = _prepare_synthetic(tmp_path / 'a')
-  again = _prepare_synthetic(tmp_path / 'b')
-  other = _prepare_synthetic(tmp_path / 'c', seed=1)
-  assert _files(first.path) == _files(again.path)
-  assert list(first.users('public')) != list(other.users('public'))
-  assert (
-    first.manifest['public_users_sha256']
-    == (again.manifest['public_users_sha256'])
-  )
-  assert (
-    first.manifest['public_users_sha256']
-    != (other.manifest['public_users_sha256'])
-  )
+@pytest.fixture(scope='module')
+def synthetic(tmp_path_factory):
+  return _prepare_synthetic(tmp_path_factory.mktemp('synthetic') / 'store')
+
+
+def test_the_seed_decides_who_is_public_alone(tmp_path, synthetic):
+  again = _prepare_synthetic(tmp_path / 'again')
+  assert _files(again.path) == _files(synthetic.path)
+  other = _prepare_synthetic(tmp_path / 'other', seed=1)
+  key = 'public_users_sha256'
+  assert list(other.users('public')) != list(synthetic.users('public'))
+  assert other.manifest[key] != synthetic.manifest[key]
   for group in ('validation', 'test'):
-    assert list(first.users(group)) == list(other.users(group))
+    assert list(other.users(group)) == list(synthetic.users(group))
 
 
 @pytest.mark.slow
-def test_the_bytes_do_not_depend_on_the_processes(tmp_path, monkeypatch):
-  one = _prepare_synthetic(tmp_path / 'one')
+def test_the_bytes_do_not_depend_on_the_processes(
+  tmp_path, synthetic, monkeypatch
+):
   monkeypatch.setattr(build, '_MIN_SENTENCES_FOR_PROCESSES', 0)
-  two = _prepare_synthetic(tmp_path / 'two', num_processes=2)
-  assert _files(one.path) == _files(two.path)
   monkeypatch.setattr(build, '_BATCH_SENTENCES', 100)
-  small = _prepare_synthetic(tmp_path / 'small')
-  assert _files(one.path) == _files(small.path)
+  two = _prepare_synthetic(tmp_path / 'two', num_processes=2)
+  assert _files(two.path) == _files(synthetic.path)
 
 
-def test_a_database_gives_the_same_store(tmp_path, write_database):
-  source = sources.SyntheticSource(sources.SyntheticConfig(num_users=40))
+def test_a_database_gives_the_same_store(tmp_path, synthetic, write_database):
+  source = sources.SyntheticSource(sources.SyntheticConfig(num_users=60))
   users = source.users('train')
   sentences = {
     user: source.sentences(user, 'train', 0, int(count))
@@ -119,14 +113,10 @@ def test_a_database_gives_the_same_store(tmp_path, write_database):
   read = _prepare_synthetic(
     tmp_path / 'read', source=sources.open_source(f'sqlite:{path}')
   )
-  direct = _prepare_synthetic(tmp_path / 'direct', source=source)
-  files, others = _files(direct.path), _files(read.path)
-  assert json.loads(others.pop(store.MANIFEST))['source'] == 'sqlite:x.sqlite'
-  files.pop(store.MANIFEST)
-  assert files == others
-  direct.manifest.pop('source')
-  read.manifest.pop('source')
-  assert direct.manifest == read.manifest
+  files, others = _files(synthetic.path), _files(read.path)
+  for name in files.keys() - {store.MANIFEST}:
+    assert files[name] == others[name]
+  assert read.manifest == synthetic.manifest | {'source': 'sqlite:x.sqlite'}
 
 
 def test_groups_are_disjoint(small_store):
@@ -149,11 +139,10 @@ def test_groups_are_disjoint(small_store):
       assert np.array_equal(small_store.sentences(user), encoder.encode(text))
 
 
-def test_kept_overflow_users_are_marked(tmp_path):
-  drop = _prepare_synthetic(tmp_path / 'drop')
+def test_kept_overflow_users_are_marked(tmp_path, synthetic):
+  assert synthetic.manifest['max_private_users_per_person'] == 1
+  assert synthetic.manifest['private_overflow_users'] == 0
   keep = _prepare_synthetic(tmp_path / 'keep', keep_overflow_users=True)
-  assert drop.manifest['max_private_users_per_person'] == 1
-  assert drop.manifest['private_overflow_users'] == 0
   assert keep.manifest['max_private_users_per_person'] == 2
   kept = [n for n in keep.users('private') if n.endswith('#overflow')]
   assert keep.manifest['private_overflow_users'] == len(kept) > 0
@@ -191,7 +180,7 @@ def test_vocabulary_of_a_file(tmp_path, list_source, make_config):
   (tmp_path / 'words.txt').write_text('b\na\nc\n')
   source = list_source({'train': {'u': ['a b d']}, 'heldout': {}, 'test': {}})
   config = make_config(
-    size=2, origin='file', path=tmp_path / 'words.txt', num_public_users=0
+    size=2, origin=f'file:{tmp_path}/words.txt', num_public_users=0
   )
   data = build.prepare(source, tmp_path / 'out', config)
   assert data.sentences('u')[0, :5].tolist() == [4, 2, 1, 3, 5]
@@ -199,23 +188,21 @@ def test_vocabulary_of_a_file(tmp_path, list_source, make_config):
 
 
 @pytest.mark.parametrize(
-  ('origin', 'where'), [('train', '1 private users'), ('public', '0 public')]
+  ('origin', 'words'),
+  [
+    ('train', 'vocabulary_size .* of 1 private users. Found 4'),
+    ('public', 'vocabulary_size .* of 0 public users. Found 4'),
+    ('source', "vocabulary must be .* Found 'source'"),
+  ],
 )
-def test_more_words_than_there_are(
-  tmp_path, list_source, make_config, origin, where
+def test_vocabularies_that_cannot_be(
+  tmp_path, list_source, make_config, origin, words
 ):
   source = list_source({'train': {'u': ['a b c']}, 'heldout': {}, 'test': {}})
   config = make_config(size=4, origin=origin, num_public_users=0)
-  with pytest.raises(ValueError, match=f'vocabulary_size .*{where}.*Found 4'):
+  with pytest.raises(ValueError, match=words):
     build.prepare(source, tmp_path / 'out', config)
   assert not list(tmp_path.iterdir())
-
-
-def test_a_source_without_words_of_its_own(tmp_path, list_source, make_config):
-  source = list_source({'train': {'u': ['a']}, 'heldout': {}, 'test': {}})
-  config = make_config(size=1, origin='source', num_public_users=0)
-  with pytest.raises(ValueError, match="vocabulary must be .* Found 'source'"):
-    build.prepare(source, tmp_path / 'out', config)
 
 
 def test_texts_of_a_stream_are_regrouped(tmp_path, make_config):
@@ -248,31 +235,23 @@ def test_texts_of_a_stream_are_regrouped(tmp_path, make_config):
   assert done == total == data.manifest['sentences']
 
 
-def test_too_many_malformed_rows(tmp_path, make_config):
-  good = '{"user": "a", "text": "fine words"}\n'
-  (tmp_path / 'x.jsonl').write_text(good * 98 + '{\n' * 2)
-  config = make_config(size=2, num_public_users=0)
-  with pytest.raises(errors.SourceError, match='2 of 100 rows are faulty'):
-    build.prepare(
-      sources.open_source(f'jsonl:{tmp_path}/x.jsonl'),
-      tmp_path / 'out',
-      config,
+@pytest.mark.parametrize('kind', ['jsonl', 'sqlite'])
+def test_too_many_malformed_rows(tmp_path, write_database, make_config, kind):
+  path = tmp_path / f'x.{kind}'
+  if kind == 'jsonl':
+    path.write_text('{"user": "a", "text": "fine"}\n' * 50 + '{\n')
+  else:
+    sentences = {'train': {'a': ['fine'] * 50}, 'heldout': {'b': ['bad']}}
+    write_database(
+      path,
+      sentences,
+      encode=lambda s: b'?' if s == b'bad' else example_proto.encode_tokens(s),
     )
-  assert [path.name for path in tmp_path.iterdir()] == ['x.jsonl']
-
-
-def test_too_many_malformed_examples(tmp_path, write_database, make_config):
-  path = write_database(
-    tmp_path / 'x.sqlite',
-    {'train': {'a': ['fine'] * 50}, 'heldout': {'b': ['bad']}},
-    encode=lambda s: b'?' if s == b'bad' else example_proto.encode_tokens(s),
-  )
+  source = sources.open_source(f'{kind}:{path}')
+  config = make_config(size=1, num_public_users=0)
   with pytest.raises(errors.SourceError, match='1 of 51 rows are faulty'):
-    build.prepare(
-      sources.open_source(f'sqlite:{path}'),
-      tmp_path / 'out',
-      make_config(size=1, num_public_users=0),
-    )
+    build.prepare(source, tmp_path / 'out', config)
+  assert list(tmp_path.iterdir()) == [path]
 
 
 def test_unusable_sentences_of_a_database(
@@ -305,13 +284,6 @@ def test_public_users_who_have_nothing_to_say(
   assert stored == ['a#overflow', 'c#overflow']
   digest = hashlib.sha256(b'a#overflow\nc#overflow\n').hexdigest()
   assert data.manifest['public_users_sha256'] == digest
-
-
-def test_more_public_users_than_overflow_users(tmp_path):
-  source = sources.SyntheticSource(sources.SyntheticConfig(num_users=5))
-  with pytest.raises(ValueError, match='num_public_users must be at most'):
-    _prepare_synthetic(tmp_path / 'out', source=source)
-  assert not list(tmp_path.iterdir())
 
 
 def test_a_disk_too_small(tmp_path, monkeypatch):

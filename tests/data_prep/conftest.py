@@ -63,16 +63,14 @@ def read_records():
 def make_config():
   """Settings for small sources: every word of train users, few public users."""
 
-  def make(*, size=10, num_public_users=1, origin='train', path=None, **others):
+  def make(*, size=10, num_public_users=1, origin='train', **others):
     settings = {'seed': 0, 'num_public_users': num_public_users}
     for name in ('seed', 'max_sentences', 'keep_overflow_users'):
       if name in others:
         settings[name] = others.pop(name)
     return build.PrepareConfig(
       partition=partition.PartitionConfig(**settings),
-      vocabulary=vocabulary.VocabularyConfig(
-        origin=vocabulary.Origin(origin), size=size, path=path
-      ),
+      vocabulary=vocabulary.VocabularyConfig(origin=origin, size=size),
       **others,
     )
 

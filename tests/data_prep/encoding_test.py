@@ -86,8 +86,6 @@ def test_agrees_with_tffs_baseline():
 
 def test_unknown_words_are_counted():
   encoder = encoding.Encoder(['a', 'b'])
-  unknown = encoding.UnknownWords(encoder.spec, ['private', 'public', 'test'])
-  unknown.add('private', encoder.encode(['a x b', 'b']))  # 1 of 4.
-  unknown.add('private', encoder.encode(['x ' * 30]))  # 20 are stored.
-  unknown.add('public', encoder.encode(['a']))
-  assert unknown.shares() == {'private': 21 / 24, 'public': 0, 'test': None}
+  assert encoder.count_words(encoder.encode(['a x b', 'b'])) == (4, 1)
+  assert encoder.count_words(encoder.encode(['x ' * 30])) == (20, 20)
+  assert encoder.count_words(encoder.encode([])) == (0, 0)

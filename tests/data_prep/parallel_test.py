@@ -23,23 +23,19 @@ def _die(x):
 
 
 @pytest.mark.parametrize('num_processes', [1, 2])
-def test_keeps_the_order(num_processes):
-  found = list(parallel.ordered_map(_square, range(50), num_processes))
-  assert found == [x * x for x in range(50)]
-
-
-def test_few_items_are_taken_ahead():
+def test_keeps_the_order_and_takes_few_items_ahead(num_processes):
   taken = []
 
   def items():
-    for i in range(100):
+    for i in range(50):
       taken.append(i)
       yield i
 
-  results = parallel.ordered_map(_square, items(), 2)
-  next(results)
-  assert len(taken) <= 6
-  results.close()
+  results = parallel.ordered_map(_square, items(), num_processes)
+  for i, found in enumerate(results):
+    assert found == i * i
+    assert len(taken) <= i + 6
+  assert len(taken) == 50
 
 
 @pytest.mark.parametrize('num_processes', [1, 2])

@@ -7,10 +7,10 @@ import re
 
 from data_prep import assignment
 from data_prep import build
+from data_prep import lists
 from data_prep import partition
 from data_prep import sources
 from data_prep import summary
-from data_prep import user_lists
 from data_prep import vocabulary
 import pytest
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 3_000_000
 @pytest.fixture(scope='module')
 def store(tmp_path_factory):
   """The store that README's command writes."""
-  public = user_lists.read_user_ids(_FOLDER / 'public_users.txt')
+  public = lists.read_user_ids(_FOLDER / 'public_users.txt')
   return build.prepare(
     sources.open_source(f'jsonl:{_FOLDER}/users.jsonl.xz'),
     tmp_path_factory.mktemp('sample') / 'store',

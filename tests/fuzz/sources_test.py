@@ -5,11 +5,10 @@ import json
 import lzma
 
 from data_prep import errors
+from data_prep import lists
 from data_prep import sources
 from data_prep import spool
 from data_prep import sqlite_writer
-from data_prep import user_lists
-from data_prep import vocabulary
 from data_prep.sources import base
 import pytest
 
@@ -185,7 +184,7 @@ def test_user_ids(fuzz):
   fuzz(
     harness.Target(
       write=write,
-      load=lambda f: user_lists.read_user_ids(f / 'public.txt'),
+      load=lambda f: lists.read_user_ids(f / 'public.txt'),
       check=check,
     ),
     must_find=0.1,
@@ -205,7 +204,7 @@ def test_words(fuzz):
   fuzz(
     harness.Target(
       write=write,
-      load=lambda f: vocabulary.read_words(f / 'words.txt'),
+      load=lambda f: lists.read_words(f / 'words.txt'),
       check=check,
     ),
     must_find=0.1,
@@ -216,4 +215,4 @@ def test_lists_must_hold_something(tmp_path):
   path = tmp_path / 'empty.txt'
   path.write_text('\n')
   with pytest.raises(errors.SourceError, match='empty.txt'):
-    user_lists.read_user_ids(path)
+    lists.read_user_ids(path)

@@ -55,17 +55,6 @@ def test_numbers_of_sentences_follow_a_power_law():
     assert np.mean(counts >= size) == pytest.approx(24 / size, rel=0.15)
 
 
-def test_words_follow_zipfs_law():
-  counts = collections.Counter()
-  for sentences in _text(_source(num_users=300)):
-    for sentence in sentences:
-      counts.update(sentence.split()[:-1])
-  frequencies = np.sort(list(counts.values()))[::-1]
-  ranks = np.arange(10, 3000)
-  slope = np.polyfit(np.log(ranks), np.log(frequencies[ranks]), 1)[0]
-  assert -1.3 < slope < -0.7
-
-
 def _bigram_gain(train, test):
   """How many nats a word the previous word tells, smoothed, on other users."""
   single, pairs, before = (collections.Counter() for _ in range(3))
@@ -87,31 +76,13 @@ def _bigram_gain(train, test):
 
 
 def test_order_can_be_learnt_from_other_users():
-  text = _text(_source(num_users=240))
-  train = [s for user in text[:200] for s in user]
-  test = [s for user in text[200:] for s in user]
+  text = _text(_source(num_users=100))
+  train = [s for user in text[:80] for s in user]
+  test = [s for user in text[80:] for s in user]
   # Shuffled words still tell the topic, not what comes next.
   rng = np.random.default_rng(0)
   mixed = [' '.join(rng.permutation(s.split())) for s in train]
   assert _bigram_gain(train, test) > _bigram_gain(mixed, test) + 0.5
-
-
-def test_users_have_topics():
-  text = _text(_source(num_users=80))
-  halves = [(u[: len(u) // 2], u[len(u) // 2 :]) for u in text if len(u) > 100]
-
-  def topic_words(sentences):
-    words = collections.Counter(w for s in sentences for w in s.split())
-    return {w for w, n in words.items() if n > 2 and len(w) > 4}
-
-  def overlap(a, b):
-    a, b = topic_words(a), topic_words(b)
-    return len(a & b) / max(1, min(len(a), len(b)))
-
-  own = [overlap(a, b) for a, b in halves]
-  others = [overlap(halves[i][0], halves[i - 1][1]) for i in range(len(halves))]
-  assert len(halves) > 10
-  assert np.mean(own) > 1.3 * np.mean(others)
 
 
 def test_words_are_unique_and_frequent_ones_short():
@@ -121,22 +92,12 @@ def test_words_are_unique_and_frequent_ones_short():
   assert _source().ranked_words(3) == ['.', '?', words[0]]
 
 
-def test_a_question_begins_with_a_verb():
-  text = [s for user in _text(_source(num_users=5)) for s in user]
-  words = [synthetic.make_word(rank) for rank in range(12_000)]
-  for sentence in text:
-    first, *_, last = sentence.split()
-    assert (words.index(first) % 6 == 3) == (last == '?')
-
-
 @pytest.mark.parametrize(
   ('settings', 'words'),
   [
     ({'num_users': 0}, 'num_users .* Found 0'),
     ({'seed': -1}, 'seed .* Found -1'),
     ({'num_words': 5}, 'num_words .* Found 5'),
-    ({'num_topics': 101}, 'num_topics .* Found 101'),
-    ({'max_sentences': 3}, 'max_sentences .* Found 3'),
   ],
 )
 def test_bad_config(settings, words):
