@@ -1,13 +1,15 @@
 """An engine of a few numpy lines, whose rounds are random walks by a seed."""
 
 import contextlib
+import dataclasses
 
 import numpy as np
 from pda_fed import methods
-from pda_fed import privacy
+from pda_fed import models
 from pda_fed import runs as runs_lib
 from pda_fed import schedules
 from pda_fed.privacy import seeds as seeds_lib
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 
 
@@ -17,8 +19,8 @@ class FakeEngine:
   name = 'fake'
   canaries = None
 
-  def __init__(self, config, seeds):
-    self.config = config
+  def __init__(self, run, seeds):
+    self.run = run
     self.seeds = seeds
     self.num_pretrainings = 0
     self.rounds_run = []
@@ -39,7 +41,7 @@ class FakeEngine:
       weights = (state['w'] - 0.1 * momentum).astype(np.float32)
       state = {'w': weights, 'm': momentum}
       found = {'train_loss': float(np.abs(weights).sum()), 'clients': 2}
-      metrics.append(found | self.config.method.schedules_at(round_num))
+      metrics.append(found | self.run.method.schedules_at(round_num))
       self.rounds_run.append(round_num)
     return state, metrics
 
@@ -78,24 +80,46 @@ def make_method(method, alpha):
   return methods.get(method)()
 
 
-def make_config(method='pda', rounds=10, **changes):
-  fields = dict(
-    method=make_method(method, schedules.cosine(8)),
-    dataset='fake',
-    data_hash='0',
-    engine='fake',
-    plan=privacy.PrivacyPlan(
-      population=1000,
-      expected_cohort=10,
-      rounds=rounds,
-      delta=1e-4,
-      noise_multiplier=1.0,
-      clip_norm=1.0,
-    ),
-    seed=0,
-    rounds_per_evaluation=3,
+@dataclasses.dataclass(frozen=True)
+class FakeData:
+  """Data of which a run knows only this."""
+
+  name: str = 'fake'
+  unit: str = 'user'
+  population: int = 1000
+  sha256: str = '0'
+  about: dict = dataclasses.field(
+    default_factory=lambda: {'users': {'private': 1000, 'public': 5}}
   )
-  return runs_lib.RunConfig(**{**fields, **changes})
+  caveats: list = dataclasses.field(default_factory=list)
+
+  def check(self, run):
+    """All runs fit."""
+
+
+def make_run(method='pda', rounds=10, data=None, **values):
+  """Returns a run of these settings, by name; it opens no data."""
+  spec = runs_lib.RunSpec().with_values(
+    {
+      'engine': 'jax',
+      'rounds': rounds,
+      'expected_cohort': 10,
+      'delta': 1e-4,
+      'noise_multiplier': 1.0,
+      'clip_norm': 1.0,
+      'seed': 0,
+      'rounds_per_evaluation': 3,
+      **values,
+    }
+  )
+  data = data or FakeData()
+  return resolving.Run(
+    spec=spec,
+    plan=resolving.build_plan(spec.plan, data.population, data.unit),
+    method=make_method(method, schedules.cosine(8)),
+    model=models.linear((2,), 1),
+    data=data,
+  )
 
 
 class Opener:
@@ -106,6 +130,6 @@ class Opener:
     self.engine = None
 
   @contextlib.contextmanager
-  def __call__(self, config, seeds):
-    self.engine = self._kind(config, seeds)
+  def __call__(self, run, seeds):
+    self.engine = self._kind(run, seeds)
     yield self.engine

@@ -4,11 +4,11 @@
 `estimators` turns scores into an epsilon.
 """
 
-from pda_fed.audit.auditor import AuditConfig
 from pda_fed.audit.auditor import Auditor
 from pda_fed.audit.auditor import AuditReport
 from pda_fed.audit.auditor import View
 from pda_fed.audit.canaries import Canaries
+from pda_fed.audit.canaries import check_count
 from pda_fed.audit.canaries import Directions
 from pda_fed.audit.canaries import usual_count
 from pda_fed.audit.estimators import gaussian_epsilon
@@ -20,12 +20,12 @@ from pda_fed.audit.words import is_violated
 from pda_fed.audit.words import violation
 
 __all__ = [
-  'AuditConfig',
   'AuditReport',
   'Auditor',
   'Canaries',
   'Directions',
   'View',
+  'check_count',
   'describe',
   'gaussian_epsilon',
   'is_violated',

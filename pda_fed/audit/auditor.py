@@ -10,7 +10,6 @@ import numpy as np
 from pda_fed.audit import canaries as canaries_lib
 from pda_fed.audit import estimators
 from pda_fed.audit import words
-from pda_fed.common import validate
 
 # All bounds of a report hold jointly with 95 % confidence.
 SIGNIFICANCE = 0.05
@@ -27,37 +26,6 @@ _LEAST_GROUP = 50
 _MANY_PARTICIPATIONS = 3
 # Large enough for certainty, but too small for one canary to decide a mean.
 _LARGEST_RATIO = 50.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditConfig:
-  """Settings of an audit.
-
-  Example:
-
-    >>> AuditConfig(canaries=500).copy
-    False
-
-  Attributes:
-    canaries: Number of canaries; half of them take part. None uses 1,000, or as
-      many as the model has room for.
-    copy: Whether canaries take part only in a second run with the same
-      settings, so that the first run is unchanged.
-  """
-
-  canaries: Optional[int] = None
-  copy: bool = False
-
-  def __post_init__(self):
-    if self.canaries is None:
-      return
-    validate.integers(1, audit_canaries=self.canaries)
-    if self.canaries < canaries_lib.LEAST_CANARIES:
-      raise ValueError(
-        f'audit_canaries must be at least {canaries_lib.LEAST_CANARIES}: with'
-        ' fewer, a lower bound shows almost nothing. Found'
-        f' {self.canaries}.'
-      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

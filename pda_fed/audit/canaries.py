@@ -35,9 +35,18 @@ _NORM = 10.0
 _MOST = 2**16
 # With fewer, even nine correct guesses out of ten show an epsilon below 1.
 LEAST_CANARIES = 100
-
-
 _USUAL = 1000
+
+
+def check_count(**named: int) -> None:
+  """Raises ValueError unless every value is a number of canaries that tells."""
+  validate.integers(1, **named)
+  for name, count in named.items():
+    if count < LEAST_CANARIES:
+      raise ValueError(
+        f'{name} must be at least {LEAST_CANARIES}: with fewer, a lower bound'
+        f' shows almost nothing. Found {count}.'
+      )
 
 
 def usual_count(shapes: Sequence[tuple[int, ...]]) -> int:

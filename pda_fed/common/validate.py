@@ -73,6 +73,13 @@ def between(low: _Number, high: _Number, **named: _Number) -> None:
     _check(name, value, low < value < high, f'in ({low}, {high})')
 
 
+def below_one(**named: _Number) -> None:
+  """Raises unless every value lies in [0, 1)."""
+  for name, value in named.items():
+    _number(name, value)
+    _check(name, value, 0 <= value < 1, 'in [0, 1)')
+
+
 def integers(low: int, **named: int) -> None:
   """Raises unless every value is an integer and at least `low`."""
   for name, value in named.items():

@@ -9,16 +9,19 @@ this rule; each computes epochs in its own way.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any, Optional, Protocol
 
 import numpy as np
+from pda_fed.common import settings
 from pda_fed.common import validate
-from pda_fed.common.settings import setting
 from pda_fed.privacy import seeds
 
 OPTIMIZERS = ('adam', 'sgd')
 DECAYS = ('none', 'cosine')
 AUGMENTATIONS = ('none', 'standard', 'strong')
+
+setting = settings.setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +50,16 @@ class Pretrained:
     }
 
 
+_count = functools.partial(
+  setting, check=functools.partial(validate.integers, 1)
+)
+_positive = functools.partial(setting, check=validate.positive)
+_below_one = functools.partial(setting, check=validate.below_one)
+_EXAMPLES: Any = {'only': 'examples'}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig:
+class PretrainingConfig(settings.Group):
   """Settings of a warm start: pre-training on public data.
 
   Users' engines take the first six; the others are for sample-level runs.
@@ -59,152 +70,86 @@ class PretrainingConfig:
     3
   """
 
-  learning_rate: float = setting(
-    1e-2, 'Learning rate of the warm start, for the mean loss of targets.'
+  learning_rate: float = _positive(
+    1e-2,
+    'Learning rate of the warm start, for the mean loss of targets.',
   )
-  batch_size: int = setting(16, 'Batch size of the warm start, in examples.')
+  batch_size: int = _count(16, 'Batch size of the warm start, in examples.')
   held_out: float = setting(
-    0.1, 'Fraction of public examples held out to measure convergence.'
+    0.1,
+    'Fraction of public examples held out to measure convergence.',
+    check=functools.partial(validate.between, 0, 1),
   )
-  patience: int = setting(
+  patience: int = _count(
     3,
     'Stop the warm start after this many epochs without a lower loss on'
     ' held-out public data.',
   )
-  max_epochs: int = setting(100, 'Maximum number of epochs of the warm start.')
+  max_epochs: int = _count(100, 'Maximum number of epochs of the warm start.')
   seed: Optional[int] = setting(
     None,
     'Seed of the warm start: initial weights, held-out examples, order.'
     " Default: the run's seed, or 0: public data need no secret. Runs with"
     ' different seeds that set the same value here share one warm start.',
+    check=functools.partial(validate.integers, 0),
   )
   optimizer: str = setting(
-    'adam', 'Optimizer of the warm start.', choices=OPTIMIZERS
+    'adam', 'Optimizer of the warm start.', choices=OPTIMIZERS, **_EXAMPLES
   )
-  momentum: float = setting(0.0, 'Momentum of the warm start, with sgd.')
-  clip_norm: Optional[float] = setting(
-    None, 'Bound on the norm of the gradients of the warm start.'
+  momentum: float = _below_one(
+    0.0,
+    'Momentum of the warm start, with sgd.',
+    **_EXAMPLES,
+  )
+  clip_norm: Optional[float] = _positive(
+    None,
+    'Bound on the norm of the gradients of the warm start.',
+    **_EXAMPLES,
   )
   weight_decay: float = setting(
     0.0,
     'Weight decay of the warm start. Each step shrinks the weights by this'
     ' times the learning rate.',
+    check=validate.non_negative,
+    **_EXAMPLES,
   )
-  dropout: float = setting(0.0, 'Dropout rate of the warm start.')
+  dropout: float = _below_one(
+    0.0,
+    'Dropout rate of the warm start.',
+    **_EXAMPLES,
+  )
   augmentation: str = setting(
     'none',
     'Augmentation of images in the warm start. standard: flips and crops.'
     ' strong: also rotation, shear, colour changes and a cut-out square.',
     choices=AUGMENTATIONS,
+    **_EXAMPLES,
   )
   mixup: float = setting(
     0.0,
     'Parameter of the Beta distribution of mixup (blending pairs of images) in'
     ' the warm start. 0 means no mixup.',
+    check=validate.non_negative,
+    **_EXAMPLES,
   )
-  averaging: float = setting(
+  averaging: float = _below_one(
     0.0,
     "Decay of a moving average of the warm start's weights. 0 means no"
     ' averaging.',
+    **_EXAMPLES,
   )
   decay: str = setting(
     'none',
     "Decay of the warm start's learning rate, to 0 at the last epoch.",
     choices=DECAYS,
+    **_EXAMPLES,
   )
-  candidates: int = setting(
+  candidates: int = _count(
     1,
     'Number of models that the warm start trains. Held-out public data choose'
     ' one of them.',
+    **_EXAMPLES,
   )
-
-  def __post_init__(self):
-    validate.positive(learning_rate=self.learning_rate)
-    validate.integers(
-      1,
-      batch_size=self.batch_size,
-      patience=self.patience,
-      max_epochs=self.max_epochs,
-      candidates=self.candidates,
-    )
-    validate.between(0, 1, held_out=self.held_out)
-    if self.seed is not None:
-      validate.integers(0, seed=self.seed)
-    validate.one_of(OPTIMIZERS, optimizer=self.optimizer)
-    validate.one_of(DECAYS, decay=self.decay)
-    validate.one_of(AUGMENTATIONS, augmentation=self.augmentation)
-    validate.non_negative(
-      momentum=self.momentum,
-      weight_decay=self.weight_decay,
-      dropout=self.dropout,
-      averaging=self.averaging,
-      mixup=self.mixup,
-    )
-    for name in ('momentum', 'dropout', 'averaging'):
-      if getattr(self, name) >= 1:
-        raise ValueError(
-          f'{name} must be in [0, 1). Found {getattr(self, name)}.'
-        )
-    if self.clip_norm is not None:
-      validate.positive(clip_norm=self.clip_norm)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptimizer:
-  """The optimizer of pre-training on public examples.
-
-  Example:
-
-    >>> PretrainingOptimizer(optimizer='sgd', learning_rate=0.1).decay
-    'none'
-
-  Attributes:
-    optimizer: 'adam' or 'sgd'.
-    learning_rate: Learning rate, for the mean loss of targets.
-    momentum: Momentum of SGD.
-    clip_norm: A bound on the norm of a gradient, or None.
-    weight_decay: Each step subtracts `learning_rate * weight_decay * weight`.
-    dropout: Fraction of activations that are dropped.
-    augmentation: How images are augmented: 'none'; 'standard' flips and crops;
-      'strong' also changes colours and geometry, and cuts out a square.
-    mixup: Parameter of the Beta distribution for blending pairs of images and
-      their losses; 0 for no mixup.
-    averaging: Decay of an exponential average of the weights, which is then the
-      result; 0 for no averaging.
-    decay: Decay of the learning rate: 'none', or 'cosine' to 0 at epoch
-      `max_epochs`.
-  """
-
-  optimizer: str = 'adam'
-  learning_rate: float = 1e-3
-  momentum: float = 0.0
-  clip_norm: Optional[float] = None
-  weight_decay: float = 0.0
-  dropout: float = 0.0
-  augmentation: str = 'none'
-  mixup: float = 0.0
-  averaging: float = 0.0
-  decay: str = 'none'
-
-  def __post_init__(self):
-    validate.one_of(OPTIMIZERS, pretraining_optimizer=self.optimizer)
-    validate.one_of(DECAYS, pretraining_decay=self.decay)
-    validate.positive(pretraining_learning_rate=self.learning_rate)
-    validate.non_negative(
-      pretraining_momentum=self.momentum,
-      pretraining_weight_decay=self.weight_decay,
-      pretraining_dropout=self.dropout,
-      pretraining_averaging=self.averaging,
-      pretraining_mixup=self.mixup,
-    )
-    validate.one_of(AUGMENTATIONS, pretraining_augmentation=self.augmentation)
-    for name in ('momentum', 'dropout', 'averaging'):
-      if getattr(self, name) >= 1:
-        raise ValueError(
-          f'pretraining_{name} must be in [0, 1). Found {getattr(self, name)}.'
-        )
-    if self.clip_norm is not None:
-      validate.positive(pretraining_clip_norm=self.clip_norm)
 
 
 class Trainer(Protocol):

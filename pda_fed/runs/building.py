@@ -4,19 +4,16 @@ A name is one of ours, or a module of the user's, which is imported only if the
 user trusts it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
-import difflib
-from typing import Any, get_type_hints, Optional
+from typing import Any, get_origin, Optional
 
-import data_prep
-from data_prep import sample_level
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import schedules
 from pda_fed.common import settings
 from pda_fed.common import trust
-from pda_fed.models import convolutional
+from pda_fed.common import typed
 
 # Settings of a schedule, with what they mean for flags' help.
 SCHEDULES = {
@@ -25,6 +22,10 @@ SCHEDULES = {
   'constant': 'Constant value of {}; 1 uses the private mean alone',
 }
 MODELS = ('lstm', 'linear', 'cnn')
+# Sizes of models that the data decide.
+_OF_DATA = ('num_words', 'vocabulary_size', 'image_shape', 'num_classes')
+# In JSON: the class of a model.
+_KIND = 'kind'
 
 
 def method_settings(method: type[methods.Method]) -> dict[str, str]:
@@ -33,7 +34,7 @@ def method_settings(method: type[methods.Method]) -> dict[str, str]:
   Args:
     method: The method.
   """
-  found, types = {}, get_type_hints(method)
+  found, types = {}, typed.hints(method)
   for field in dataclasses.fields(method):
     if types[field.name] is schedules.Schedule:
       found |= {f'{field.name}_{kind}': field.name for kind in SCHEDULES}
@@ -47,11 +48,10 @@ def _refuse_unknown(
 ) -> None:
   for name in given:
     if name not in known:
-      close = difflib.get_close_matches(name, list(known), 1)
-      hint = f' Did you mean {group}.{close[0]}?' if close else ''
+      names = [f'{group}.{other}' for other in known]
       raise ValueError(
         f'{group}.{name} is not a setting of {owner}, which has'
-        f' {", ".join(known) or "none"}.{hint}'
+        f' {", ".join(known) or "none"}.{typed.nearest(name, names)}'
       )
 
 
@@ -75,28 +75,28 @@ def build_method(
     UntrustedCodeError: If a module is not trusted.
     ValueError: If there is no such method or setting.
   """
-  method = methods.get(choice.name, trust_code=trust_code)
-  known = method_settings(method)
+  method = methods.get(choice.name or '', trust_code=trust_code)
+  known, types = method_settings(method), typed.hints(method)
   _refuse_unknown(choice.settings, known, 'method', method.title)
-  types = get_type_hints(method)
-  values: dict[str, Any] = {
-    f.name: default_alpha
-    for f in dataclasses.fields(method)
-    if types[f.name] is schedules.Schedule
-  }
-  schedules_given: dict[str, str] = {}
+  given: dict[str, str] = {}
+  values: dict[str, Any] = {}
   for name, value in choice.settings.items():
     field = known[name]
-    if types[field] is not schedules.Schedule:
-      values[field] = value
-      continue
-    if field in schedules_given:
+    if field in given:
       raise ValueError(
-        f'method.{name} must not be given with'
-        f' method.{schedules_given[field]}: both set {field}.'
+        f'method.{name} must not be given with method.{given[field]}: both set'
+        f' {field}.'
       )
-    schedules_given[field] = name
-    values[field] = _schedule(name.rpartition('_')[2], value, T)
+    given[field] = name
+    is_schedule = types[field] is schedules.Schedule
+    hint = float if is_schedule else types[field]
+    value = typed.cast(value, hint, f'method.{name}')
+    if is_schedule:
+      value = _schedule(name.rpartition('_')[2], value, T)
+    values[field] = value
+  for field in set(known.values()) - given.keys():
+    if types[field] is schedules.Schedule:
+      values[field] = default_alpha
   return method(**values)
 
 
@@ -106,123 +106,121 @@ def _schedule(kind: str, value: float, T: float) -> schedules.Schedule:
   return schedules.cosine(value if kind == 'K' else value * T / 2)
 
 
-def _changed(
-  spec: models.ModelSpec, given: Mapping[str, Any], of_data: tuple[str, ...]
+def method_as_json(method: methods.Method) -> dict[str, Any]:
+  """Returns a method's name and settings; a schedule has its kind."""
+  found = {'name': method.name, **typed.as_json(method)}
+  for name in method.schedules:
+    kind = type(getattr(method, name)).__name__.strip('_').lower()
+    found[name] = {**found[name], _KIND: kind}
+  return found
+
+
+def build_model(
+  choice: settings.Choice,
+  ours: Mapping[str, Callable[[str], models.ModelSpec]],
+  data: Any,
+  *,
+  trust_code: bool = False,
 ) -> models.ModelSpec:
-  """Returns a model with other sizes than those that the data decide."""
-  known = {f.name: f for f in dataclasses.fields(spec) if f.name not in of_data}
-  _refuse_unknown(given, known, 'model', type(spec).__name__)
-  lists = {n: tuple(v) for n, v in given.items() if isinstance(v, list)}
-  return dataclasses.replace(spec, **{**given, **lists})
+  """Returns the model of a choice, for some data.
+
+  Args:
+    choice: The model's name or module, and its sizes.
+    ours: Our models for these data by name, the default first. A name that ends
+      with '-' is the prefix of names.
+    data: What a module's `create_spec` takes: the data.
+    trust_code: Whether a module may be imported.
+
+  Raises:
+    TypeError: If a size has the wrong type.
+    UntrustedCodeError: If a module is not trusted.
+    ValueError: If there is no such model or size, or it does not fit the data.
+  """
+  name = choice.name or next(iter(ours))
+  prefix = f'{name.partition("-")[0]}-'
+  build = ours.get(name) or ours.get(prefix)
+  known = ' or '.join(n + 'DEPTH-WIDTH' * n.endswith('-') for n in ours)
+  if build is not None:
+    model = build(name)
+  elif name in MODELS or not trust.is_name(name):
+    raise ValueError(f'model must be {known} for these data. Found {name!r}.')
+  else:
+    model = _of_module(name, data, known, trust_code)
+  types: Any = typed.hints(type(model))
+  fields = {n: types[n] for n in _fields(model) if n not in _OF_DATA}
+  _refuse_unknown(choice.settings, fields, 'model', type(model).__name__)
+  changes = {
+    n: _size(value, fields[n], f'model.{n}')
+    for n, value in choice.settings.items()
+  }
+  replace: Any = dataclasses.replace
+  return replace(model, **changes)
+
+
+def _fields(model: Any) -> list[str]:
+  return [field.name for field in dataclasses.fields(model)]
+
+
+def _size(value: Any, hint: Any, name: str) -> Any:
+  is_one_of_list = get_origin(hint) is tuple and isinstance(value, int)
+  return typed.cast([value] if is_one_of_list else value, hint, name)
 
 
 def _of_module(
-  choice: settings.Choice, data: Any, known: str, trust_code: bool
-):
+  name: str, data: Any, known: str, trust_code: bool
+) -> models.ModelSpec:
   """Returns the model of a module's `create_spec`."""
   try:
-    module = trust.import_named(choice.name, '--model', trust_code)
-    spec = module.create_spec(data)
+    module = trust.import_named(name, 'model', trust_code)
+    model = module.create_spec(data)
   except (AttributeError, ImportError, TypeError, ValueError) as e:
     raise ValueError(
       f'model must be {known}, or a module with a function create_spec. Found'
-      f' {choice.name!r}: {e}.'
+      f' {name!r}: {e}.'
     ) from e
-  if not isinstance(spec, models.ModelSpec):
+  if not isinstance(model, models.ModelSpec):
     raise ValueError(
-      f'create_spec of {choice.name} must return a models.ModelSpec. Found'
-      f' {spec!r}.'
+      f'create_spec of {name} must return a models.ModelSpec. Found {model!r}.'
     )
-  return _changed(spec, choice.settings, ())
+  return model
 
 
-def build_model_for_users(
-  choice: settings.Choice,
-  store: data_prep.UserStore,
-  *,
-  trust_code: bool = False,
+def model_as_json(model: models.ModelSpec) -> dict[str, Any]:
+  """Returns a model's class and sizes, for `model_from_json`."""
+  kind = type(model)
+  is_ours = getattr(models, kind.__name__, None) is kind
+  name = kind.__name__ if is_ours else f'{kind.__module__}.{kind.__qualname__}'
+  return {_KIND: name, **typed.as_json(model)}
+
+
+def model_from_json(
+  content: Any, source: str, *, trust_code: bool = False
 ) -> models.ModelSpec:
-  """Returns the model of a choice, for the users of a store.
+  """Returns the model of `model_as_json`.
 
   Args:
-    choice: The model's name or module, and its sizes.
-    store: The users.
-    trust_code: Whether a module may be imported.
+    content: The class and sizes, as JSON values.
+    source: The file that has them, for error messages.
+    trust_code: Whether to import the module of a user's model.
 
   Raises:
-    UntrustedCodeError: If a module is not trusted.
-    ValueError: If there is no such model or size, or it does not fit the data.
+    TypeError: If a size has the wrong type.
+    UntrustedCodeError: If the class is in a module that is not trusted.
+    ValueError: If there is no such class or size.
   """
-  is_text = isinstance(store, data_prep.TokenStore)
-  name = choice.name
-  if name is None:
-    name = 'lstm' if is_text else 'cnn'
-    if not is_text and len(store.input_shape) == 1:
-      name = 'linear'
-  if is_text and name == 'lstm':
-    return _changed(store.spec, choice.settings, ('num_words',))
-  of_data = ('image_shape', 'num_classes')
-  if not is_text and name == 'linear':
-    spec = models.linear(store.input_shape, store.num_classes)
-    return _changed(spec, choice.settings, of_data)
-  if not is_text and name == 'cnn':
-    spec = models.for_images(store.input_shape, store.num_classes)
-    return _changed(spec, choice.settings, of_data)
-  known = 'lstm for text' if is_text else 'linear or cnn for arrays'
-  if name in MODELS:
-    raise ValueError(f'model must be {known}. Found {name!r}.')
-  return _of_module(choice, store, known, trust_code)
-
-
-_OF_DATASETS = {
-  'digits': convolutional.DIGITS,
-  'cifar10': convolutional.CIFAR10,
-  'emnist': convolutional.EMNIST,
-}
-
-
-def build_model_for_examples(
-  choice: settings.Choice,
-  data: sample_level.SampleLevelData,
-  *,
-  trust_code: bool = False,
-) -> models.ModelSpec:
-  """Returns the model of a choice, for a data set of examples.
-
-  Args:
-    choice: The model's name or module, and its sizes.
-    data: The data set.
-    trust_code: Whether a module may be imported.
-
-  Raises:
-    UntrustedCodeError: If a module is not trusted.
-    ValueError: If there is no such model or size, or it does not fit the data.
-  """
-  shape = data.train.inputs.shape[1:]
-  name, of_data = choice.name, ('image_shape', 'num_classes')
-  if data.is_text:
-    known = 'lstm for text'
-    if name in (None, 'lstm'):
-      spec = models.LanguageSpec(vocabulary_size=data.num_classes)
-      return _changed(spec, choice.settings, ('vocabulary_size',))
-  elif len(shape) == 3:
-    known = 'cnn or wrn-DEPTH-WIDTH for images'
-    if name in (None, 'cnn'):
-      spec = _OF_DATASETS.get(data.name) or models.for_images(
-        shape, data.num_classes
-      )
-      return _changed(spec, choice.settings, of_data)
-    if name.startswith('wrn-'):
-      spec = models.wide_residual_net(name, shape, data.num_classes)
-      return _changed(spec, choice.settings, of_data)
-  else:
-    known = 'linear for tables'
-    if name in (None, 'linear'):
-      spec = models.linear(shape, data.num_classes)
-      return _changed(spec, choice.settings, of_data)
-  if name in MODELS or name.startswith('wrn-'):
-    raise ValueError(f'model must be {known}. Found {name!r}.')
-  return _of_module(choice, data, known, trust_code)
+  rest = dict(typed.cast(content, Mapping[str, Any], 'model'))
+  name = typed.cast(rest.pop(_KIND, None), str, 'model.kind')
+  module, _, last = name.rpartition('.')
+  try:
+    owner = trust.import_named(module, source, trust_code) if module else models
+    kind: Any = getattr(owner, last)
+  except (AttributeError, ImportError, ValueError) as e:
+    raise ValueError(
+      f'its class {name} cannot be imported: {e}. Make the module importable'
+    ) from e
+  if not (isinstance(kind, type) and issubclass(kind, models.ModelSpec)):
+    raise ValueError(f'{name} is not a models.ModelSpec')
+  return typed.from_json(kind, rest, 'model')
 
 
 def default_alpha(
@@ -236,5 +234,5 @@ def default_alpha(
     of_datasets: K by data set.
   """
   if dataset is None:
-    return schedules.for_stackoverflow(5, T)
+    return schedules.for_stackoverflow(5, int(T))
   return schedules.cosine(of_datasets[dataset])

@@ -11,10 +11,17 @@ from data_prep import store as store_lib
 from data_prep import summary
 from pda_fed import models
 from pda_fed.common import settings
+from pda_fed.models import convolutional
 from pda_fed.runs import building
-from pda_fed.runs import spec as spec_lib
+from pda_fed.runs import groups as groups_lib
 
 GROUPS = ('private', 'public', 'validation', 'test')
+# Models of the paper, for data sets of images.
+_CNNS = {
+  'digits': convolutional.DIGITS,
+  'cifar10': convolutional.CIFAR10,
+  'emnist': convolutional.EMNIST,
+}
 
 
 class OpenedData(Protocol):
@@ -25,27 +32,31 @@ class OpenedData(Protocol):
     unit: Name of one record: 'user', 'example', 'sequence'.
     population: Number of private users or examples.
     sha256: Hash of everything that a run reads.
-    about: Sizes and origin, for config.json.
-    caveats: Sentences on what epsilon does not cover.
   """
 
   name: str
   unit: str
   population: int
   sha256: str
-  about: dict[str, Any]
-  caveats: list[str]
+
+  @property
+  def about(self) -> dict[str, Any]:
+    """Sizes and origin, for config.json."""
+
+  @property
+  def caveats(self) -> list[str]:
+    """Sentences on what epsilon does not cover."""
 
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
-    """Returns the model of a choice, which fits the data."""
+    """Returns the model of a choice."""
 
   def check(self, run: Any) -> None:
     """Raises ValueError unless a run fits the data; may warn."""
 
 
-def open_data(spec: spec_lib.DataSpec) -> OpenedData:
+def open_data(spec: groups_lib.DataSpec) -> OpenedData:
   """Opens the data of a spec, once per process.
 
   Args:
@@ -139,27 +150,34 @@ class Users:
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
-    """Returns the model of a choice, which fits the data."""
-    model = building.build_model_for_users(
-      choice, self.store, trust_code=trust_code
-    )
-    model.check_store(self.store)
-    return model
+    """Returns the model of a choice."""
+    store: Any = self.store
+    if isinstance(store, data_prep.TokenStore):
+      ours = {'lstm': lambda _: store.spec}
+    else:
+      shape, classes = store.input_shape, store.num_classes
+      ours = {
+        'cnn': lambda _: models.for_images(shape, classes),
+        'linear': lambda _: models.linear(shape, classes),
+      }
+      if len(shape) == 1:
+        del ours['cnn']
+    return building.build_model(choice, ours, store, trust_code=trust_code)
 
   def check(self, run: Any) -> None:
     """Raises ValueError unless a run fits the data."""
     spec, where = run.spec, self.store.path
+    run.model.check_store(self.store)
     if spec.public.update == 'clipped':
       raise ValueError(
         'public.update must be local_training or gradient for users. Found'
         " 'clipped'."
       )
-    for name, allowed in (('decay', 'none'), ('averaging', 0.0)):
-      if getattr(spec.server, name) != allowed:
-        raise ValueError(
-          f'server.{name} must be {allowed} for users. Found'
-          f' {getattr(spec.server, name)!r}.'
-        )
+    if spec.server.mean_clip_norm == 'private' and run.plan.adaptive_clipping:
+      raise ValueError(
+        'server.mean_clip_norm must be a number or none with'
+        " adaptive_clipping. Found 'private'."
+      )
     if run.plan.mechanism == 'tree' and spec.execution.engine != 'tff':
       raise ValueError(
         'mechanism must be gaussian with --engine=jax. Found tree, which needs'
@@ -217,7 +235,7 @@ class Examples:
     split: Its private, public, validation and test examples.
   """
 
-  def __init__(self, spec: spec_lib.DataSpec):
+  def __init__(self, spec: groups_lib.DataSpec):
     """Loads and splits the data set.
 
     Args:
@@ -275,10 +293,21 @@ class Examples:
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
-    """Returns the model of a choice, which fits the data."""
-    return building.build_model_for_examples(
-      choice, self.data, trust_code=trust_code
-    )
+    """Returns the model of a choice."""
+    shape, classes = self.data.train.inputs.shape[1:], self.data.num_classes
+    if self.data.is_text:
+      text = models.LanguageSpec(vocabulary_size=classes)
+      ours = {'lstm': lambda _: text}
+    elif len(shape) == 3:
+      ours = {
+        'cnn': lambda _: (
+          _CNNS.get(self.name) or models.for_images(shape, classes)
+        ),
+        'wrn-': lambda name: models.wide_residual_net(name, shape, classes),
+      }
+    else:
+      ours = {'linear': lambda _: models.linear(shape, classes)}
+    return building.build_model(choice, ours, self.data, trust_code=trust_code)
 
   def check(self, run: Any) -> None:
     """Raises ValueError unless a run fits the data; warns of unused rounds."""
@@ -292,13 +321,27 @@ class Examples:
         'public.update must be gradient or clipped with dataset. Found'
         " 'local_training'."
       )
-    if run.plan.adaptive_clipping is not None or run.plan.mechanism == 'tree':
+    if run.plan.mechanism != 'gaussian':
       raise ValueError(
-        'adaptive_clipping must be off and mechanism gaussian with dataset.'
-        f' Found {run.plan!r}.'
+        f'mechanism must be gaussian with dataset. Found {run.plan.mechanism}.'
       )
+    self._check_model(run.model)
     self._check_images(run)
     _warn_of_rounds_without_private_data(run)
+
+  def _check_model(self, model: Any) -> None:
+    """Raises ValueError unless a model takes these inputs and classes."""
+    sizes = {'vocabulary_size': self.data.num_classes}
+    if not self.data.is_text:
+      shape = self.data.train.inputs.shape[1:]
+      sizes = {'input_shape': shape, 'num_classes': self.data.num_classes}
+    for name in ('input_shape', 'num_classes', 'vocabulary_size'):
+      found = getattr(model, name, None)
+      if found is not None and found != sizes.get(name):
+        raise ValueError(
+          f'{name} of the model must be {sizes.get(name)}, as in {self.name}.'
+          f' Found {model!r}.'
+        )
 
   def _check_images(self, run: Any) -> None:
     if len(self.data.train.inputs.shape) == 4 and not self.data.is_text:

@@ -133,7 +133,7 @@ TABLE = (
   Row(
     CONFIG,
     _PUBLIC,
-    'format, version, settings.*, options.*, noise, libraries.*, command,'
+    'format, version, spec.*, settings.*, noise, libraries.*, command,'
     ' order_of_sums.machine, order_of_sums.platform,'
     ' order_of_sums.device, order_of_sums.num_devices,'
     ' order_of_sums.microbatch_size',

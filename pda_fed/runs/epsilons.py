@@ -53,7 +53,7 @@ def fill(path: os.PathLike | str) -> list[pathlib.Path]:
   folders = []
   for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
     folder = outputs.RunFolder(config.parent)
-    plan = folder.read_plan()
+    plan = folder.read_config().plan
     rows, result = folder.read_metrics(), folder.read_result()
     if not rows:  # The run has not started.
       continue

@@ -13,7 +13,7 @@ import numpy as np
 from pda_fed import models
 from pda_fed.common import files
 from pda_fed.common import validate
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import building
 from pda_fed.runs import errors
 from pda_fed.runs import loading
 from pda_fed.runs import released_model
@@ -56,7 +56,7 @@ def _about(model: released_model.ReleasedModel) -> dict[str, Any]:
   return {
     'format': loading.FORMAT,
     'version': 1,
-    'spec': config_lib.as_settings(model.spec),
+    'model': building.model_as_json(model.spec),
     'weights': released_model.weight_names(model),
     'round': model.round_num,
     'privacy': list(model.privacy),

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import warnings
 
 from pda_fed import errors
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import resolving
 
 # The run ends if the validation loss exceeds its first value, or 1, by this
 # factor.
@@ -39,10 +39,10 @@ def _diverged_share(row: Mapping[str, Any]) -> float:
 
 
 def _have_public_users_diverged(
-  config: config_lib.RunConfig, row: Mapping[str, Any]
+  run: resolving.Run, row: Mapping[str, Any]
 ) -> bool:
   public, private = _value(row, 'public_loss'), _value(row, 'train_loss')
-  trains_locally = getattr(config, 'public_update', None) == 'local_training'
+  trains_locally = run.spec.public.update == 'local_training'
   if not trains_locally or public is None or private is None:
     return False
   if math.isnan(private):
@@ -58,44 +58,39 @@ def _public_over_private(row: Mapping[str, Any]) -> float:
   return math.inf if math.isnan(public) else public / private
 
 
-def likely_cause(config: config_lib.RunConfig, row: Mapping[str, Any]) -> str:
+def likely_cause(run: resolving.Run, row: Mapping[str, Any]) -> str:
   """Returns a sentence that explains why a model probably got worse.
 
   Args:
-    config: The run's settings.
+    run: The run.
     row: A row of metrics.csv, with means over the rounds since the last row.
   """
   share = _diverged_share(row)
   if share > _MANY_DIVERGED:
     return (
-      'Probably client_learning_rate='
-      f'{getattr(config, "client_learning_rate", math.nan):g} is too high:'
+      'Probably client.learning_rate='
+      f'{run.spec.client.learning_rate:g} is too high:'
       f' {share:.0%} of the clients diverged in local training. Lower it, or'
-      ' set --client_gradient_clip.'
+      ' set --client.gradient_clip.'
     )
   ratio = _public_over_private(row)
   if ratio > _LONG_PUBLIC_UPDATE:
     return (
       f'Probably the public update is too large: {ratio:.3g} times the norm of'
-      ' the private update. --public_clip_norm=private bounds it.'
+      ' the private update. --public.clip_norm=private bounds it.'
     )
-  rates = [
-    f'{name}={getattr(config, name):g}'
-    for name in ('server_learning_rate', 'learning_rate')
-    if hasattr(config, name)
-  ]
   return (
-    f'Probably {"".join(rates) or "a learning rate"} is too high for this'
-    f' noise (sigma {config.plan.noise_multiplier:g}, cohorts of'
-    f' {config.plan.expected_cohort:g}).'
+    f'Probably server.learning_rate={run.spec.server.learning_rate:g} is too'
+    f' high for this noise (sigma {run.plan.noise_multiplier:g}, cohorts of'
+    f' {run.plan.expected_cohort:g}).'
   )
 
 
 class Guard:
   """Watches the rows of a run; gives each kind of warning once."""
 
-  def __init__(self, config: config_lib.RunConfig):
-    self._config = config
+  def __init__(self, run: resolving.Run):
+    self._run = run
     self._warned: set[str] = set()
 
   def _warn(self, kind: str, message: str) -> None:
@@ -124,7 +119,7 @@ class Guard:
       if not value <= growth * max(start, 1.0):
         raise errors.DivergenceError(
           f'Round {row["round"]}: {title} is {value:.4g}, up from {start:.4g}'
-          f' at the start. {likely_cause(self._config, row)}'
+          f' at the start. {likely_cause(self._run, row)}'
         )
     self._warn_of_signs(first, row)
 
@@ -132,37 +127,37 @@ class Guard:
     self, first: Mapping[str, Any], row: Mapping[str, Any]
   ) -> None:
     share, ratio = _diverged_share(row), _public_over_private(row)
-    if _have_public_users_diverged(self._config, row):
+    if _have_public_users_diverged(self._run, row):
       self._warn(
         'public users',
         f'Round {row["round"]}: the loss of public users is'
         f' {row["public_loss"]:.4g} in local training, and that of private'
         f' clients {row["train_loss"]:.4g}. Public users diverge, and the'
-        ' public update is useless. Lower --client_learning_rate, set'
-        ' --client_gradient_clip, or use --public_update=gradient.',
+        ' public update is useless. Lower --client.learning_rate, set'
+        ' --client.gradient_clip, or use --public.update=gradient.',
       )
     if share > _MANY_DIVERGED:
       self._warn(
         'clients',
         f'Round {row["round"]}: {share:.0%} of the clients diverge in local'
         ' training, and their updates are useless. Lower'
-        ' --client_learning_rate, or set --client_gradient_clip.',
+        ' --client.learning_rate, or set --client.gradient_clip.',
       )
     if ratio > _LONG_PUBLIC_UPDATE:
       self._warn(
         'public',
         f'Round {row["round"]}: the public update has {ratio:.3g} times the'
         ' norm of the private update and dominates it.'
-        ' --public_clip_norm=private bounds it.',
+        ' --public.clip_norm=private bounds it.',
       )
     loss, start = _value(row, 'loss'), _value(first, 'loss')
     if loss is None or start is None:
       return
-    is_last = row['round'] == self._config.plan.rounds
+    is_last = row['round'] == self._run.plan.rounds
     if loss > start * (1.0 if is_last else _FIRST_SIGN):
       end = ' at the end of the run' if is_last else ''
       self._warn(
         f'loss{end}',
         f'Round {row["round"]}: the validation loss{end} is {loss:.4g}, above'
-        f' {start:.4g} at the start. {likely_cause(self._config, row)}',
+        f' {start:.4g} at the start. {likely_cause(self._run, row)}',
       )

@@ -1,6 +1,6 @@
 """Loads trained models from a run's folder or an exported file."""
 
-from collections.abc import Mapping
+import dataclasses
 import json
 import os
 import pathlib
@@ -9,18 +9,19 @@ import zipfile
 import zlib
 
 import data_prep
-from data_prep import sample_level
 from data_prep import store as store_lib
 import numpy as np
+from pda_fed import models
 from pda_fed.common import standardization
+from pda_fed.runs import building
 from pda_fed.runs import checkpoints
+from pda_fed.runs import data as data_lib
 from pda_fed.runs import epsilons
 from pda_fed.runs import errors
 from pda_fed.runs import outputs
 from pda_fed.runs import records
 from pda_fed.runs import released_model
 from pda_fed.runs.engines import base as engine_lib
-from pda_fed.runs.engines import stores
 
 # Names in exported files, besides those of the weights.
 FORMAT = 'pda_fed model'
@@ -94,19 +95,17 @@ def _from_run(
     raise errors.OutputError(
       f'{path} has no checkpoint: the run has not saved a model yet.'
     )
-  settings, options = config['settings'], config.get('options', {})
   arrays = checkpoint.arrays
   weights = engine_lib.from_numbered(_AVERAGE, arrays)
   weights = weights or engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
-  spec = released_model.build_spec(
-    settings.get('spec'), str(path / outputs.CONFIG), trust_code=trust_code
-  )
-  data_dir = options.get('data_dir') if data_dir is None else data_dir
-  read = _sample_level_data if 'split' in settings else _store_data
+  spec = _build_spec(config.model, path / outputs.CONFIG, trust_code)
+  if data_dir is None:
+    data_dir = config.spec.data.data_dir
+  read = _store_data if config.spec.data.has_users else _sample_level_data
   try:
     if data_dir is not None and not pathlib.Path(data_dir).exists():
       raise ValueError('it does not exist.')
-    of_data = read(settings, options, data_dir)
+    of_data = read(config, data_dir)
   except (data_prep.StoreError, data_prep.SourceError, ValueError) as e:
     raise errors.OutputError(
       f"{data_dir} must hold the run's data: {e} Give data_dir, the folder that"
@@ -122,6 +121,17 @@ def _from_run(
   )
 
 
+def _build_spec(
+  content: Any, source: pathlib.Path, trust_code: bool
+) -> models.ModelSpec:
+  try:
+    return building.model_from_json(content, str(source), trust_code=trust_code)
+  except (AttributeError, TypeError, ValueError) as e:
+    raise errors.OutputError(
+      f'The model of {source} cannot be built: {str(e).rstrip(".")}.'
+    ) from e
+
+
 def _build(path: pathlib.Path, **fields) -> released_model.ReleasedModel:
   try:
     return released_model.ReleasedModel(**fields)
@@ -130,36 +140,32 @@ def _build(path: pathlib.Path, **fields) -> released_model.ReleasedModel:
 
 
 def _privacy(
-  folder: outputs.RunFolder, config: Mapping[str, Any], round_num: int
+  folder: outputs.RunFolder, config: records.Recorded, round_num: int
 ) -> tuple[str, ...]:
   """Returns the privacy guarantee after some rounds, and its caveats.
 
   That of a private search comes first: it covers the choice of the run.
   """
-  plan = folder.read_plan()
   known = {row['round']: row['epsilon'] for row in folder.read_metrics()}
   epsilon = known.get(round_num)
   if epsilon is None:
-    epsilon = (epsilons.spent(plan, [round_num]) or {}).get(round_num)
+    epsilon = (epsilons.spent(config.plan, [round_num]) or {}).get(round_num)
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
-    guarantee = plan.describe(epsilon)
-  of_run = guarantee, config['noise'], *records.caveats(config)
-  search = config.get(outputs.SEARCH)
-  if search is None:
+    guarantee = config.plan.describe(epsilon)
+  of_run = guarantee, config.noise, *config.caveats
+  if config.private_search is None:
     return of_run
-  return search, f'This run alone: {guarantee}', *of_run[1:]
+  return config.private_search, f'This run alone: {guarantee}', *of_run[1:]
 
 
 def _store_data(
-  settings: Mapping[str, Any],
-  options: Mapping[str, Any],
-  data_dir: Optional[os.PathLike | str],
+  config: records.Recorded, data_dir: Optional[os.PathLike | str]
 ) -> dict[str, Any]:
   """Returns the vocabulary, or mean and scale, of a federated run."""
-  del options  # The store has everything.
   store: Any = data_prep.open_store(data_dir or '')
-  if stores.data_hash(store) != settings['data_hash']:
+  found = store_lib.file_sha256(store.path / store_lib.MANIFEST)
+  if found != config.data_hash:
     raise ValueError('it holds other data.')
   if isinstance(store, data_prep.ExampleStore):
     inputs = store.manifest['inputs']
@@ -172,36 +178,27 @@ def _store_data(
 
 
 def _sample_level_data(
-  settings: Mapping[str, Any],
-  options: Mapping[str, Any],
-  data_dir: Optional[os.PathLike | str],
+  config: records.Recorded, data_dir: Optional[os.PathLike | str]
 ) -> dict[str, Any]:
   """Returns the vocabulary, or mean and scale, of a sample-level run."""
-  size = settings['spec'].get('vocabulary_size')
-  load_options = {} if size is None else {'vocabulary_size': size}
-  data = sample_level.load_data(settings['dataset'], data_dir, **load_options)
-  if options.get('public_dataset') is None:
-    split = sample_level.split_examples(data, _split_config(settings))
-    is_same = sample_level.data_hash(data, split) == settings['data_hash']
+  folder = None if data_dir is None else str(data_dir)
+  spec = dataclasses.replace(
+    config.spec.data, data_dir=folder, public_dataset=None
+  )
+  if config.spec.data.public_dataset is None:
+    opened = data_lib.Examples(spec)
+    is_same = opened.sha256 == config.data_hash
   else:
     # The hash also covers the other text, which is huge. All of this text is
     # private.
-    is_same = len(data.train) == settings['plan']['population']
+    opened = data_lib.Examples(dataclasses.replace(spec, public_examples=1))
+    is_same = len(opened.data.train) == config.plan.population
   if not is_same:
     raise ValueError('it holds other data.')
-  if data.is_text:
-    return {VOCABULARY: data.vocabulary}
-  mean, scale = standardization.mean_and_scale(split.public.inputs)
+  if opened.data.is_text:
+    return {VOCABULARY: opened.data.vocabulary}
+  mean, scale = standardization.mean_and_scale(opened.split.public.inputs)
   return {MEAN: mean, SCALE: scale}
-
-
-def _split_config(settings: Mapping[str, Any]) -> sample_level.SplitConfig:
-  try:
-    return sample_level.SplitConfig(**settings['split'])
-  except TypeError as e:
-    raise errors.OutputError(
-      f'The data cannot be split as in the run: {e}.'
-    ) from e
 
 
 def _from_file(
@@ -217,9 +214,7 @@ def _from_file(
     weights = [np.asarray(arrays[n], np.float32) for n in about['weights']]
     words = arrays.get(VOCABULARY)
     fields = dict(
-      spec=released_model.build_spec(
-        about['spec'], str(path), trust_code=trust_code
-      ),
+      spec=_build_spec(about['model'], path, trust_code),
       weights=weights,
       round_num=int(about['round']),
       privacy=tuple(map(str, about['privacy'])),

@@ -23,7 +23,6 @@ from pda_fed import audit
 from pda_fed import errors as base_errors
 from pda_fed.common import signals
 from pda_fed.runs import checkpoints as checkpoints_lib
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import disclosure
 from pda_fed.runs import epsilons
 from pda_fed.runs import errors
@@ -32,6 +31,7 @@ from pda_fed.runs import hosts as hosts_lib
 from pda_fed.runs import outputs
 from pda_fed.runs import overview
 from pda_fed.runs import progress as progress_lib
+from pda_fed.runs import resolving
 from pda_fed.runs import tensorboard
 from pda_fed.runs import warm_start
 from pda_fed.runs.engines import base as engine_lib
@@ -43,10 +43,10 @@ _AGAIN = 'The same command resumes the run.'
 _LONG_RUN = 20
 
 
-def evaluated_rounds(config: config_lib.RunConfig) -> list[int]:
+def evaluated_rounds(run: resolving.Run) -> list[int]:
   """Returns after which numbers of rounds the model is evaluated."""
-  rounds = range(0, config.plan.rounds, config.rounds_per_evaluation)
-  return [*rounds, config.plan.rounds]
+  rounds = range(0, run.plan.rounds, run.rounds_per_evaluation)
+  return [*rounds, run.plan.rounds]
 
 
 def _norm(weights: list[np.ndarray]) -> float:
@@ -86,30 +86,30 @@ class _Record:
     return taken
 
 
-class Run:
+class Loop:
   """A run in progress."""
 
   def __init__(
     self,
-    config: config_lib.RunConfig,
+    run: resolving.Run,
     folder: outputs.RunFolder,
     engine: engine_lib.Engine,
     stop: signals.StopSignals,
     progress: progress_lib.Progress,
   ):
-    self._config = config
+    self._run = run
     self._folder = folder
     self._engine = engine
     self._stop = stop
     self._progress = progress
     self._checkpoints = checkpoints_lib.Checkpoints(
-      folder.checkpoints_path, config.checkpoints_kept
+      folder.checkpoints_path, run.spec.execution.checkpoints_kept
     )
-    self._evaluated = evaluated_rounds(config)
-    self._epsilons = epsilons.spent(config.plan, self._evaluated)
+    self._evaluated = evaluated_rounds(run)
+    self._epsilons = epsilons.spent(run.plan, self._evaluated)
     self._log = tensorboard.TensorBoardLog(folder.tensorboard_path)
     self._record = _Record()
-    self._guard = guards.Guard(config)
+    self._guard = guards.Guard(run)
     self._auditor = None
     if engine.canaries is not None:
       self._auditor = audit.Auditor(engine.canaries)
@@ -122,7 +122,7 @@ class Run:
 
   def run(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
     """Starts or resumes the run, and returns its result."""
-    total = self._config.plan.rounds
+    total = self._run.plan.rounds
     is_resumed = self._resume()
     if not is_resumed:
       self._state = self._engine.initialize()
@@ -193,14 +193,14 @@ class Run:
 
   def _show_overview(self) -> None:
     """Shows the run's overview, and warnings about its settings."""
-    config, plan = self._config, self._config.plan
+    run, plan = self._run, self._run.plan
     epsilon = None if self._epsilons is None else self._epsilons[plan.rounds]
     weights = self._engine.get_weights(self._state)
     num_weights = sum(int(w.size) for w in weights)
-    data = self._folder.read_config().get('data') or {}
+    data = run.data.about
     sizes = data.get('users') or data.get('examples')
     self._progress.overview(
-      overview.describe(config, epsilon, sizes=sizes, num_weights=num_weights)
+      overview.describe(run, epsilon, sizes=sizes, num_weights=num_weights)
     )
     found = overview.cautions(plan, epsilon, num_weights)
     for caution in (*self._progress.cautions, *found):
@@ -208,7 +208,7 @@ class Run:
 
   def _show_time(self) -> None:
     """Shows the estimated time, from a round that is run and discarded."""
-    left = self._config.plan.rounds - self._done
+    left = self._run.plan.rounds - self._done
     is_shared = getattr(self._engine, 'is_shared', False)
     if not self._progress.shows_time or is_shared or left < _LONG_RUN:
       return
@@ -235,10 +235,10 @@ class Run:
 
   def _start(self, warm_start_dir: pathlib.Path) -> None:
     state = self._state
-    if self._config.warm_start:
+    if self._run.method.warm_start:
       weights, self._record.warm_start = warm_start.load_or_pretrain(
         self._engine,
-        self._config.pretraining_settings(),
+        self._run.pretraining_settings(),
         warm_start_dir,
         on_epoch=self._on_epoch,
         while_waiting=self._while_waiting,
@@ -284,21 +284,21 @@ class Run:
     return True
 
   def _is_saved(self, done: int) -> bool:
-    if self._config.rounds_per_checkpoint is None:
+    if self._run.spec.execution.rounds_per_checkpoint is None:
       return done in self._evaluated
-    is_last = done == self._config.plan.rounds
-    return is_last or done % self._config.rounds_per_checkpoint == 0
+    is_last = done == self._run.plan.rounds
+    return is_last or done % self._run.spec.execution.rounds_per_checkpoint == 0
 
   def _next_save(self) -> int:
     """Returns the next round that is saved, or the last round."""
-    total = self._config.plan.rounds
+    total = self._run.plan.rounds
     following = range(self._done + 1, total)
     return next(filter(self._is_saved, following), total)
 
   def _next_stop(self) -> int:
     """Returns the round up to which the engine runs without a break."""
     stop = self._done + 1
-    most = self._done + self._config.rounds_per_dispatch
+    most = self._done + self._run.rounds_per_dispatch
     while stop < most and not (stop in self._evaluated or self._is_saved(stop)):
       stop += 1
     return stop
@@ -316,7 +316,7 @@ class Run:
         self._auditor.add_round(scores)
     shares = [row.pop('seconds', None) for row in metrics]
     names = (name for row in metrics for name in row)
-    disclosure.check_round(names, self._config.method)
+    disclosure.check_round(names, self._run.method)
     self._record.seconds += waited if None in shares else sum(shares)
     self._record.pending += metrics
     self._done = stop
@@ -346,7 +346,7 @@ class Run:
   def _evaluate(self) -> None:
     weights = self._engine.get_weights(self._state)
     metrics = self._engine.evaluate(
-      weights, 'validation', self._config.max_validation_users
+      weights, 'validation', self._run.spec.evaluation.max_validation_users
     )
     row = {
       'round': self._done,
@@ -386,21 +386,22 @@ class Run:
       return
     if self._checkpoints.last_round() != self._done:
       self._save()
-    if self._done < self._config.plan.rounds:
+    if self._done < self._run.plan.rounds:
       self._folder.mark_stopped(self._done)
     self._stop.raise_if_stopped(f'saved after round {self._done}. {_AGAIN}')
 
   def _tested(self, weights: list[np.ndarray]) -> dict[str, float]:
-    return self._engine.evaluate(weights, 'test', self._config.max_test_users)
+    most = self._run.spec.evaluation.max_test_users
+    return self._engine.evaluate(weights, 'test', most)
 
   def _result(self, warm_start_dir: pathlib.Path) -> dict[str, Any]:
-    config, plan = self._config, self._config.plan
+    run, plan = self._run, self._run.plan
     test, start = None, self._record.warm_start
-    if config.final_test:
+    if run.spec.evaluation.final_test:
       test = self._tested(self._engine.get_weights(self._state))
       # The warm start's own metrics: private rounds can make a model worse.
       weights = start and warm_start.find(
-        config.pretraining_settings(), warm_start_dir, start
+        run.pretraining_settings(), warm_start_dir, start
       )
       if weights:
         start = {**start, 'test': self._tested(weights)}
@@ -411,14 +412,14 @@ class Run:
       weights = self._engine.get_weights(self._state)
       report = self._auditor.report(weights, epsilon).as_dict()
     return {
-      'method': config.method.name,
-      'dataset': config.dataset,
-      'engine': config.engine,
+      'method': run.method.name,
+      'dataset': run.data.name,
+      'engine': run.engine,
       'rounds': plan.rounds,
       'epsilon': epsilon,
       'delta': plan.delta,
       'noise_multiplier': plan.noise_multiplier,
-      'seed': config.seed,
+      'seed': run.spec.seed,
       'test': test,
       'validation': {
         n: last[n] for n in test or disclosure.evaluated(last) if n in last

@@ -12,7 +12,7 @@ run writes again. Here the checkpoints hold the rows, and both metrics.csv and
 the log are written from them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import importlib.metadata
@@ -30,17 +30,15 @@ from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.common import files
 from pda_fed.common import seal
+from pda_fed.common import typed
 from pda_fed.runs import checkpoints
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import disclosure
 from pda_fed.runs import errors
 from pda_fed.runs import records
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 
-_FORMAT = 'pda_fed run'
 CONFIG = 'config.json'
-# In config.json of a run that a private search released: its guarantee.
-SEARCH = 'private_search'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
 _SEEDS = 'secret_seeds.json'
@@ -87,7 +85,7 @@ class RunFolder:
   Example:
 
   ```
-  folder = train(config, open_engine, 'out/pda')  # A RunFolder.
+  folder = train(run, 'out/pda')  # A RunFolder.
   folder.read_result()['test']['accuracy']
   ```
 
@@ -102,15 +100,13 @@ class RunFolder:
   def open(
     cls,
     path: os.PathLike | str,
-    config: config_lib.RunConfig,
-    about: dict[str, Any],
+    run: resolving.Run,
   ) -> Iterator['RunFolder']:
     """Opens a folder for a new run, or to resume the run that it holds.
 
     Args:
       path: The folder; created if missing.
-      config: The run's settings.
-      about: Additional fields of config.json, as JSON values.
+      run: The run.
 
     Yields:
       The folder, locked against other processes.
@@ -122,7 +118,7 @@ class RunFolder:
     path = pathlib.Path(path)
     _refuse_file(path)
     # Files of a run without a seed may hold what epsilon does not cover.
-    mode = 0o777 if config.seed is not None else 0o700
+    mode = 0o777 if run.spec.seed is not None else 0o700
     path.mkdir(mode, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
       try:
@@ -132,14 +128,14 @@ class RunFolder:
           f'Another process is running the experiment in {path}.'
         ) from e
       folder = cls(path)
-      folder.check(config)
+      folder.check(run)
       # Only after the check: files of an unrelated folder must not be removed.
       files.remove_temporaries(path)
       if folder.is_new():
-        if config.seed is None:
+        if run.spec.seed is None:
           folder._make_private()
         files.remove(path / _SEEDS)
-        folder._write_config(config, about)
+        folder._write_config(run)
       yield folder
 
   def _make_private(self) -> None:
@@ -159,11 +155,11 @@ class RunFolder:
   def tensorboard_path(self) -> pathlib.Path:
     return self.path / 'tensorboard'
 
-  def check(self, config: config_lib.RunConfig) -> None:
+  def check(self, run: resolving.Run) -> None:
     """Raises unless the folder is free or holds this run; writes nothing.
 
     Args:
-      config: The run's settings.
+      run: The run.
 
     Raises:
       OutputError: If the folder holds something else, or a run with different
@@ -181,17 +177,17 @@ class RunFolder:
           f' {", ".join(sorted(strangers)[:5])}.'
         )
       return
-    old = self.read_config()['settings']
+    old = self.read_config().settings
     if self.is_new():
       return
-    new = json.loads(json.dumps(config.settings()))
+    new = json.loads(json.dumps(run.settings()))
     done = checkpoints.Checkpoints(self.checkpoints_path).last_round() or 0
-    if config.plan.rounds < done:
+    if run.plan.rounds < done:
       raise errors.OutputError(
         f'rounds must be at least {done}, the number of rounds done in'
-        f' {self.path}. Found {config.plan.rounds}.'
+        f' {self.path}. Found {run.plan.rounds}.'
       )
-    lines = config_lib.differences(old, new)
+    lines = typed.differences(old, new)
     if lines:
       advice = 'Use the same settings again, or another --output_dir'
       if old.get('noise_version') != new['noise_version']:
@@ -216,7 +212,7 @@ class RunFolder:
   def _stopped_after(self) -> Optional[int]:
     if not (self.path / _STOPPED).exists():
       return None
-    return self._read(_STOPPED, records.check_stopped)['round']
+    return self._read(_STOPPED, records.Stopped).round
 
   def check_order(self, order: dict[str, Any]) -> None:
     """Raises if rounds may be repeated with sums in a different order.
@@ -231,13 +227,13 @@ class RunFolder:
     Raises:
       OutputError: If the run was killed and had a different order.
     """
-    before = self.read_config().get('order_of_sums')
+    before = self.read_config().order_of_sums
     if before == order:
       return
     last = checkpoints.Checkpoints(self.checkpoints_path).last_round()
     was_killed = last is not None and self._stopped_after() != last
     if before is not None and was_killed:
-      lines = config_lib.differences(before, order)
+      lines = typed.differences(before, order)
       raise errors.OutputError(
         f'The run in {self.path} was killed: rounds after {last} may have been'
         ' run, and must be repeated with sums in the same order. Found'
@@ -248,9 +244,8 @@ class RunFolder:
 
   def write_order(self, order: dict[str, Any]) -> None:
     """Records the order of sums of the following rounds."""
-    files.write_json(
-      self.path / CONFIG, {**self.read_config(), 'order_of_sums': order}
-    )
+    config = dataclasses.replace(self.read_config(), order_of_sums=order)
+    files.write_json(self.path / CONFIG, typed.as_json(config))
 
   def mark_stopped(self, round_num: int) -> None:
     """Records that the run stopped, saved, after a round.
@@ -261,7 +256,7 @@ class RunFolder:
       round_num: The number of rounds done.
     """
     mark = self._running()
-    if mark is None or round_num >= mark['seen_before']:
+    if mark is None or round_num >= mark.seen_before:
       files.write_json(self.path / _STOPPED, {'round': round_num})
       files.remove(self.path / _RUNNING)
 
@@ -278,7 +273,7 @@ class RunFolder:
     if self._stopped_after() != done and not self.is_new():
       # This process saves what it runs. A killed process did not.
       mark = self._running()
-      seen = until if mark is None else max(mark.values())
+      seen = until if mark is None else max(mark.until, mark.seen_before)
     seen = seen if seen > done else 0
     files.write_json(
       self.path / _RUNNING, {'until': max(until, seen), 'seen_before': seen}
@@ -297,53 +292,55 @@ class RunFolder:
     """Returns whether the run ended because its model diverged."""
     return (self.path / _DIVERGED).exists()
 
-  def _running(self) -> Optional[dict[str, int]]:
+  def _running(self) -> Optional[records.Running]:
     """Returns which rounds this process and earlier ones may have run."""
     if not (self.path / _RUNNING).exists():
       return None
-    return self._read(_RUNNING, records.check_running)
+    return self._read(_RUNNING, records.Running)
 
-  def _write_config(
-    self, config: config_lib.RunConfig, about: dict[str, Any]
-  ) -> None:
-    options = {
-      f.name: config_lib.as_settings(getattr(config, f.name))
-      for f in dataclasses.fields(config)
-      if not f.metadata.get('setting', True)
-    }
-    content = {
-      'format': _FORMAT,
-      'version': 1,
-      'settings': config.settings(),
-      'options': options,
-      'noise': privacy.SeedStreams(config.seed).statement(),
-      'libraries': library_versions(),
-      'command': shlex.join(sys.argv),
-      **about,
-    }
-    if config.seed is None:  # The model may be meant for publication.
-      content['caveats'] = [*content.get('caveats', []), disclosure.of_run()]
-    files.write_json(self.path / CONFIG, content)
+  def _write_config(self, run: resolving.Run) -> None:
+    caveats = list(run.data.caveats)
+    if run.spec.seed is None:  # The model may be meant for publication.
+      caveats.append(disclosure.of_run())
+    config = records.Recorded(
+      format=records.FORMAT,
+      version=records.VERSION,
+      spec=run.spec,
+      settings=run.settings(),
+      noise=privacy.SeedStreams(run.spec.seed).statement(),
+      libraries=library_versions(),
+      command=shlex.join(sys.argv),
+      data=run.data.about,
+      caveats=caveats,
+    )
+    files.write_json(self.path / CONFIG, typed.as_json(config))
 
-  def read_config(self) -> dict[str, Any]:
-    """Returns config.json.
+  def read_config(self) -> records.Recorded:
+    """Returns the content of config.json.
 
     Raises:
-      OutputError: If the file cannot be read, or does not belong to a run.
+      OutputError: If the file cannot be read, or belongs to no run, or to one
+        of another version.
     """
-    config = files.read_json(self.path / CONFIG)
-    if not isinstance(config, dict) or config.get('format') != _FORMAT:
+    found = files.read_json(self.path / CONFIG)
+    if not isinstance(found, dict) or found.get('format') != records.FORMAT:
       raise errors.OutputError(
         f'{self.path / CONFIG} does not belong to a run.'
       )
-    return self._read(CONFIG, records.check_config)
+    if found.get('version') != records.VERSION:
+      raise errors.OutputError(
+        f'{self.path} holds a run of another version of pda_fed, with format'
+        f' {found.get("version")!r:.20}. This one reads {records.VERSION}. Give'
+        ' another folder, or use the version that config.json names.'
+      )
+    with self._naming(CONFIG):
+      return typed.from_json(records.Recorded, found)
 
-  def _read(self, name: str, check: Callable[[Any], None]) -> Any:
-    """Returns the content of a JSON file, after checking it."""
+  def _read(self, name: str, kind: type) -> Any:
+    """Returns the content of a JSON file as a dataclass."""
     found = files.read_json(self.path / name)
     with self._naming(name):
-      check(found)
-    return found
+      return typed.from_json(kind, found)
 
   @contextlib.contextmanager
   def _naming(self, name: str) -> Iterator[None]:
@@ -351,7 +348,8 @@ class RunFolder:
     try:
       yield
     except (TypeError, ValueError) as e:
-      raise errors.OutputError(f'{self.path / name} is damaged: {e}.') from e
+      what = str(e).rstrip('.')
+      raise errors.OutputError(f'{self.path / name} is damaged: {what}.') from e
 
   def seeds(self, seed: Optional[int]) -> privacy.SeedStreams:
     """Returns the run's seeds.
@@ -395,7 +393,7 @@ class RunFolder:
 
   def forget_seeds(self) -> None:
     """Removes the seeds of a finished run, and state derived from them."""
-    if self.read_config()['settings']['seed'] is None:
+    if self.read_config().seed is None:
       saved = checkpoints.Checkpoints(self.checkpoints_path)
       saved.drop(f'{engine_lib.SECRET}/')
     files.remove(self.path / _SEEDS)
@@ -428,9 +426,12 @@ class RunFolder:
     """
     if not (self.path / _RESULT).exists():
       return None
-    return self._read(_RESULT, records.check_result)
+    found = files.read_json(self.path / _RESULT)
+    with self._naming(_RESULT):
+      records.check_result(found)
+    return found
 
-  def read_finished(self) -> tuple[dict[str, Any], list, dict[str, Any]]:
+  def read_finished(self) -> tuple[records.Recorded, list, dict[str, Any]]:
     """Returns config.json, the rows of metrics.csv and result.json of a run.
 
     Raises:
@@ -452,17 +453,3 @@ class RunFolder:
         f' {_RESULT} says. It does not.'
       )
     return config, rows, result
-
-  def read_plan(self) -> privacy.PrivacyPlan:
-    """Returns the plan of config.json.
-
-    Raises:
-      OutputError: If the plan is missing or invalid.
-    """
-    fields = dict(self.read_config()['settings']['plan'])
-    with self._naming(CONFIG):
-      if fields.get('adaptive_clipping') is not None:
-        fields['adaptive_clipping'] = privacy.AdaptiveClipping(
-          **fields['adaptive_clipping']
-        )
-      return privacy.PrivacyPlan(**fields)

@@ -5,7 +5,7 @@ import math
 from typing import Optional
 
 from pda_fed import privacy
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import resolving
 
 # A larger epsilon gives little protection.
 _LARGE_EPSILON = 10.0
@@ -50,7 +50,7 @@ def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
 
 
 def describe(
-  config: config_lib.RunConfig,
+  run: resolving.Run,
   epsilon: Optional[float],
   *,
   sizes: Optional[Mapping[str, int]] = None,
@@ -59,12 +59,12 @@ def describe(
   """Returns lines that describe a run.
 
   Args:
-    config: The run's settings.
+    run: The run.
     epsilon: Epsilon of the whole run; None if it cannot be computed.
     sizes: The number of users, or examples, by group.
     num_weights: The number of the model's weights.
   """
-  plan = config.plan
+  plan = run.plan
   unit = f'{plan.unit}s'
   noise = f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
   noise += f' {plan.clip_norm:g}'
@@ -81,7 +81,7 @@ def describe(
     'privacy': _privacy(plan, epsilon),
   }
   return [
-    f'{config.method.title} on {config.dataset}, engine {config.engine}',
+    f'{run.method.title} on {run.data.name}, engine {run.engine}',
     *(_line(name, text) for name, text in found.items() if text),
   ]
 

@@ -1,17 +1,25 @@
-"""Checks the contents of a run's files when they are read.
+"""The contents of a run's files, checked when they are read.
 
 Users may edit these files, and disks may damage them. After a check, readers
-can rely on the type of each value. Each function raises a ValueError that names
-the field; `outputs` adds the file's name.
+can rely on the type of each value. Errors name the field; `outputs` adds the
+file's name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import csv
+import dataclasses
+import functools
 import io
-import math
 from typing import Any, Optional
+import warnings
 
 from pda_fed import privacy
+from pda_fed.common import typed
+from pda_fed.common import validate
+from pda_fed.runs import spec as spec_lib
+
+FORMAT = 'pda_fed run'
+VERSION = 2
 
 # The first columns, in this order.
 _FIRST_COLUMNS = (
@@ -30,154 +38,193 @@ _FIRST_COLUMNS = (
 )
 
 
-def _is_number(value: Any) -> bool:
-  is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-  return is_real and math.isfinite(value)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Recorded:
+  """The content of config.json.
+
+  Attributes:
+    format: What wrote it.
+    version: The version of the format.
+    spec: What the user asked for.
+    settings: Every setting that affects results, as JSON values; see
+      `resolving.Run.settings`.
+    noise: What the noise depends on, in a sentence.
+    libraries: Versions by library.
+    command: The command line.
+    data: Sizes and origin of the data.
+    caveats: What epsilon does not cover, in sentences.
+    order_of_sums: What determines the order of sums; see `engines.base`.
+    private_search: The guarantee of the private search that released the run.
+  """
+
+  format: str
+  version: int
+  spec: spec_lib.RunSpec
+  settings: dict[str, Any]
+  noise: str
+  libraries: dict[str, str]
+  command: str
+  data: dict[str, Any]
+  caveats: list[str]
+  order_of_sums: Optional[dict[str, Any]] = None
+  private_search: Optional[str] = None
+
+  def __post_init__(self):
+    kinds = {
+      'dataset': str,
+      'data_hash': str,
+      'noise_version': int,
+      'seed': Optional[int],
+      'model': dict[str, Any],
+      'method': dict[str, Any],
+    }
+    for name, kind in kinds.items():
+      typed.cast(self.settings.get(name), kind, f'settings.{name}')
+    typed.cast(self.method, str, 'settings.method.name')
+    typed.cast(self.engine, str, 'settings.execution.engine')
+    _ = self.plan  # Raises if it is damaged.
+
+  @functools.cached_property
+  def plan(self) -> privacy.PrivacyPlan:
+    """The privacy plan."""
+    with warnings.catch_warnings():  # The run has warned of its delta.
+      warnings.simplefilter('ignore')
+      found = self.settings.get('plan')
+      return typed.cast(found, privacy.PrivacyPlan, 'settings.plan')
+
+  @property
+  def method(self) -> str:
+    """The method's name."""
+    return self.settings['method'].get('name')
+
+  @property
+  def model(self) -> dict[str, Any]:
+    """The model; see `building.model_from_json`."""
+    return self.settings['model']
+
+  @property
+  def engine(self) -> str:
+    """The engine's name."""
+    return (self.settings.get('execution') or {}).get('engine')
+
+  @property
+  def dataset(self) -> str:
+    """The data set's name."""
+    return self.settings['dataset']
+
+  @property
+  def data_hash(self) -> str:
+    """sha256 of the data."""
+    return self.settings['data_hash']
+
+  @property
+  def seed(self) -> Optional[int]:
+    """The seed; None if the run had a secret one."""
+    return self.settings['seed']
 
 
-def _is_integer(value: Any) -> bool:
-  return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+@dataclasses.dataclass
+class _View:
+  estimate: float
+  interval: list[float]
+  one_run_bound: float
+  rates_bound: float
+
+  def __post_init__(self):
+    if len(self.interval) != 2:
+      raise ValueError(f'interval must have two ends. Found {self.interval}.')
 
 
-def _is_text(value: Any) -> bool:
-  return isinstance(value, str)
+@dataclasses.dataclass(kw_only=True)
+class _Audit:
+  canaries: int
+  delta: float
+  proven: Optional[float]
+  added_noise: float
+  most: float
+  lower_bound: float
+  resolution: float
+  views: dict[str, _View]
+  copy: bool = False
 
 
-def _is_object(value: Any) -> bool:
-  return isinstance(value, dict)
+_Metrics = Optional[dict[str, Optional[float]]]
 
 
-def _is_metrics(value: Any) -> bool:
-  return _is_object(value) and all(map(_or_null(_is_number), value.values()))
+@dataclasses.dataclass(kw_only=True)
+class _Result:
+  method: str
+  dataset: str
+  engine: str
+  rounds: int
+  epsilon: Optional[float]
+  delta: float
+  noise_multiplier: float
+  seed: Optional[int]
+  test: _Metrics
+  validation: _Metrics = None
+  seconds_per_round: Optional[float] = None
+  warm_start: Optional[dict[str, Any]] = None
+  audit: Optional[_Audit] = None
+
+  def __post_init__(self):
+    validate.integers(0, rounds=self.rounds)
+    test = (self.warm_start or {}).get('test')
+    typed.cast(test, _Metrics, 'warm_start.test')
 
 
-def _is_list_of(is_kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-  return lambda value: isinstance(value, list) and all(map(is_kind, value))
+@dataclasses.dataclass
+class Stopped:
+  """The content of stopped.json: a run that was stopped, not killed.
+
+  Attributes:
+    round: The number of rounds done.
+  """
+
+  round: int
+
+  def __post_init__(self):
+    validate.integers(0, round=self.round)
 
 
-def _or_null(is_kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-  return lambda value: value is None or is_kind(value)
+@dataclasses.dataclass
+class Running:
+  """The content of running.json; see `RunFolder.mark_running`.
 
+  Attributes:
+    until: The round of the next save.
+    seen_before: Up to which round a killed process may have run.
+  """
 
-def _is_warm_start(value: Any) -> bool:
-  return _is_object(value) and _or_null(_is_metrics)(value.get('test'))
+  until: int
+  seen_before: int
 
-
-def _is_audit(value: Any) -> bool:
-  numbers = ('canaries', 'delta', 'added_noise', 'most')
-  numbers = (*numbers, 'lower_bound', 'resolution')
-  of_view = ('estimate', 'one_run_bound', 'rates_bound')
-  return (
-    _is_object(value)
-    and all(_is_number(value.get(name)) for name in numbers)
-    and _or_null(_is_number)(value.get('proven'))
-    and _is_object(value.get('views'))
-    and all(
-      _is_object(view)
-      and all(_is_number(view.get(name)) for name in of_view)
-      and _is_list_of(_is_number)(view.get('interval'))
-      and len(view['interval']) == 2
-      for view in value['views'].values()
-    )
-  )
-
-
-def _check(
-  found: Any,
-  needed: Mapping[str, Callable[[Any], bool]],
-  optional: Optional[Mapping[str, Callable[[Any], bool]]] = None,
-) -> None:
-  """Raises ValueError unless fields exist and have the right types."""
-  if not isinstance(found, dict):
-    raise ValueError(f'must be a JSON object. Found {found!r:.80}')
-  for name, is_kind in needed.items():
-    if name not in found:
-      raise ValueError(f'must have the field {name}')
-    if not is_kind(found[name]):
-      raise ValueError(f'has an invalid value of {name}: {found[name]!r}')
-  for name, is_kind in (optional or {}).items():
-    if name in found and not is_kind(found[name]):
-      raise ValueError(f'has an invalid value of {name}: {found[name]!r}')
-
-
-def check_config(config: Any) -> None:
-  """Raises ValueError unless this is valid content of config.json."""
-  _check(
-    config,
-    {'settings': _is_object, 'noise': _is_text, 'libraries': _is_object},
-    {
-      'caveats': _is_list_of(_is_text),
-      'order_of_sums': _is_object,
-      'private_search': _is_text,
-    },
-  )
-  _check(config['settings'], {'engine': _is_text, 'plan': _is_object})
+  def __post_init__(self):
+    validate.integers(0, until=self.until, seen_before=self.seen_before)
 
 
 def check_result(result: Any) -> None:
-  """Raises ValueError unless this is valid content of result.json."""
-  _check(
-    result,
-    {
-      'method': _is_text,
-      'dataset': _is_text,
-      'engine': _is_text,
-      'rounds': _is_integer,
-      'epsilon': _or_null(_is_number),
-      'delta': _is_number,
-      'noise_multiplier': _is_number,
-      'seed': _or_null(_is_integer),
-      'test': _or_null(_is_metrics),
-    },
-    {'warm_start': _or_null(_is_warm_start), 'audit': _or_null(_is_audit)},
-  )
+  """Raises TypeError or ValueError unless result.json may have this content."""
+  typed.from_json(_Result, result)
 
 
-def caveats(config: Mapping[str, Any]) -> list[str]:
-  """Returns what the epsilon of a run does not cover, most serious first.
-
-  Args:
-    config: A config that passed `check_config`.
-  """
-  settings, found = config['settings'], list(config.get('caveats', []))
-  if settings.get('engine') == 'tff' and settings.get('noise_version', 0) < 5:
-    # SECURITY.md has this flaw.
-    found.insert(
-      0,
-      'Do not rely on the epsilon of this run: its noise had a key of 32 bits'
-      ' (TFF, noise_version below 5). Train it again.',
-    )
-  return found
-
-
-def check_fit(config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+def check_fit(config: Recorded, result: Mapping[str, Any]) -> None:
   """Raises ValueError unless a result matches a config.
 
   Args:
-    config: A config that passed `check_config`.
+    config: The content of config.json.
     result: A result that passed `check_result`.
   """
-  settings, plan = config['settings'], config['settings']['plan']
-  pairs = {
-    **{n: settings.get(n) for n in ('method', 'dataset', 'engine', 'seed')},
-    **{n: plan.get(n) for n in ('rounds', 'delta', 'noise_multiplier')},
-  }
+  names = ('method', 'dataset', 'engine', 'seed')
+  pairs = {name: getattr(config, name) for name in names}
+  for name in ('rounds', 'delta', 'noise_multiplier'):
+    pairs[name] = getattr(config.plan, name)
   for name, expected in pairs.items():
     if result[name] != expected:
       raise ValueError(
         f'must have {name}={expected!r}, like config.json. Found'
         f' {result[name]!r}'
       )
-
-
-def check_stopped(mark: Any) -> None:
-  """Raises ValueError unless this is valid content of stopped.json."""
-  _check(mark, {'round': _is_integer})
-
-
-def check_running(mark: Any) -> None:
-  """Raises ValueError unless this is valid content of running.json."""
-  _check(mark, {'until': _is_integer, 'seen_before': _is_integer})
 
 
 def _parse_rows(

@@ -5,83 +5,19 @@
 JAX model computes the logits, whichever engine trained the weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-from typing import Any, Optional
+from typing import Optional
 
 from data_prep import tokenizer
 import numpy as np
 from pda_fed import models
-from pda_fed.common import trust
-from pda_fed.models import convolutional
-from pda_fed.runs import errors
 
-_BUILT_IN = (
-  models.RecurrentSpec,
-  models.LanguageSpec,
-  models.ConvolutionalSpec,
-  models.ResidualSpec,
-)
-# The key in `config.as_settings` for the class of a user's model.
-_KIND = 'kind'
 # Convolutions of larger batches would need gigabytes.
 _ROWS_AT_ONCE = 256
 
 _UNKNOWN = '<unk>'  # The unknown word in texts of sample-level runs.
-
-
-def _find_kind(
-  settings: Mapping[str, Any], source: str, trust_code: bool
-) -> type[models.ModelSpec]:
-  """Returns the spec class, found by its name or by the fields' names."""
-  if _KIND not in settings:
-    for kind in _BUILT_IN:
-      if {f.name for f in dataclasses.fields(kind)} == set(settings):
-        return kind
-    raise ValueError(f'no model has the settings {", ".join(settings)}')
-  module, _, name = settings[_KIND].rpartition('.')
-  try:
-    kind = getattr(trust.import_named(module, source, trust_code), name)
-  except (AttributeError, ImportError, ValueError) as e:
-    raise ValueError(
-      f'its class {settings[_KIND]} cannot be imported: {e}. Make the module'
-      ' importable'
-    ) from e
-  if not (isinstance(kind, type) and issubclass(kind, models.ModelSpec)):
-    raise ValueError(f'{settings[_KIND]} is not a models.ModelSpec')
-  return kind
-
-
-def _from_json(value: Any) -> Any:
-  if isinstance(value, list):
-    return tuple(map(_from_json, value))
-  if isinstance(value, dict):
-    return convolutional.Convolution(**value)
-  return value
-
-
-def build_spec(
-  settings: Any, source: str, *, trust_code: bool = False
-) -> models.ModelSpec:
-  """Returns the model spec that `config.as_settings` turned into JSON.
-
-  Args:
-    settings: The spec's settings, as JSON values.
-    source: The file that has them, for error messages.
-    trust_code: Whether to import the module of a user's model.
-
-  Raises:
-    OutputError: If no model has these settings.
-    UntrustedCodeError: If the settings name a module that is not trusted.
-  """
-  try:
-    if not isinstance(settings, dict):
-      raise ValueError(f'its spec is {settings!r:.80}')
-    fields = {n: _from_json(v) for n, v in settings.items() if n != _KIND}
-    return _find_kind(settings, source, trust_code)(**fields)
-  except (AttributeError, TypeError, ValueError) as e:
-    raise errors.OutputError(f'The model cannot be built: {e}.') from e
 
 
 def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:

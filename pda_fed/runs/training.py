@@ -12,12 +12,13 @@ from pda_fed import audit
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.common import signals
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import errors
 from pda_fed.runs import loop
 from pda_fed.runs import outputs
 from pda_fed.runs import progress as progress_lib
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
+from pda_fed.runs.engines import registry
 
 # Subfolder of the run for the copy that is audited.
 _COPY = 'audit'
@@ -29,11 +30,11 @@ OpenEngine = Callable[
 
 
 def _is_finished(
-  result: Optional[Mapping[str, Any]], config: config_lib.RunConfig
+  result: Optional[Mapping[str, Any]], run: resolving.Run
 ) -> bool:
   if result is None:
     return False
-  return result['test'] is not None or not config.final_test
+  return result['test'] is not None or not run.spec.evaluation.final_test
 
 
 def check_audit(result: Mapping[str, Any]) -> None:
@@ -51,31 +52,31 @@ def check_audit(result: Mapping[str, Any]) -> None:
 
 
 def train(
-  config: config_lib.RunConfig,
-  open_engine: OpenEngine,
+  run: resolving.Run,
   output_dir: os.PathLike | str,
   *,
   warm_start_dir: Optional[os.PathLike | str] = None,
-  about: Optional[dict[str, Any]] = None,
   progress: Optional[progress_lib.Progress] = None,
+  open_engine: OpenEngine = registry.open_engine,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end; starts it or resumes it.
 
   Example:
 
   ```
-  folder = train(config, runs_lib.open_engine, 'out/pda')
+  run = runs_lib.resolve(runs_lib.RunSpec.for_data(data_dir='data/laptop'))
+  folder = runs_lib.train(run, 'out/pda')
   folder.read_result()['test']['accuracy']
   ```
 
   Args:
-    config: The run's settings.
-    open_engine: Opens an engine, given the config and the seeds.
+    run: The run.
     output_dir: The run's folder: new, empty, or the folder of this run.
     warm_start_dir: The folder of warm starts, which runs share. By default
       `warm_start` next to `output_dir`.
-    about: Additional fields of config.json, as JSON values.
     progress: The progress display; by default nothing is shown.
+    open_engine: Opens an engine, given the run and the seeds; by default the
+      one that the run names.
 
   Returns:
     The run's folder, with the result.
@@ -95,11 +96,11 @@ def train(
   if warm_start_dir is None:
     warm_start_dir = output_dir.parent / 'warm_start'
   places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
-  with outputs.RunFolder.open(output_dir, config, about or {}) as folder:
-    result = _result_of(folder, config, open_engine, *places)
-    if config.audit is not None and config.audit.copy:
+  with outputs.RunFolder.open(output_dir, run) as folder:
+    result = _result_of(folder, run, open_engine, *places)
+    if run.spec.audit.audit == 'copy':
       if not result['audit']:
-        report = _audit_of_copy(folder, config, open_engine, *places)
+        report = _audit_of_copy(folder, run, open_engine, *places)
         result = {**result, 'audit': {**report, 'copy': True}}
         folder.write_result(result)
       # Also if the run was killed before it did this.
@@ -110,7 +111,7 @@ def train(
 
 def _audit_of_copy(
   folder: outputs.RunFolder,
-  config: config_lib.RunConfig,
+  run: resolving.Run,
   open_engine: OpenEngine,
   warm_start_dir: pathlib.Path,
   progress: progress_lib.Progress,
@@ -121,17 +122,16 @@ def _audit_of_copy(
   run is removed after its report is saved: it is another look at the same
   users, and must not be released.
   """
-  pretraining = dataclasses.replace(
-    config.pretraining, seed=config.pretraining_seed
+  spec = run.spec.with_values(
+    {
+      'seed': None,
+      'pretraining.seed': run.spec.pretraining_seed,
+      'audit': 'run',
+    }
   )
-  copy = dataclasses.replace(
-    config,
-    seed=None,
-    pretraining=pretraining,
-    audit=dataclasses.replace(config.audit, copy=False),
-  )
+  copy = dataclasses.replace(run, spec=spec)
   try:
-    with outputs.RunFolder.open(folder.path / _COPY, copy, {}) as second:
+    with outputs.RunFolder.open(folder.path / _COPY, copy) as second:
       result = _result_of(second, copy, open_engine, warm_start_dir, progress)
       return result['audit']
   except base_errors.DivergenceError as e:
@@ -149,14 +149,14 @@ def _remove_copy(folder: outputs.RunFolder) -> None:
 
 def _result_of(
   folder: outputs.RunFolder,
-  config: config_lib.RunConfig,
+  run: resolving.Run,
   open_engine: OpenEngine,
   warm_start_dir: pathlib.Path,
   progress: progress_lib.Progress,
 ) -> dict[str, Any]:
   """Runs to the end, if not finished yet, and writes the result."""
   result = folder.read_result()
-  if _is_finished(result, config):
+  if _is_finished(result, run):
     folder.forget_seeds()  # The run may have been killed before it did this.
     return result
   if folder.has_diverged():
@@ -167,17 +167,17 @@ def _result_of(
     )
   with (
     signals.StopSignals() as stop,
-    open_engine(config, folder.seeds(config.seed)) as engine,
+    open_engine(run, folder.seeds(run.spec.seed)) as engine,
   ):
-    run = loop.Run(config, folder, engine, stop, progress)
+    running = loop.Loop(run, folder, engine, stop, progress)
     try:
-      result = run.run(warm_start_dir)
+      result = running.run(warm_start_dir)
     except base_errors.DivergenceError:
       folder.forget_seeds()
       raise
     finally:
       progress.close()
-      run.close()
+      running.close()
   folder.write_result(result)
   folder.forget_seeds()
   return result

@@ -84,7 +84,7 @@ def test_words_say_what_each_number_means():
 
 def test_too_few_canaries():
   with pytest.raises(ValueError, match='audit_canaries must be at least 100'):
-    audit.AuditConfig(canaries=99)
+    audit.check_count(audit_canaries=99)
 
 
 @pytest.mark.slow

@@ -3,16 +3,14 @@
 It is another look at the same users.
 """
 
-from pda_fed import audit
 from pda_fed import errors
 from pda_fed import runs as runs_lib
 import pytest
 
 from tests import fake_engine
+from tests.runs import runs
 
-_CONFIG = fake_engine.make_config(
-  audit=audit.AuditConfig(canaries=100, copy=True)
-)
+_CONFIG = fake_engine.make_run(audit='copy', audit_canaries=100)
 
 
 def _ending(error, round_num):
@@ -20,7 +18,7 @@ def _ending(error, round_num):
 
   class Ending(fake_engine.FakeEngine):
     def run_rounds(self, state, first_round, num_rounds):
-      if self.config.seed is None and first_round >= round_num:
+      if self.run.spec.seed is None and first_round >= round_num:
         raise error
       return super().run_rounds(state, first_round, num_rounds)
 
@@ -37,7 +35,7 @@ def test_a_copy_that_diverges(tmp_path, round_num):
     with pytest.raises(
       errors.DivergenceError, match='its copy for the audit diverged'
     ) as e:
-      runs_lib.train(_CONFIG, opener, tmp_path)
+      runs_lib.train(_CONFIG, tmp_path, open_engine=opener)
     assert 'No longer finite' in str(e.value)
     assert not (tmp_path / 'audit').exists()
   result = runs_lib.RunFolder(tmp_path).read_result()
@@ -46,11 +44,12 @@ def test_a_copy_that_diverges(tmp_path, round_num):
 
 def test_a_run_that_is_killed_before_it_removes_its_copy(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    runs_lib.train(_CONFIG, _ending(KeyboardInterrupt, 4), tmp_path)
+    runs_lib.train(_CONFIG, tmp_path, open_engine=_ending(KeyboardInterrupt, 4))
   assert (tmp_path / 'audit/secret_seeds.json').exists()
   folder = runs_lib.RunFolder(tmp_path)
   names = 'canaries', 'delta', 'added_noise', 'most', 'lower_bound'
-  found = dict.fromkeys((*names, 'resolution', 'proven'), 1.0) | {'views': {}}
+  found = dict.fromkeys((*names, 'resolution', 'proven'), 1.0)
+  found |= {'canaries': 100, 'views': {}}
   folder.write_result({**folder.read_result(), 'audit': found})
-  runs_lib.train(_CONFIG, fake_engine.Opener(), tmp_path)
+  runs.train(tmp_path, _CONFIG)
   assert not (tmp_path / 'audit').exists()

@@ -68,15 +68,15 @@ def _diverge():
 
 class _KilledInCopy(fake_engine.FakeEngine):
   def initialize(self):
-    if self.config.seed is None:
+    if self.run.spec.seed is None:
       raise KeyboardInterrupt
     return super().initialize()
 
 
 def _of_unfinished(folder, kind, error, **changes):
-  config = fake_engine.make_config(**changes)
+  config = fake_engine.make_run(**changes)
   with pytest.raises(error):
-    runs_lib.train(config, fake_engine.Opener(kind), folder)
+    runs.train(folder, config, kind)
   return shown_fields.of_run(folder)
 
 
@@ -195,7 +195,7 @@ def page(tmp_path_factory):
   found = []
   for method in ('cold', 'warm'):
     for seed in (0, 1):
-      config = fake_engine.make_config(method, rounds=3, seed=seed)
+      config = fake_engine.make_run(method, rounds=3, seed=seed)
       folder, _ = runs.train(path / 'runs' / f'{method}_{seed}', config)
       found.append(_with_audit(comparison_lib.load_run(folder.path)))
   out = path / 'out'
@@ -303,7 +303,9 @@ def _train(config, folder, opener=runs_lib.open_engine, unit='users'):
   shown.overview = lambda lines: print('\n'.join(lines), file=stream)
   shown.shows_time = True
   about = {'data': {unit: {'private': 20, 'public': 4}}}
-  runs_lib.train(config, opener, folder, progress=shown, about=about)
+  runs_lib.train(
+    config, folder, open_engine=opener, progress=shown, about=about
+  )
   return stream.getvalue().splitlines()
 
 
@@ -345,11 +347,11 @@ def of_engines(stores, tmp_path_factory):
     'data_dir': stores['arrays'].path,
     'spec': models.linear((300,), 3),
   }
-  plain = tiny_users.make_config(method='cold', plan=tree, **options)
-  audited = tiny_users.make_config(
+  plain = tiny_users.make_run(method='cold', plan=tree, **options)
+  audited = tiny_users.make_run(
     method='cold', audit=_CANARIES, plan={'rounds': 2}, **options
   )
-  long = fake_engine.make_config(rounds=20)
+  long = fake_engine.make_run(rounds=20)
   lines = [
     *_train(plain, path / 'tff'),
     *_train(audited, path / 'tff_audited'),

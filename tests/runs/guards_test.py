@@ -1,4 +1,3 @@
-import dataclasses
 import math
 import warnings
 
@@ -24,7 +23,7 @@ def _row(**changes):
 def _check(row, config=None):
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    guards.Guard(config or fake_engine.make_config()).check([_FIRST, row])
+    guards.Guard(config or fake_engine.make_run()).check([_FIRST, row])
   return [str(w.message) for w in caught]
 
 
@@ -49,7 +48,7 @@ def test_nothing_is_said_of_a_run_that_learns():
 
 
 def test_a_bad_end_is_a_warning_however_small():
-  last = fake_engine.make_config().plan.rounds
+  last = fake_engine.make_run().plan.rounds
   (said,) = _check(_row(round=last, loss=4.01))
   assert 'at the end of the run is 4.01, above 4 at the start' in said
 
@@ -71,7 +70,7 @@ def test_first_signs(changes, cause):
   'changes, cause',
   [
     ({'diverged_clients': 3.0}, '30% of the clients diverged'),
-    ({'public_norm': math.nan, 'private_norm': 2.0}, 'public_clip_norm'),
+    ({'public_norm': math.nan, 'private_norm': 2.0}, 'public.clip_norm'),
     ({}, r'too high for this noise \(sigma 1, cohorts of 10\)'),
   ],
 )
@@ -96,21 +95,21 @@ def test_the_likely_cause_is_named(changes, cause):
 def test_public_users_that_diverge(
   tmp_path, kind, public_loss, train_loss, is_warned
 ):
-  config = saved_runs.make_config(kind, tmp_path / 'data')
+  config = saved_runs.resolved(kind, tmp_path / 'data')
   said = _check(_row(public_loss=public_loss, train_loss=train_loss), config)
   assert len(said) == is_warned
   assert all('Public users diverge' in text for text in said)
 
 
 def test_one_gradient_does_not_diverge(tmp_path):
-  config = saved_runs.make_config(
-    'lstm', tmp_path / 'data', public_update='gradient'
+  config = saved_runs.resolved(
+    'lstm', tmp_path / 'data', **{'public.update': 'gradient'}
   )
   assert not _check(_row(public_loss=9.0, train_loss=4.2), config)
 
 
 def test_each_warning_comes_once():
-  guard = guards.Guard(fake_engine.make_config())
+  guard = guards.Guard(fake_engine.make_run())
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
     for round_num in (3, 6):
@@ -134,9 +133,9 @@ class _Exploding(fake_engine.FakeEngine):
 
 def test_a_run_ends_with_its_last_good_checkpoint(tmp_path):
   opener = fake_engine.Opener(_Exploding)
-  config = fake_engine.make_config()
+  config = fake_engine.make_run()
   with pytest.raises(errors.DivergenceError, match='round_00000003') as e:
-    runs_lib.train(config, opener, tmp_path / 'run')
+    runs_lib.train(config, tmp_path / 'run', open_engine=opener)
   assert e.value.exit_code == 4
   assert 'Round 6' in str(e.value)
   saved = sorted(p.name for p in (tmp_path / 'run/checkpoints').glob('*.ckpt'))
@@ -170,9 +169,9 @@ class _BadStart(_WithSecrets):
 @pytest.mark.parametrize('kind', [_WithSecrets, _NotFinite, _BadStart])
 @pytest.mark.parametrize('seed', [None, 0])
 def test_a_run_that_diverged_has_ended(tmp_path, kind, seed):
-  config = fake_engine.make_config('cold', seed=seed)
+  config = fake_engine.make_run('cold', seed=seed)
   with pytest.raises(errors.DivergenceError, match='Round'):
-    runs_lib.train(config, fake_engine.Opener(kind), tmp_path / 'run')
+    runs.train(tmp_path / 'run', config, kind)
   folder = runs_lib.RunFolder(tmp_path / 'run')
   secret = folder.path / 'secret_seeds.json'
   assert not secret.exists()
@@ -185,7 +184,7 @@ def test_a_run_that_diverged_has_ended(tmp_path, kind, seed):
   with pytest.raises(
     errors.DivergenceError, match='diverged and cannot be resumed'
   ) as e:
-    runs_lib.train(config, opener, folder.path)
+    runs_lib.train(config, folder.path, open_engine=opener)
   assert e.value.exit_code == 4
   assert opener.engine is None
   assert not secret.exists()
@@ -194,6 +193,6 @@ def test_a_run_that_diverged_has_ended(tmp_path, kind, seed):
 
 def test_without_validation_data_weights_are_watched(tmp_path):
   row = {'round': 3, 'weights_norm': 1e9}
-  guard = guards.Guard(dataclasses.replace(fake_engine.make_config()))
+  guard = guards.Guard(fake_engine.make_run())
   with pytest.raises(errors.DivergenceError, match='norm of the weights'):
     guard.check([{'round': 0, 'weights_norm': 2.0}, row])

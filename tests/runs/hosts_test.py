@@ -6,7 +6,7 @@ import threading
 import time
 
 from pda_fed.common import signals
-from pda_fed.runs import config as config_lib
+from pda_fed.common import typed
 from pda_fed.runs import hosts as hosts_lib
 import pytest
 
@@ -97,7 +97,7 @@ def test_hosts_that_are_alike_agree(pair):
   for fact in (1, 2):
     threads = [
       threading.Thread(
-        target=hosts.agree, args=({'a': fact}, config_lib.differences)
+        target=hosts.agree, args=({'a': fact}, typed.differences)
       )
       for hosts in pair[1:]
     ]
@@ -114,7 +114,7 @@ def test_all_hosts_say_which_one_differs(pair):
 
   def agree(hosts, clip_norm):
     try:
-      hosts.agree({'plan': {'clip_norm': clip_norm}}, config_lib.differences)
+      hosts.agree({'plan': {'clip_norm': clip_norm}}, typed.differences)
     except hosts_lib.DisagreementError as e:
       errors.append(str(e))
 

@@ -1,6 +1,5 @@
 """The loop, with an engine of a few lines."""
 
-import dataclasses
 import io
 import json
 
@@ -29,7 +28,7 @@ def test_what_a_run_leaves(tmp_path):
   assert [row['round'] for row in rows] == [0, 3, 6, 9, 10]
   assert rows[0]['epsilon'] == 0 < rows[1]['epsilon'] < rows[4]['epsilon']
   # alpha is that of the last round before the row, the loss a mean of three.
-  method = fake_engine.make_config().method
+  method = fake_engine.make_run().method
   assert rows[1]['alpha'] == pytest.approx(method.alpha(2))
   assert rows[1]['clients'] == 2
   assert engine.rounds_run == list(range(10))
@@ -43,7 +42,10 @@ def test_what_a_run_leaves(tmp_path):
   assert result['warm_start']['test']['loss'] == pytest.approx(1 + 1 / 1.75)
   config = json.loads((folder.path / 'config.json').read_text())
   assert config['settings']['plan']['population'] == 1000
-  assert config['settings']['alpha'] == {'kind': 'cosine', 'K': 8}
+  assert config['settings']['method'] == {
+    'name': 'pda',
+    'alpha': {'K': 8, 'kind': 'cosine'},
+  }
   assert 'can remove the noise' in config['noise']
   assert config['libraries']['numpy']
 
@@ -56,10 +58,8 @@ def test_a_row_is_the_mean_since_the_row_before(tmp_path):
         found['train_loss'] = float(first_round + i)
       return state, metrics
 
-  config = fake_engine.make_config(rounds=5, rounds_per_dispatch=2)
-  folder = runs_lib.train(
-    config, fake_engine.Opener(Counting), tmp_path / 'run'
-  )
+  config = fake_engine.make_run(rounds=5, rounds_per_dispatch=2)
+  folder, _ = runs.train(tmp_path / 'run', config, Counting)
   losses = [row['train_loss'] for row in runs.rows(folder.path)]
   assert losses == [None, 1.0, 3.5]
 
@@ -67,7 +67,7 @@ def test_a_row_is_the_mean_since_the_row_before(tmp_path):
 def test_same_seed_same_rows_and_another_one_others(tmp_path):
   first, _ = runs.train(tmp_path / 'a')
   again, _ = runs.train(tmp_path / 'b')
-  other, _ = runs.train(tmp_path / 'c', fake_engine.make_config(seed=1))
+  other, _ = runs.train(tmp_path / 'c', fake_engine.make_run(seed=1))
   assert runs.rows(first.path) == runs.rows(again.path)
   assert runs.rows(first.path) != runs.rows(other.path)
 
@@ -75,32 +75,29 @@ def test_same_seed_same_rows_and_another_one_others(tmp_path):
 def test_rounds_may_be_dispatched_together(tmp_path):
   one, _ = runs.train(tmp_path / 'a')
   many, _ = runs.train(
-    tmp_path / 'b', fake_engine.make_config(rounds_per_dispatch=100)
+    tmp_path / 'b', fake_engine.make_run(rounds_per_dispatch=100)
   )
   assert runs.rows(one.path) == runs.rows(many.path)
 
 
 def test_methods_are_data(tmp_path):
-  cold, engine = runs.train(tmp_path / 'cold', fake_engine.make_config('cold'))
+  cold, engine = runs.train(tmp_path / 'cold', fake_engine.make_run('cold'))
   assert engine.num_pretrainings == 0
-  _, engine = runs.train(tmp_path / 'warm', fake_engine.make_config('warm'))
+  _, engine = runs.train(tmp_path / 'warm', fake_engine.make_run('warm'))
   assert engine.num_pretrainings == 1
-  pda, engine = runs.train(tmp_path / 'pda', fake_engine.make_config('pda'))
+  pda, engine = runs.train(tmp_path / 'pda', fake_engine.make_run('pda'))
   assert engine.num_pretrainings == 0  # It has found that of `warm`.
   of_pda = runs.rows(pda.path)[0]['loss']
   assert of_pda == pytest.approx(1 / 1.75)
   assert runs.rows(cold.path)[0]['loss'] != of_pda
-  others = dataclasses.replace(
-    fake_engine.make_config('warm'),
-    pretraining=runs_lib.Pretraining(patience=7),
-  )
+  others = fake_engine.make_run('warm', **{'pretraining.patience': 7})
   _, engine = runs.train(tmp_path / 'other', others)
   assert engine.num_pretrainings == 1
 
 
 @pytest.mark.parametrize('left', [None, b'damaged'])
 def test_a_warm_start_that_is_gone_has_no_test(tmp_path, left):
-  config = fake_engine.make_config(final_test=False)
+  config = fake_engine.make_run(final_test=False)
   folder, _ = runs.train(tmp_path / 'run', config)
   assert folder.read_result()['warm_start'] == {'epochs': 3}
   (path,) = (tmp_path / 'warm_start').glob('*.ckpt')
@@ -108,21 +105,21 @@ def test_a_warm_start_that_is_gone_has_no_test(tmp_path, left):
   if left is not None:
     path.write_bytes(left)
   with pytest.warns(UserWarning, match=f'no test of .* {path} cannot be used'):
-    folder, engine = runs.train(tmp_path / 'run', fake_engine.make_config())
+    folder, engine = runs.train(tmp_path / 'run')
   assert folder.read_result()['test'] is not None
   assert folder.read_result()['warm_start'] == {'epochs': 3}
   assert engine.num_pretrainings == 0
 
 
 def test_a_warm_start_that_was_trained_again_has_no_test(tmp_path):
-  config = fake_engine.make_config(final_test=False)
+  config = fake_engine.make_run(final_test=False)
   runs.train(tmp_path / 'run', config)
   (path,) = (tmp_path / 'warm_start').glob('*.ckpt')
   arrays, record = checkpoints.read_arrays(path)
   record['figures']['epochs'] = 4
   checkpoints.write_arrays(path, arrays, record)
   with pytest.warns(UserWarning, match=f'{path} was trained again since'):
-    folder, _ = runs.train(tmp_path / 'run', fake_engine.make_config())
+    folder, _ = runs.train(tmp_path / 'run')
   assert folder.read_result()['warm_start'] == {'epochs': 3}
 
 
@@ -144,7 +141,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 
 def test_the_test_may_be_asked_for_later(tmp_path):
-  config = fake_engine.make_config(final_test=False)
+  config = fake_engine.make_run(final_test=False)
   folder, _ = runs.train(tmp_path / 'run', config)
   assert folder.read_result()['test'] is None
   assert folder.read_result()['validation']['loss']
@@ -163,7 +160,7 @@ def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
 
   shown = Shown()
   runs.train(tmp_path / 'run', progress=shown)
-  plan = fake_engine.make_config().plan
+  plan = fake_engine.make_run().plan
   spent = epsilons.spent(plan, range(11))
   assert all(shown.epsilons[t] >= spent[t] > 0 for t in range(1, 11))
   assert shown.epsilons[3] == pytest.approx(spent[3])
@@ -196,7 +193,7 @@ def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
 
 
 def test_evaluated_rounds():
-  config = fake_engine.make_config(rounds=6)
+  config = fake_engine.make_run(rounds=6)
   assert loop.evaluated_rounds(config) == [0, 3, 6]
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests import fake_engine
 from tests.runs import runs
 
-_CONFIG = fake_engine.make_config()
+_CONFIG = fake_engine.make_run()
 
 
 def test_what_a_run_is_about_to_do():
@@ -17,7 +17,7 @@ def test_what_a_run_is_about_to_do():
     _CONFIG, 3.21051, sizes={'private': 1000, 'public': 5}, num_weights=2500
   )
   assert lines == [
-    'PDA-DPMD on fake, engine fake',
+    'PDA-DPMD on fake, engine jax',
     '  users     1,000 private, 5 public',
     '  rounds    10, each with about 10 of 1,000 private users',
     '  noise     sigma 1, clip 1; norm of the noise in the mean: 5 times the'
@@ -59,7 +59,7 @@ def test_cautions(noise, epsilon, num_weights, expected):
 
 def test_it_comes_before_the_first_round(tmp_path, capsys):
   shown = progress.PlainProgress(io.StringIO())
-  config = fake_engine.make_config(rounds=30)
+  config = fake_engine.make_run(rounds=30)
   _, engine = runs.train(tmp_path / 'run', config, progress=shown)
   said = capsys.readouterr().err
   assert said.index('privacy') < said.index('of training')
@@ -76,10 +76,9 @@ def test_a_short_run_is_not_measured(tmp_path):
 
 
 def test_a_run_without_noise_warns(tmp_path):
-  plan = dataclasses.replace(_CONFIG.plan, noise_multiplier=0.0)
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    runs.train(tmp_path / 'run', fake_engine.make_config(plan=plan))
+    runs.train(tmp_path / 'run', fake_engine.make_run(noise_multiplier=0.0))
   assert any('no differential privacy' in str(w.message) for w in caught)
 
 

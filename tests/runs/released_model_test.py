@@ -1,6 +1,5 @@
 """The model of a run, loaded without an engine."""
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -9,14 +8,12 @@ import data_prep
 from data_prep import sample_level
 import numpy as np
 from pda_fed import errors
-from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
+from pda_fed.runs import building
 from pda_fed.runs import checkpoints
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import exports
-from pda_fed.runs import released_model
 import pytest
 import tensorflow as tf
 
@@ -111,39 +108,24 @@ def test_a_model_has_the_weights_and_nothing_else_of_a_checkpoint(folders):
 
 def test_privacy_is_that_of_the_rounds(folders):
   run = runs_lib.RunFolder(folders('lstm') / 'run')
-  plan = run.read_plan()
-  guarantee, noise, caveat = runs_lib.load_model(run.path).privacy
+  config = run.read_config()
+  plan = config.plan
+  guarantee, noise, *caveats = runs_lib.load_model(run.path).privacy
   epsilon = privacy.epsilon_curve(plan, [saved_runs.ROUNDS])[0]
   assert guarantee == plan.describe(epsilon)
   assert 'follows from its seed' in noise
-  assert caveat == 'A caveat.'
-
-
-@pytest.mark.parametrize(
-  'engine, version, is_flawed',
-  [('tff', 4, True), ('tff', None, True), ('tff', 5, False), ('jax', 4, False)],
-)
-def test_noise_with_a_short_key_is_a_caveat(
-  folders, tmp_path, engine, version, is_flawed
-):
-  run = shutil.copytree(folders('lstm') / 'run', tmp_path / 'run')
-  config = json.loads((run / 'config.json').read_text())
-  config['settings'] |= {'engine': engine, 'noise_version': version}
-  if version is None:
-    del config['settings']['noise_version']
-  (run / 'config.json').write_text(json.dumps(config))
-  caveats = runs_lib.load_model(run).privacy[2:]
-  assert caveats[-1] == 'A caveat.'
-  assert (len(caveats) == 2) == is_flawed
-  assert ('key of 32 bits' in caveats[0]) == is_flawed
+  assert caveats == config.caveats
+  assert any('Epsilon does not protect' in line for line in caveats)
 
 
 def test_an_average_is_what_was_tested(folders, tmp_path):
-  config = saved_runs.make_config('table', tmp_path / 'data', averaging=0.9)
-  weights = saved_runs.random_weights(config.spec)
+  run = saved_runs.resolved(
+    'table', tmp_path / 'data', **{'server.averaging': 0.9}
+  )
+  weights = saved_runs.random_weights(run.model)
   average = {f'jax/average/{i}': 2 * w for i, w in enumerate(weights)}
-  run = saved_runs.save(tmp_path / 'run', config, weights, **average)
-  found = runs_lib.load_model(run).weights
+  path = saved_runs.save(tmp_path / 'run', run, weights, **average)
+  found = runs_lib.load_model(path).weights
   assert len(found) == len(weights) == 2
   for array, w in zip(found, weights, strict=True):
     np.testing.assert_array_equal(array, 2 * w)
@@ -217,25 +199,13 @@ def test_other_data_are_refused(folders, tmp_path):
     runs_lib.load_model(folders('lstm') / 'run', data_dir=store)
 
 
-def test_the_split_of_an_older_version(folders, tmp_path):
-  run = shutil.copytree(folders('table') / 'run', tmp_path / 'run')
-  text = (run / 'config.json').read_text()
-  older = text.replace('"public_examples": 6', '"public_share": 0.3')
-  assert older != text
-  (run / 'config.json').write_text(older)
-  with pytest.raises(runs_lib.OutputError) as error:
-    runs_lib.load_model(run)
-  assert 'cannot be split as in the run' in _one_line(error)
-  assert "'public_share'" in _one_line(error)
-
-
 @pytest.mark.parametrize('has_logits', [True, False])
 def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   (tmp_path / 'own_spec_for_test.py').write_text(_OWN)
   monkeypatch.syspath_prepend(tmp_path)
   kind = {'kind': 'own_spec_for_test.OwnSpec', 'sizes': [1, 2]}
   settings = {**kind, 'has_logits': has_logits}
-  spec = released_model.build_spec(settings, 'a file', trust_code=True)
+  spec = building.model_from_json(settings, 'a file', trust_code=True)
   assert spec.sizes == (1, 2)
   weights = [np.arange(6, dtype=np.float32).reshape(2, 3)]
   model = runs_lib.ReleasedModel(spec, weights, 1, ('None.',))
@@ -251,12 +221,13 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
     ('pda_fed.models.nothing.Spec', 'No module named'),
     ('pda_fed.models.spec.Nothing', 'has no attribute'),
     ('pda_fed.errors.OutputError', 'is not a models.ModelSpec'),
-    ('Spec', 'is not the name of a module'),
+    ('Spec', 'has no attribute'),
+    ('no module.Spec', 'is not the name of a module'),
   ],
 )
 def test_a_class_that_is_no_model(kind, words):
-  with pytest.raises(runs_lib.OutputError, match=words):
-    released_model.build_spec({'kind': kind}, 'a file', trust_code=True)
+  with pytest.raises(ValueError, match=words):
+    building.model_from_json({'kind': kind}, 'a file', trust_code=True)
 
 
 _TELLS = """
@@ -272,12 +243,12 @@ def test_a_model_imports_its_module_only_if_it_is_trusted(
   path = shutil.copytree(folders('linear') / 'run', tmp_path / 'run')
   config = json.loads((path / 'config.json').read_text())
   kind = {'kind': 'told_for_test.OwnSpec', 'sizes': [2], 'has_logits': True}
-  config['settings']['spec'] = kind
+  config['settings']['model'] = kind
   (path / 'config.json').write_text(json.dumps(config))
   named_by = path / 'config.json'
   if is_file:
     path = named_by = tmp_path / 'model.npz'
-    about = {'format': 'pda_fed model', 'version': 1, 'spec': kind, 'round': 1}
+    about = {'format': 'pda_fed model', 'version': 1, 'model': kind, 'round': 1}
     about |= {'weights': ['weights/0'], 'privacy': ['None.']}
     np.savez(path, about=json.dumps(about), **{'weights/0': np.ones((2, 3))})
   (tmp_path / 'told_for_test.py').write_text(_TELLS + _OWN)
@@ -305,8 +276,8 @@ def test_a_residual_net_is_built_from_its_settings():
   spec = models.ResidualSpec(
     image_shape=(4, 4, 1), num_classes=3, depth=10, width=1
   )
-  settings = json.loads(json.dumps(config_lib.as_settings(spec)))
-  assert released_model.build_spec(settings, 'a file') == spec
+  settings = json.loads(json.dumps(building.model_as_json(spec)))
+  assert building.model_from_json(settings, 'a file') == spec
   weights = spec.jax_model().initial_params(0)
   released = runs_lib.ReleasedModel(
     spec, weights, 1, ('None.',), mean=np.zeros(1), scale=np.ones(1)
@@ -319,10 +290,19 @@ def test_a_residual_net_is_built_from_its_settings():
   np.testing.assert_allclose(found, trace.outputs[-1], atol=1e-5)
 
 
-@pytest.mark.parametrize('settings', [None, {}, {'num_words': 3}, [1]])
-def test_settings_of_no_model(settings):
-  with pytest.raises(runs_lib.OutputError, match='cannot be built'):
-    released_model.build_spec(settings, 'a file')
+@pytest.mark.parametrize(
+  'settings, words',
+  [
+    (None, 'model must be an object'),
+    ([1], 'model must be an object'),
+    ({}, 'model.kind must be a text'),
+    ({'kind': 'RecurrentSpec', 'num_word': 3}, 'Did you mean num_words'),
+    ({'kind': 'RecurrentSpec', 'num_words': 'x'}, 'must be an integer'),
+  ],
+)
+def test_settings_of_no_model(settings, words):
+  with pytest.raises((TypeError, ValueError), match=words):
+    building.model_from_json(settings, 'a file')
 
 
 def test_text_becomes_tokens(folders):
@@ -390,15 +370,13 @@ def _loss_and_accuracy(logits, targets):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind, engine', [('table', 'jax'), ('linear', 'tff')])
 def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
-  changes = {'method': methods.ColdStart(), 'engine': engine}
+  values = {'method': 'cold', 'engine': engine, 'rounds': 2}
   if kind == 'table':
-    changes['averaging'] = 0.5
+    values['server.averaging'] = 0.5
   else:
-    changes['server_learning_rate'] = 0.1
-  config = saved_runs.make_config(kind, tmp_path / 'data', **changes)
-  plan = dataclasses.replace(config.plan, rounds=2)
-  config = dataclasses.replace(config, plan=plan)
-  run = runs_lib.train(config, runs_lib.open_engine, tmp_path / 'run')
+    values['server.learning_rate'] = 0.1
+  config = saved_runs.resolved(kind, tmp_path / 'data', **values)
+  run = runs_lib.train(config, tmp_path / 'run')
   if kind == 'table':
     test = sample_level.load_table(tmp_path / 'data').test
     inputs, targets = test.inputs, test.targets
@@ -416,4 +394,6 @@ def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
   expected = run.read_result()['test']
   assert loss == pytest.approx(expected['loss'], rel=1e-5)
   assert accuracy == pytest.approx(expected['accuracy'])
-  assert model.privacy[0] == plan.describe(run.read_metrics()[-1]['epsilon'])
+  assert model.privacy[0] == config.plan.describe(
+    run.read_metrics()[-1]['epsilon']
+  )

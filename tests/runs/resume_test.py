@@ -22,8 +22,8 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from pda_fed import runs as runs_lib
 from tests import fake_engine
+from tests.runs import runs
 
 calls = 0
 def killing(function):
@@ -40,9 +40,9 @@ if {place!r} == 'write':
 else:
   fake_engine.FakeEngine.run_rounds = killing(
     fake_engine.FakeEngine.run_rounds)
-config = fake_engine.make_config(rounds_per_checkpoint=2)
+config = fake_engine.make_run(rounds_per_checkpoint=2)
 from scripts.lib import cli
-cli.run(lambda: runs_lib.train(config, fake_engine.Opener(), {folder!r}))
+cli.run(lambda: runs.train({folder!r}, config))
 """
 
 
@@ -69,7 +69,7 @@ def _run_killed(folder, place, n, signal_name='SIGKILL'):
 )
 def test_killed_anywhere_it_ends_as_if_nothing_had_been(tmp_path, place, n):
   whole, _ = runs.train(
-    tmp_path / 'whole', fake_engine.make_config(rounds_per_checkpoint=2)
+    tmp_path / 'whole', fake_engine.make_run(rounds_per_checkpoint=2)
   )
   folder = tmp_path / 'killed' / 'run'
   killed = _run_killed(folder, place, n)
@@ -78,7 +78,7 @@ def test_killed_anywhere_it_ends_as_if_nothing_had_been(tmp_path, place, n):
     assert list(folder.rglob('.*.tmp-*'))  # It was in the middle of a file.
   assert not (folder / 'result.json').exists()
   resumed, engine = runs.train(
-    folder, fake_engine.make_config(rounds_per_checkpoint=2)
+    folder, fake_engine.make_run(rounds_per_checkpoint=2)
   )
   assert runs.rows(resumed.path) == runs.rows(whole.path)
   assert resumed.read_result()['test'] == whole.read_result()['test']
@@ -108,11 +108,7 @@ def test_a_signal_in_the_warm_start_stops_it(tmp_path):
       return super().pretrain(on_epoch)
 
   with pytest.raises(base_errors.StoppedError, match='in pre-training') as e:
-    runs_lib.train(
-      fake_engine.make_config(),
-      fake_engine.Opener(Signalled),
-      tmp_path / 'run',
-    )
+    runs.train(tmp_path / 'run', None, Signalled)
   assert e.value.exit_code == 143
   assert not list((tmp_path / 'warm_start').glob('*.ckpt'))
 
@@ -135,7 +131,7 @@ def test_tensorboard_has_each_row_once_after_a_resume(tmp_path):
 
   _run_killed(tmp_path / 'run', 'round', 8)
   folder, _ = runs.train(
-    tmp_path / 'run', fake_engine.make_config(rounds_per_checkpoint=2)
+    tmp_path / 'run', fake_engine.make_run(rounds_per_checkpoint=2)
   )
   with warnings.catch_warnings():
     warnings.simplefilter('ignore')
@@ -158,20 +154,20 @@ def _with_chunks(number):
 def test_a_killed_run_keeps_the_order_of_its_sums(tmp_path, n):
   killed = _run_killed(tmp_path / 'run', 'round', n)
   assert killed.returncode == -signal.SIGKILL
-  config = fake_engine.make_config()
+  config = fake_engine.make_run()
   with pytest.raises(
     runs_lib.OutputError, match='killed.*clients_per_chunk: 4 -> 8'
   ):
-    runs_lib.train(config, _with_chunks(8), tmp_path / 'run')
-  runs_lib.train(config, _with_chunks(4), tmp_path / 'run')
+    runs_lib.train(config, tmp_path / 'run', open_engine=_with_chunks(8))
+  runs_lib.train(config, tmp_path / 'run', open_engine=_with_chunks(4))
 
 
 def test_a_stopped_run_may_change_the_order_of_its_sums(tmp_path):
   _run_killed(tmp_path / 'run', 'round', 6, 'SIGTERM')
   folder = runs_lib.train(
-    fake_engine.make_config(), _with_chunks(8), tmp_path / 'run'
+    fake_engine.make_run(), tmp_path / 'run', open_engine=_with_chunks(8)
   )
-  assert folder.read_config()['order_of_sums'] == {'clients_per_chunk': 8}
+  assert folder.read_config().order_of_sums == {'clients_per_chunk': 8}
 
 
 def test_an_order_that_the_engine_changes_is_noted(tmp_path):
@@ -180,7 +176,5 @@ def test_an_order_that_the_engine_changes_is_noted(tmp_path):
       self.order = {'clients_per_chunk': 4 if first_round < 5 else 2}
       return super().run_rounds(state, first_round, num_rounds)
 
-  folder = runs_lib.train(
-    fake_engine.make_config(), fake_engine.Opener(Halving), tmp_path / 'run'
-  )
-  assert folder.read_config()['order_of_sums'] == {'clients_per_chunk': 2}
+  folder, _ = runs.train(tmp_path / 'run', None, Halving)
+  assert folder.read_config().order_of_sums == {'clients_per_chunk': 2}

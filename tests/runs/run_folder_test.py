@@ -7,7 +7,6 @@ import signal
 import stat
 
 import numpy as np
-from pda_fed import audit
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
@@ -28,11 +27,11 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
         raise KeyboardInterrupt
       return super().run_rounds(state, first_round, num_rounds)
 
-  config = fake_engine.make_config(seed=None)
+  config = fake_engine.make_run(seed=None)
   folder = tmp_path / 'run'
   opener = fake_engine.Opener(Dying)
   with pytest.raises(KeyboardInterrupt):
-    runs_lib.train(config, opener, folder)
+    runs_lib.train(config, folder, open_engine=opener)
   secret = folder / 'secret_seeds.json'
   assert secret.stat().st_mode & 0o077 == 0
   before = runs.rows(folder)
@@ -68,13 +67,13 @@ class TestWhoMayRead:
     if is_there:
       folder.mkdir(parents=True)
       assert _mode(folder) == 0o777 & ~umask
-    runs.train(folder, fake_engine.make_config(seed=None))
+    runs.train(folder, fake_engine.make_run(seed=None))
     assert _mode(folder) == 0o700
     # Names of warm starts are made from a hash of the data.
     assert _mode(folder.parent / 'warm_start') == 0o700
     # A user who has changed the mode keeps that mode when the run resumes.
     folder.chmod(0o750)
-    config = fake_engine.make_config(seed=None, checkpoints_kept=7)
+    config = fake_engine.make_run(seed=None, checkpoints_kept=7)
     runs.train(folder, config)
     assert _mode(folder) == 0o750
     # Its files have a hash of the data in their names.
@@ -90,7 +89,7 @@ class TestWhoMayRead:
 
     monkeypatch.setattr('pathlib.Path.chmod', refuse)
     with pytest.raises(runs_lib.OutputError, match='must belong to you'):
-      runs.train(tmp_path / 'run', fake_engine.make_config(seed=None))
+      runs.train(tmp_path / 'run', fake_engine.make_run(seed=None))
     assert not (tmp_path / 'run/config.json').exists()
 
   def test_an_audited_copy(self, tmp_path, umask):
@@ -98,16 +97,14 @@ class TestWhoMayRead:
 
     class KilledInCopy(fake_engine.FakeEngine):
       def initialize(self):
-        if self.config.seed is None:
+        if self.run.spec.seed is None:
           raise KeyboardInterrupt
         return super().initialize()
 
-    config = fake_engine.make_config(
-      audit=audit.AuditConfig(canaries=100, copy=True)
-    )
+    config = fake_engine.make_run(audit='copy', audit_canaries=100)
     opener = fake_engine.Opener(KilledInCopy)
     with pytest.raises(KeyboardInterrupt):
-      runs_lib.train(config, opener, tmp_path / 'run')
+      runs_lib.train(config, tmp_path / 'run', open_engine=opener)
     assert _mode(tmp_path / 'run/audit') == 0o700
 
 
@@ -118,9 +115,9 @@ def test_what_a_secret_seed_gave_is_not_in_what_is_left(tmp_path, seed):
       secret = engine_lib.numbered(engine_lib.SECRET, [np.ones(3)])
       return super().to_arrays(state) | secret
 
-  config = fake_engine.make_config(seed=seed)
+  config = fake_engine.make_run(seed=seed)
   opener = fake_engine.Opener(WithNoise)
-  runs_lib.train(config, opener, tmp_path / 'run')
+  runs_lib.train(config, tmp_path / 'run', open_engine=opener)
   saved = list((tmp_path / 'run/checkpoints').glob('*.ckpt'))
   assert len(saved) == 3
   for path in saved:
@@ -158,9 +155,9 @@ def test_without_a_part_of_it_a_run_is_not_new(tmp_path, gone):
       raise KeyboardInterrupt
 
   folder = tmp_path / 'run'
-  config = fake_engine.make_config(seed=None)
+  config = fake_engine.make_run(seed=None)
   with pytest.raises(KeyboardInterrupt):
-    runs_lib.train(config, fake_engine.Opener(Dying), folder)
+    runs.train(folder, config, Dying)
   if gone == 'checkpoints':
     shutil.rmtree(folder / gone)
   else:
@@ -171,7 +168,7 @@ def test_without_a_part_of_it_a_run_is_not_new(tmp_path, gone):
 
 
 def test_a_run_that_is_not_tested_keeps_no_secret_either(tmp_path):
-  config = fake_engine.make_config(seed=None, final_test=False)
+  config = fake_engine.make_run(seed=None, final_test=False)
   folder, _ = runs.train(tmp_path / 'run', config)
   assert not (folder.path / 'secret_seeds.json').exists()
   assert runs.train(tmp_path / 'run', config)[1] is None  # It is not opened.
@@ -179,16 +176,16 @@ def test_a_run_that_is_not_tested_keeps_no_secret_either(tmp_path):
   secret = folder.path / 'secret_seeds.json'
   secret.write_text(json.dumps(privacy.SeedStreams(None).as_dict()))
   with pytest.raises(runs_lib.OutputError, match='ended without a test'):
-    runs.train(tmp_path / 'run', fake_engine.make_config(seed=None))
+    runs.train(tmp_path / 'run', fake_engine.make_run(seed=None))
   assert not secret.exists()
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
   runs.train(tmp_path / 'run')
-  other = fake_engine.make_config(seed=3, rounds_per_evaluation=5)
+  other = fake_engine.make_run(seed=3, rounds_per_evaluation=5)
   with pytest.raises(
     runs_lib.OutputError,
-    match='other settings: rounds_per_evaluation: 3 -> 5; seed: 0 -> 3',
+    match='other settings: evaluation.rounds_per_eval.*: 3 -> 5; seed: 0 -> 3',
   ):
     runs.train(tmp_path / 'run', other)
 
@@ -201,10 +198,12 @@ def test_settings_with_which_nothing_was_run_bind_nobody(tmp_path):
 
   opener = Refusing()
   with pytest.raises(ValueError, match='momentum'):
-    runs_lib.train(fake_engine.make_config(seed=None), opener, tmp_path / 'run')
-  mended = fake_engine.make_config(seed=None, rounds_per_evaluation=5)
+    runs_lib.train(
+      fake_engine.make_run(seed=None), tmp_path / 'run', open_engine=opener
+    )
+  mended = fake_engine.make_run(seed=None, rounds_per_evaluation=5)
   folder, engine = runs.train(tmp_path / 'run', mended)
-  assert folder.read_config()['settings']['rounds_per_evaluation'] == 5
+  assert folder.read_config().spec.evaluation.rounds_per_evaluation == 5
   assert engine.seeds.as_dict() != opener.seeds.as_dict()
 
 
@@ -214,10 +213,10 @@ def test_a_round_that_was_run_binds_whoever_goes_on(tmp_path):
       super().run_rounds(state, first_round, num_rounds)
       raise KeyboardInterrupt  # Before anything of the round is saved.
 
-  config = fake_engine.make_config(seed=None)
+  config = fake_engine.make_run(seed=None)
   with pytest.raises(KeyboardInterrupt):
-    runs_lib.train(config, fake_engine.Opener(Dying), tmp_path / 'run')
-  other = fake_engine.make_config(seed=None, rounds_per_evaluation=5)
+    runs.train(tmp_path / 'run', config, Dying)
+  other = fake_engine.make_run(seed=None, rounds_per_evaluation=5)
   with pytest.raises(runs_lib.OutputError, match='other settings'):
     runs.train(tmp_path / 'run', other)
 
@@ -227,12 +226,12 @@ def test_fewer_rounds_than_are_done_are_refused(tmp_path):
   with pytest.raises(
     runs_lib.OutputError, match='rounds must be at least 10.* Found 9'
   ):
-    runs.train(tmp_path / 'run', fake_engine.make_config(rounds=9))
+    runs.train(tmp_path / 'run', fake_engine.make_run(rounds=9))
 
 
 def test_what_does_not_matter_may_differ(tmp_path):
   runs.train(tmp_path / 'run')
-  runs.train(tmp_path / 'run', fake_engine.make_config(checkpoints_kept=7))
+  runs.train(tmp_path / 'run', fake_engine.make_run(checkpoints_kept=7))
 
 
 def test_folders_of_others_are_refused(tmp_path):
@@ -265,18 +264,18 @@ def test_another_engine_does_not_go_on_with_a_run(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
       return super().run_rounds(state, first_round, num_rounds)
 
-  config = fake_engine.make_config()
+  config = fake_engine.make_run()
   with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
-    runs_lib.train(config, fake_engine.Opener(Stopped), tmp_path / 'run')
-  other = fake_engine.make_config(engine='other')
-  with pytest.raises(runs_lib.OutputError, match='engine: .fake. -> .other'):
+    runs.train(tmp_path / 'run', config, Stopped)
+  other = fake_engine.make_run(engine='tff')
+  with pytest.raises(runs_lib.OutputError, match='engine: .jax. -> .tff'):
     runs.train(tmp_path / 'run', other)
   _, engine = runs.train(tmp_path / 'run', config)
   assert engine.rounds_run == [5, 6, 7, 8, 9]
 
 
 def test_a_secret_that_outlived_its_run_is_removed(tmp_path):
-  config = fake_engine.make_config(seed=None)
+  config = fake_engine.make_run(seed=None)
   folder, engine = runs.train(tmp_path / 'run', config)
   secret = folder.path / 'secret_seeds.json'
   secret.write_text(json.dumps(engine.seeds.as_dict()))
@@ -296,25 +295,31 @@ def test_two_processes_in_one_folder_are_refused(tmp_path):
       runs.train(tmp_path / 'run')
 
   with pytest.raises(runs_lib.OutputError, match='Another process'):
-    runs_lib.train(
-      fake_engine.make_config(), fake_engine.Opener(Nested), tmp_path / 'run'
-    )
+    runs.train(tmp_path / 'run', None, Nested)
 
 
-@pytest.mark.parametrize('had_versions', [False, True])
-def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(
-  tmp_path, had_versions
-):
+def test_a_run_with_noise_of_another_kind_is_not_gone_on_with(tmp_path):
   # Rounds that come again would have other noise, or other sums, of the same
   # users.
   folder, _ = runs.train(tmp_path / 'run')
   path = folder.path / 'config.json'
   content = json.loads(path.read_text())
-  version = content['settings'].pop('noise_version')
-  if had_versions:
-    content['settings']['noise_version'] = version - 1
+  content['settings']['noise_version'] -= 1
   path.write_text(json.dumps(content))
   with pytest.raises(
     runs_lib.OutputError, match='noise_version: .* use another --output_dir'
   ):
     runs.train(tmp_path / 'run')
+
+
+def test_a_run_of_an_older_version_gets_one_line(tmp_path):
+  folder, _ = runs.train(tmp_path / 'run')
+  path = folder.path / 'config.json'
+  content = json.loads(path.read_text())
+  path.write_text(json.dumps(content | {'version': 1}))
+  for use in (folder.read_config, lambda: runs.train(tmp_path / 'run')):
+    with pytest.raises(
+      runs_lib.OutputError, match='a run of another version .* format 1.'
+    ) as e:
+      use()
+    assert '\n' not in str(e.value)

@@ -6,10 +6,12 @@ from pda_fed.runs import records
 from tests import fake_engine
 
 
-def train(folder, config=None, **options):
-  opener = fake_engine.Opener()
-  config = config or fake_engine.make_config()
-  return runs_lib.train(config, opener, folder, **options), opener.engine
+def train(folder, run=None, kind=fake_engine.FakeEngine, **options):
+  """Trains with an engine of this kind; returns the folder and the engine."""
+  opener = fake_engine.Opener(kind)
+  run = run or fake_engine.make_run()
+  folder = runs_lib.train(run, folder, open_engine=opener, **options)
+  return folder, opener.engine
 
 
 def rows(folder):

@@ -4,20 +4,17 @@ Weights are random; a checkpoint has what engines, audits and optimizers put
 beside them. Only the loop and the engines are left out.
 """
 
+import dataclasses
 import pathlib
 
 import data_prep
-from data_prep import sample_level
 from data_prep import sources
 import numpy as np
-from pda_fed import methods
 from pda_fed import models
-from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.models import convolutional
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
-from pda_fed.runs.engines import stores
 
 from tests.runs import tiny_users
 
@@ -60,18 +57,6 @@ def random_weights(spec: models.ModelSpec) -> list[np.ndarray]:
   ]
 
 
-def _plan(population: int, unit: str) -> privacy.PrivacyPlan:
-  return privacy.PrivacyPlan(
-    population=population,
-    expected_cohort=2,
-    rounds=ROUNDS,
-    delta=1e-3,
-    noise_multiplier=1.0,
-    clip_norm=1.0,
-    unit=unit,
-  )
-
-
 def _array_source(spec) -> sources.ArraySource:
   count = 60
   return sources.ArraySource(
@@ -83,37 +68,21 @@ def _array_source(spec) -> sources.ArraySource:
   )
 
 
-def _federated(kind: str, data_dir: pathlib.Path, **changes):
+def _write_users(kind: str, data_dir: pathlib.Path) -> None:
   if kind == 'lstm':
-    spec = models.RecurrentSpec(num_words=50, embedding_size=3, lstm_size=4)
     tiny_users.prepare(data_dir)
-  else:
-    linear = models.linear((4,), 3)
-    spec = linear if kind == 'linear' else _IMAGES['images']
-    data_prep.prepare(
-      _array_source(spec),
-      data_dir,
-      data_prep.PrepareConfig(
-        partition=data_prep.PartitionConfig(seed=0, num_public_users=4),
-        holdout=data_prep.HoldoutConfig(
-          validation_fraction=0.2, test_fraction=0.2
-        ),
-        num_processes=1,
+    return
+  linear = models.linear((4,), 3)
+  data_prep.prepare(
+    _array_source(linear if kind == 'linear' else _IMAGES['images']),
+    data_dir,
+    data_prep.PrepareConfig(
+      partition=data_prep.PartitionConfig(seed=0, num_public_users=4),
+      holdout=data_prep.HoldoutConfig(
+        validation_fraction=0.2, test_fraction=0.2
       ),
-    )
-  store = data_prep.open_store(data_dir)
-  return runs_lib.FederatedConfig(
-    **{
-      'method': methods.WarmStart(),
-      'dataset': 'test',
-      'data_dir': str(data_dir),
-      'data_hash': stores.data_hash(store),
-      'engine': 'jax',
-      'plan': _plan(len(store.users('private')), 'user'),
-      'spec': spec,
-      'seed': 0,
-      **changes,
-    }
+      num_processes=1,
+    ),
   )
 
 
@@ -138,40 +107,44 @@ def _write_data(kind: str, spec, path: pathlib.Path) -> str:
   return kind if kind == 'table' else 'images'
 
 
-def _sample_level(kind: str, data_dir: pathlib.Path, **changes):
-  spec = models.linear((4,), 3)
-  spec = {'language': _LANGUAGE, 'table': spec}.get(kind) or _IMAGES[kind]
-  dataset = _write_data(kind, spec, data_dir)
-  options = {'vocabulary_size': 10} if kind == 'language' else {}
-  data = sample_level.load_data(dataset, data_dir, **options)
-  config = sample_level.SplitConfig(public_examples=6)
-  split = sample_level.split_examples(data, config)
-  return runs_lib.SampleLevelConfig(
-    **{
-      'method': methods.WarmStart(),
-      'dataset': dataset,
-      'data_dir': str(data_dir),
-      'data_hash': sample_level.data_hash(data, split),
-      'engine': 'jax',
-      'plan': _plan(len(split.private), data.unit),
-      'split': config,
-      'spec': spec,
-      'learning_rate': 0.1,
-      'seed': 0,
-      **changes,
-    }
-  )
+_VALUES = {
+  'method': 'warm',
+  'engine': 'jax',
+  'rounds': ROUNDS,
+  'expected_cohort': 2,
+  'delta': 1e-3,
+  'noise_multiplier': 1.0,
+  'clip_norm': 1.0,
+  'seed': 0,
+}
+_SIZES = {
+  'lstm': {'model.embedding_size': 3, 'model.lstm_size': 4},
+  'language': {
+    'vocabulary_size': 10,
+    'model.embedding_size': 4,
+    'model.lstm_size': 5,
+  },
+}
 
 
-def make_config(kind: str, data_dir: pathlib.Path, **changes):
-  """Writes data and returns the settings of a run on them."""
-  make = _federated if kind in FEDERATED else _sample_level
-  return make(kind, data_dir, **changes)
+def resolved(kind: str, data_dir: pathlib.Path, **values) -> runs_lib.Run:
+  """Writes data and returns a run on them."""
+  values = {**_VALUES, **_SIZES.get(kind, {}), **values}
+  if kind in FEDERATED:
+    _write_users(kind, data_dir)
+    spec = runs_lib.RunSpec.for_data(None, str(data_dir), **values)
+    return runs_lib.resolve(spec)
+  values = {'public_examples': 6, 'server.learning_rate': 0.1, **values}
+  model = {'language': _LANGUAGE, 'table': models.linear((4,), 3)}.get(kind)
+  model = model or _IMAGES[kind]
+  dataset = _write_data(kind, model, data_dir)
+  spec = runs_lib.RunSpec.for_data(dataset, str(data_dir), **values)
+  return dataclasses.replace(runs_lib.resolve(spec), model=model)
 
 
-def save(path: pathlib.Path, config, weights, **arrays) -> pathlib.Path:
+def save(path: pathlib.Path, run, weights, **arrays) -> pathlib.Path:
   """Writes the folder of a run."""
-  with outputs.RunFolder.open(path, config, {'caveats': ['A caveat.']}) as run:
+  with outputs.RunFolder.open(path, run) as folder:
     beside = {
       **{f'momentum/{i}': w + 1 for i, w in enumerate(weights)},
       'audit/scores': np.ones(3),
@@ -179,13 +152,13 @@ def save(path: pathlib.Path, config, weights, **arrays) -> pathlib.Path:
       'clip_norm': np.ones(()),
     }
     own = {f'weights/{i}': w for i, w in enumerate(weights)}
-    saved = checkpoints.Checkpoints(run.checkpoints_path)
+    saved = checkpoints.Checkpoints(folder.checkpoints_path)
     saved.save(ROUNDS, {**own, **beside, **arrays}, {})
   return path
 
 
-def make_run(kind: str, folder: pathlib.Path, **changes) -> pathlib.Path:
-  """Makes a run of a kind of model, with its data beside it."""
+def make_run(kind: str, folder: pathlib.Path, **values) -> pathlib.Path:
+  """Makes the folder of a run of a kind of model, with its data beside it."""
   folder.mkdir(parents=True, exist_ok=True)
-  config = make_config(kind, folder / 'data', **changes)
-  return save(folder / 'run', config, random_weights(config.spec))
+  run = resolved(kind, folder / 'data', **values)
+  return save(folder / 'run', run, random_weights(run.model))

@@ -1,15 +1,13 @@
 """A few synthetic users, and runs of a tiny model on them."""
 
+import dataclasses
 import pathlib
 
 import data_prep
 from data_prep import sources
 import numpy as np
-from pda_fed import models
-from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed import schedules
-from pda_fed.runs.engines import stores
 
 from tests import fake_engine
 
@@ -56,27 +54,25 @@ def prepare_table(path: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def make_config(data_dir, method='pda', *, plan=None, **changes):
-  store = data_prep.open_store(data_dir)
-  fields = dict(
-    population=len(store.users('private')),
-    expected_cohort=2,
-    rounds=4,
-    delta=1e-3,
-    noise_multiplier=0.5,
-    clip_norm=0.3,
-  )
-  settings = dict(
-    method=fake_engine.make_method(method, schedules.cosine(3)),
-    dataset='test',
-    data_dir=str(data_dir),
-    data_hash=stores.data_hash(store),
-    engine='tff',
-    plan=privacy.PrivacyPlan(**{**fields, **(plan or {})}),
-    spec=models.RecurrentSpec(num_words=50, embedding_size=3, lstm_size=4),
-    seed=0,
-    public_users_per_round=2,
-    pretraining=runs_lib.Pretraining(max_epochs=1),
-    rounds_per_evaluation=2,
-  )
-  return runs_lib.FederatedConfig(**{**settings, **changes})
+def make_run(data_dir, method='pda', **values):
+  """Returns a run of a tiny model; `method` is a name or a method."""
+  is_text = isinstance(data_prep.open_store(data_dir), data_prep.TokenStore)
+  sizes = {'model.embedding_size': 3, 'model.lstm_size': 4}
+  settings = {
+    'data_dir': str(data_dir),
+    'expected_cohort': 2,
+    'rounds': 4,
+    'delta': 1e-3,
+    'noise_multiplier': 0.5,
+    'clip_norm': 0.3,
+    'engine': 'tff',
+    'seed': 0,
+    'public.users_per_round': 2,
+    'pretraining.max_epochs': 1,
+    'rounds_per_evaluation': 2,
+    **(sizes if is_text else {}),
+    **values,
+  }
+  run = runs_lib.resolve(runs_lib.RunSpec(method='cold').with_values(settings))
+  method = fake_engine.make_method(method, schedules.cosine(3))
+  return dataclasses.replace(run, method=method)

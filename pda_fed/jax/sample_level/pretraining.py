@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.common import validate
 from pda_fed.jax import clipping
 from pda_fed.jax import optimizers
 from pda_fed.jax.sample_level import augmentation
@@ -33,22 +32,19 @@ class _Trainer:
     steps: training.SampleTrainer,
     weights: Sequence[np.ndarray],
     examples: batches_lib.ExampleArrays,
-    optimizer: convergence.PretrainingOptimizer,
     config: convergence.PretrainingConfig,
   ):
     self._model = model
     self._steps = steps
     self._examples = examples
-    self._optimizer = optimizer
-    self._batch_size = config.batch_size
-    self._max_epochs = config.max_epochs
+    self._config = config
     self._epochs = 0
     self._key = jax.random.key(config.seed % 2**32)
     params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
     self._state = _State(
       params=params,
       optimizer=optimizers.Adam.start(params)
-      if optimizer.optimizer == 'adam'
+      if config.optimizer == 'adam'
       else tuple(map(jnp.zeros_like, params)),
       average=params,
       step=jnp.zeros((), jnp.int32),
@@ -57,19 +53,19 @@ class _Trainer:
 
   @property
   def _best_params(self):
-    averaged = self._optimizer.averaging > 0
+    averaged = self._config.averaging > 0
     return self._state.average if averaged else self._state.params
 
   def weights(self) -> list[np.ndarray]:
     return [np.array(w) for w in self._best_params]
 
   def train(self, rows: np.ndarray) -> None:
-    size = min(self._batch_size, len(rows))
+    size = min(self._config.batch_size, len(rows))
     # Left-over rows may be used in another epoch's order.
     batches = rows[: len(rows) // size * size].reshape(-1, size)
-    rate = self._optimizer.learning_rate
-    if self._optimizer.decay == 'cosine':
-      rate *= 0.5 * (1 + np.cos(np.pi * self._epochs / self._max_epochs))
+    rate = self._config.learning_rate
+    if self._config.decay == 'cosine':
+      rate *= 0.5 * (1 + np.cos(np.pi * self._epochs / self._config.max_epochs))
     self._state = self._epoch(self._state, batches, self._examples, rate)
     self._epochs += 1
 
@@ -85,7 +81,7 @@ class _Trainer:
 
   def _varied(self, batch, key) -> batches_lib.ExampleArrays:
     """Returns a batch as model inputs, augmented as configured."""
-    augmented = self._optimizer.augmentation
+    augmented = self._config.augmentation
     batch = self._steps.prepare(batch, key if augmented == 'standard' else None)
     if augmented != 'strong':
       return batch
@@ -93,10 +89,10 @@ class _Trainer:
 
   def _gradient(self, loss, params, batch, key):
     """Returns the gradient of a loss, of blended pairs if mixup is used."""
-    if not self._optimizer.mixup:
+    if not self._config.mixup:
       return jax.grad(loss)(params, *batch)
     inputs, others, weight = augmentation.mix_up(
-      batch.inputs, key, self._optimizer.mixup
+      batch.inputs, key, self._config.mixup
     )
 
     def mixed(params):
@@ -107,7 +103,7 @@ class _Trainer:
     return jax.grad(mixed)(params)
 
   def _step(self, state: _State, batch, rate) -> _State:
-    options = self._optimizer
+    options = self._config
     step_key = jax.random.fold_in(self._key, state.step)
     augment_key, drop_key = jax.random.split(step_key)
     mix_key = jax.random.fold_in(step_key, 2)
@@ -147,11 +143,9 @@ def pretrain(
   model: jax_layers.Model,
   steps: training.SampleTrainer,
   examples: batches_lib.ExampleArrays,
-  optimizer: convergence.PretrainingOptimizer,
   config: convergence.PretrainingConfig,
   *,
   initialization_seed: int,
-  candidates: int = 1,
   on_epoch: Optional[Callable[[int, float], None]] = None,
 ) -> convergence.Pretrained:
   """Trains on public examples until the held-out loss stops improving.
@@ -160,11 +154,10 @@ def pretrain(
     model: The model.
     steps: The trainer, which prepares and evaluates examples.
     examples: Public examples.
-    optimizer: The optimizer and its options.
-    config: The stopping rule and the batch size.
+    config: The optimizer, the stopping rule, and how many candidates, each from
+      different initial weights, to train. The one with the lowest held-out loss
+      is returned.
     initialization_seed: Seed of the initial weights.
-    candidates: Number of models to train, each from different initial weights.
-      The model with the lowest held-out loss is returned.
     on_epoch: Called with the number of epochs and the held-out loss.
 
   Returns:
@@ -174,7 +167,6 @@ def pretrain(
     ValueError: If there are too few examples to hold some out, or the loss is
       not finite.
   """
-  validate.integers(1, pretraining_candidates=candidates)
   train = functools.partial(
     convergence.train_to_convergence,
     num_examples=len(examples.targets),
@@ -182,11 +174,9 @@ def pretrain(
     on_epoch=on_epoch,
   )
   found = []
-  for i in range(candidates):
+  for i in range(config.candidates):
     # The first candidate is the same whatever the number of candidates.
     seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
     weights = model.initial_params(seed)
-    found.append(
-      train(_Trainer(model, steps, weights, examples, optimizer, config))
-    )
+    found.append(train(_Trainer(model, steps, weights, examples, config)))
   return min(found, key=lambda done: done.held_out_losses[done.epochs])

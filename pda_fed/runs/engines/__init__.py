@@ -4,7 +4,6 @@ See `base.Engine`.
 """
 
 from pda_fed.runs.engines.base import Engine
-from pda_fed.runs.engines.registry import ENGINES
 from pda_fed.runs.engines.registry import open_engine
 
-__all__ = ['ENGINES', 'Engine', 'open_engine']
+__all__ = ['Engine', 'open_engine']

@@ -11,8 +11,8 @@ from typing import Any, Optional, Protocol
 import numpy as np
 from pda_fed import audit
 from pda_fed import privacy
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import errors
+from pda_fed.runs import resolving
 
 # The engine's state; opaque to the loop.
 State = Any
@@ -50,7 +50,7 @@ class Engine(Protocol):
   Example:
 
   ```
-  with open_engine(config, seeds) as engine:
+  with open_engine(run, seeds) as engine:
     state = engine.initialize()
   ```
 
@@ -162,26 +162,26 @@ class Engine(Protocol):
 
 
 def make_canaries(
-  config: config_lib.RunConfig,
+  run: resolving.Run,
   seeds: privacy.SeedStreams,
   shapes: Sequence[tuple[int, ...]],
 ) -> Optional[audit.Canaries]:
   """Returns the canaries of a run, or None.
 
   Args:
-    config: The run's settings.
+    run: The run.
     seeds: The run's seeds.
     shapes: The shapes of the model's arrays.
 
   Raises:
     ValueError: If there are too many canaries for the model.
   """
-  if config.audit is None:
+  if run.spec.audit.audit is None:
     return None
-  count = config.audit.canaries or audit.usual_count(shapes)
-  canaries = audit.Canaries(shapes, config.plan, seed=seeds.audit, count=count)
+  count = run.spec.audit.audit_canaries or audit.usual_count(shapes)
+  canaries = audit.Canaries(shapes, run.plan, seed=seeds.audit, count=count)
   # Also built if only a copy is audited, to find invalid settings early.
-  return None if config.audit.copy else canaries
+  return None if run.spec.audit.audit == 'copy' else canaries
 
 
 def as_numbers(found: Mapping[str, Any]) -> dict[str, Any]:

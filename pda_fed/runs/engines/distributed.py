@@ -20,8 +20,9 @@ import pda_fed
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.common import signals
-from pda_fed.runs import config as config_lib
+from pda_fed.common import typed
 from pda_fed.runs import hosts as hosts_lib
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 
 OpenEngine = Callable[
@@ -30,23 +31,23 @@ OpenEngine = Callable[
 ]
 
 
-def check(config: config_lib.RunConfig, num_hosts: int) -> None:
+def check(run: resolving.Run, num_hosts: int) -> None:
   """Raises ValueError if a run cannot be spread over hosts.
 
   Args:
-    config: The run's settings.
+    run: The run.
     num_hosts: The number of hosts.
   """
-  if config.engine != 'jax':
+  if run.engine != 'jax':
     raise ValueError(
-      f'engine must be jax with --distributed. Found {config.engine!r}.'
+      f'engine must be jax with --distributed. Found {run.engine!r}.'
     )
-  if num_hosts > config.plan.expected_cohort:
+  if num_hosts > run.plan.expected_cohort:
     raise ValueError(
-      f'num_hosts must be at most {config.plan.expected_cohort:g}, the expected'
-      f' {config.plan.unit}s per round. Found {num_hosts}.'
+      f'num_hosts must be at most {run.plan.expected_cohort:g}, the expected'
+      f' {run.plan.unit}s per round. Found {num_hosts}.'
     )
-  if config.audit is not None and config.audit.copy:
+  if run.spec.audit.audit == 'copy':
     raise ValueError(
       'audit must not use a copy with --distributed. Audit the run itself.'
     )
@@ -62,12 +63,12 @@ def _code_hash() -> str:
   return found.hexdigest()[:16]
 
 
-def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
+def agree(hosts: hosts_lib.Hosts, run: resolving.Run) -> None:
   """Checks that all hosts have the same settings, data and code.
 
   Args:
     hosts: The hosts.
-    config: This host's settings.
+    run: This host's run.
 
   Raises:
     HostError: If a host is lost.
@@ -80,14 +81,14 @@ def agree(hosts: hosts_lib.Hosts, config: config_lib.RunConfig) -> None:
     'jax': jax.__version__,
     'numpy': np.__version__,
     'machine': platform.machine(),
-    'rounds_per_dispatch': config.rounds_per_dispatch,
-    'settings': json.loads(json.dumps(config.settings())),
+    'rounds_per_dispatch': run.rounds_per_dispatch,
+    'settings': json.loads(json.dumps(run.settings())),
   }
-  if getattr(config, 'platform', None) != 'cpu':
+  if run.spec.execution.platform != 'cpu':
     # Do not ask JAX: it would hang if only some hosts have GPUs.
     files = pathlib.Path('/dev').glob('nvidia[0-9]*')
     facts['has_gpus'] = any(files)
-  hosts.agree(facts, config_lib.differences)
+  hosts.agree(facts, typed.differences)
 
 
 def _opened(
@@ -105,7 +106,7 @@ def _opened(
     'platform': own.platform,
     'device': own.device_kind,
   }
-  hosts.agree(facts, config_lib.differences)
+  hosts.agree(facts, typed.differences)
   return engine
 
 
@@ -195,13 +196,13 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
 
   @contextlib.contextmanager
   def open_on_all(
-    config: config_lib.RunConfig, seeds: privacy.SeedStreams
+    run: resolving.Run, seeds: privacy.SeedStreams
   ) -> Iterator[engine_lib.Engine]:
     # Only host 0 has drawn secret seeds.
-    secret = seeds.as_dict() if config.seed is None else None
+    secret = seeds.as_dict() if run.spec.seed is None else None
     hosts.send({'do': 'open', 'seeds': secret})
     with contextlib.ExitStack() as stack:
-      engine = _opened(hosts, stack, open_engine(config, seeds))
+      engine = _opened(hosts, stack, open_engine(run, seeds))
       yield LeaderEngine(engine, hosts)
 
   return open_on_all
@@ -209,14 +210,14 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
 
 def follow(
   hosts: hosts_lib.Hosts,
-  config: config_lib.RunConfig,
+  run: resolving.Run,
   open_engine: OpenEngine,
 ) -> None:
   """Executes the leader's commands until the run ends; for other hosts.
 
   Args:
     hosts: The hosts.
-    config: The run's settings.
+    run: The run.
     open_engine: Opens the engine of one host.
 
   Raises:
@@ -233,10 +234,10 @@ def follow(
     engine = state = None
     while (command := hosts.receive())['do'] != 'end':
       if command['do'] == 'open':
-        seeds = privacy.SeedStreams(config.seed)
+        seeds = privacy.SeedStreams(run.spec.seed)
         if command['seeds'] is not None:
           seeds = privacy.SeedStreams.from_dict(command['seeds'])
-        engine = _opened(hosts, stack, open_engine(config, seeds))
+        engine = _opened(hosts, stack, open_engine(run, seeds))
         continue
       state = _repeat(hosts, engine, state, command)
 

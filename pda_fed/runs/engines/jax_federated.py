@@ -7,6 +7,7 @@ resumes with different noise of the same distribution.
 
 from collections.abc import Iterator, Mapping
 import contextlib
+import dataclasses
 import functools
 import math
 import platform
@@ -19,27 +20,26 @@ import numpy as np
 from pda_fed import jax as pda_jax
 from pda_fed import privacy
 from pda_fed.jax import devices as devices_lib
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 from pda_fed.runs.engines import jax_canaries
-from pda_fed.runs.engines import stores
 
 
 @contextlib.contextmanager
 def open_engine(
-  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  run: resolving.Run, seeds: privacy.SeedStreams
 ) -> Iterator['JaxEngine']:
   """Opens the engine.
 
   Args:
-    config: The run's settings.
+    run: The run.
     seeds: The run's seeds.
 
   Yields:
     The engine.
   """
   devices_lib.use_all_cores()
-  yield JaxEngine(config, seeds)
+  yield JaxEngine(run, seeds)
 
 
 class JaxEngine:
@@ -47,50 +47,44 @@ class JaxEngine:
 
   name = 'jax'
 
-  def __init__(
-    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
-  ):
-    """Opens the data and chooses devices.
+  def __init__(self, run: resolving.Run, seeds: privacy.SeedStreams):
+    """Chooses devices and compiles the rounds.
 
     Args:
-      config: The run's settings.
+      run: The run.
       seeds: The run's seeds.
 
     Raises:
       DeviceError: If the requested device is unavailable.
-      StoreError: If the store is missing, incomplete or damaged.
-      ValueError: If the settings do not fit the engine or the data.
+      ValueError: If the model has no room for the canaries.
     """
-    if config.plan.mechanism != 'gaussian':
-      raise ValueError(
-        "mechanism must be 'gaussian' with --engine=jax. Found"
-        f' {config.plan.mechanism!r}, which needs --engine=tff.'
-      )
-    self._config = config
+    spec = run.spec
+    self.run = run
     self._seeds = seeds
-    self._store = stores.open_checked(config)
-    self._devices = devices_lib.choose_devices(config.platform)
+    data: Any = run.data
+    self._store: data_prep.UserStore = data.store
+    self._devices = devices_lib.choose_devices(spec.execution.platform)
     self._own_devices = devices_lib.places_of_this_host(self._devices)
-    self._model = config.spec.jax_model()
-    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
+    self._model = run.model.jax_model()
+    self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
     self._settings = pda_jax.FederatedSettings(
       model=self._model,
-      method=config.method,
-      plan=config.plan,
-      client_learning_rate=config.client_learning_rate,
-      server_learning_rate=config.server_learning_rate,
-      server_momentum=config.server_momentum,
-      server_optimizer=config.server_optimizer,
-      client_gradient_clip=config.client_gradient_clip,
-      public_clip_norm=config.public_clip_norm,
-      mean_clip_norm=config.mean_clip_norm,
-      compute_dtype=config.compute_dtype,
+      method=run.method,
+      plan=run.plan,
+      client_learning_rate=spec.client.learning_rate,
+      server_learning_rate=spec.server.learning_rate,
+      server_momentum=spec.server.momentum,
+      server_optimizer=spec.server.optimizer,
+      client_gradient_clip=spec.client.gradient_clip,
+      public_clip_norm=spec.public.clip_norm,
+      mean_clip_norm=run.bound(spec.server.mean_clip_norm),
+      compute_dtype=spec.execution.compute_dtype,
       canaries=jax_canaries.settings_of(self.canaries),
     )
-    self._run = pda_jax.build_rounds(self._settings, self._devices)
+    self._compute = pda_jax.build_rounds(self._settings, self._devices)
     self._noise_key = pda_jax.noise_key(seeds.noise)
     self._clients_per_chunk = (
-      config.clients_per_chunk or self._choose_clients_per_chunk()
+      spec.execution.clients_per_chunk or self._choose_clients_per_chunk()
     )
 
   def order_of_sums(self) -> dict[str, Any]:
@@ -104,12 +98,12 @@ class JaxEngine:
     }
 
   def _choose_clients_per_chunk(self) -> int:
-    batch = self._config.batch_size
+    batch = self.run.spec.client.batch_size
     return devices_lib.choose_clients_per_chunk(
       sum(math.prod(shape) for shape in self._model.shapes),
       self._devices[0],
       -(-self._store.num_examples('private') // batch),
-      math.ceil(self._config.plan.expected_cohort / len(self._devices)),
+      math.ceil(self.run.plan.expected_cohort / len(self._devices)),
     )
 
   def initialize(self) -> pda_jax.ServerState:
@@ -120,7 +114,7 @@ class JaxEngine:
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
     metrics = []
-    room = self._config.rounds_per_dispatch
+    room = self.run.rounds_per_dispatch
     end = first_round + num_rounds
     for first in range(first_round, end, room):
       rounds = range(first, min(first + room, end))
@@ -137,7 +131,7 @@ class JaxEngine:
       try:
         # Does not replace `state` yet: a GPU may report that memory ran out
         # only when metrics are read, and the returned state is then invalid.
-        new_state, metrics = self._run(
+        new_state, metrics = self._compute(
           state,
           self._inputs(rounds, room),
           len(rounds),
@@ -159,7 +153,7 @@ class JaxEngine:
 
   def _inputs(self, rounds: range, room: int) -> pda_jax.RoundInputs:
     """Returns the data of rounds, all of the same shape."""
-    plan = self._config.plan
+    plan = self.run.plan
     cohorts = [plan.cohort(t, self._seeds.sampling) for t in rounds]
     # Few Poisson cohorts are larger.
     usual = plan.expected_cohort + 4 * math.sqrt(plan.expected_cohort)
@@ -168,13 +162,13 @@ class JaxEngine:
     private = pda_jax.chunk_rounds(
       [self._store.num_examples('private')[c] for c in cohorts],
       [functools.partial(self._load, 'private', c) for c in cohorts],
-      batch_size=self._config.batch_size,
+      batch_size=self.run.spec.client.batch_size,
       clients_per_chunk=self._clients_per_chunk,
       num_devices=len(self._devices),
       own_devices=self._own_devices,
       min_chunks=math.ceil(per_device / self._clients_per_chunk),
     )
-    method = self._config.method
+    method = self.run.method
     public = [None] * len(rounds)
     if method.uses_public:
       public = self._public(rounds)
@@ -201,17 +195,17 @@ class JaxEngine:
       self._store,
       group,
       users[places],
-      batch_size=self._config.batch_size,
+      batch_size=self.run.spec.client.batch_size,
       num_clients=num_clients,
     )
     return cohort.examples, cohort.weights
 
   def _public(self, rounds: range) -> list[pda_jax.ClientChunks]:
     """Returns the data from which public updates are computed."""
-    config, seed = self._config, self._seeds.public
+    spec, seed = self.run.spec, self._seeds.public
     sizes = self._store.num_examples('public')
-    if config.public_update == 'gradient':
-      count = config.public_users_per_round * config.batch_size
+    if spec.public.update == 'gradient':
+      count = spec.public.users_per_round * spec.client.batch_size
       total = int(sizes.sum())
       drawn = [pda_jax.draw_rows(seed, t, total, count) for t in rounds]
       return [
@@ -223,14 +217,14 @@ class JaxEngine:
         for rows in drawn
       ]
     users = [
-      pda_jax.draw_users(seed, t, len(sizes), config.public_users_per_round)
+      pda_jax.draw_users(seed, t, len(sizes), spec.public.users_per_round)
       for t in rounds
     ]
-    side_by_side = min(self._clients_per_chunk, config.public_users_per_round)
+    side_by_side = min(self._clients_per_chunk, spec.public.users_per_round)
     return pda_jax.chunk_rounds(
       [sizes[u] for u in users],
       [functools.partial(self._load, 'public', u) for u in users],
-      batch_size=config.batch_size,
+      batch_size=spec.client.batch_size,
       clients_per_chunk=side_by_side,
       num_devices=len(self._devices),
       own_devices=self._own_devices,
@@ -246,10 +240,11 @@ class JaxEngine:
     return self._store.read(offsets[0], offsets[-1])
 
   def _too_high(self) -> str:
+    spec = self.run.spec
     return (
       'Probably a learning rate is too high:'
-      f' client_learning_rate={self._config.client_learning_rate:g},'
-      f' server_learning_rate={self._config.server_learning_rate:g}.'
+      f' client.learning_rate={spec.client.learning_rate:g},'
+      f' server.learning_rate={spec.server.learning_rate:g}.'
     )
 
   def _shown(self, round_num: int, found: dict[str, Any]) -> dict[str, float]:
@@ -271,7 +266,7 @@ class JaxEngine:
     del shown['weights_norm']
     if not np.isfinite(found['train_loss']):
       del shown['train_loss']
-    if self._config.plan.adaptive_clipping is None:
+    if self.run.plan.adaptive_clipping is None:
       del shown['clip_norm']
     return shown
 
@@ -288,15 +283,15 @@ class JaxEngine:
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
     """See `engine.Engine`."""
-    settings = self._config.pretraining
-    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    config = self.run.spec.pretraining
+    seeds = privacy.SeedStreams(self.run.spec.pretraining_seed)
     done = pda_jax.pretrain(
       self._model,
       self._model.initial_params(seeds.initialization),
       self._public_examples,
-      settings.learning_rate,
-      settings.convergence(seeds.shuffling),
-      compute_dtype=self._config.compute_dtype,
+      config.learning_rate,
+      dataclasses.replace(config, seed=seeds.shuffling),
+      compute_dtype=self.run.spec.execution.compute_dtype,
       on_epoch=on_epoch,
     )
     return done.weights, done.figures

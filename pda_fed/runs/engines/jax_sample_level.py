@@ -7,9 +7,10 @@ device and the compiled program.
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
+import dataclasses
 import functools
 import platform
-from typing import Any, Optional
+from typing import Any, cast, Optional
 
 from data_prep import sample_level
 import jax
@@ -24,7 +25,7 @@ from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import pretraining
 from pda_fed.jax.sample_level import training
 from pda_fed.models import metrics as metrics_lib
-from pda_fed.runs import sample_level_config
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 from pda_fed.runs.engines import jax_canaries
 
@@ -34,46 +35,6 @@ _DRAWING = futures.ThreadPoolExecutor(4, 'draw_batches')
 
 # Averaged weights, which only this engine has.
 _AVERAGE = 'jax/average'
-
-
-# Few data sets and splits are used in one process.
-@functools.lru_cache(maxsize=2)
-def load_data(
-  dataset: str, data_dir: Optional[str], vocabulary_size: Optional[int] = None
-) -> sample_level.SampleLevelData:
-  """Loads a data set, once per process.
-
-  Args:
-    dataset: A name in `sample_level.DATASETS`.
-    data_dir: The folder of the data set's files.
-    vocabulary_size: The number of words, for text; None for other data.
-  """
-  options = {}
-  if vocabulary_size is not None:
-    options['vocabulary_size'] = vocabulary_size
-  return sample_level.load_data(dataset, data_dir, **options)
-
-
-@functools.lru_cache(maxsize=4)
-def load_split(
-  data: sample_level.SampleLevelData,
-  config: sample_level.SplitConfig,
-  public_dataset: Optional[str] = None,
-) -> sample_level.Split:
-  """Splits a data set, once per process.
-
-  Args:
-    data: The data set.
-    config: The settings of the split.
-    public_dataset: A text from another source to use as public data, with as
-      many sequences as the data set; or None.
-  """
-  public = None
-  if public_dataset is not None:
-    public = sample_level.load_public_text(
-      public_dataset, data, len(data.train), config.seed
-    )
-  return sample_level.split_examples(data, config, public)
 
 
 def _on_device(examples: sample_level.Examples) -> batches_lib.ExampleArrays:
@@ -105,7 +66,7 @@ def _shared_arrays(
 
 @functools.lru_cache(maxsize=8)
 def _trainer(
-  spec: sample_level_config.Spec,
+  spec: models.ModelSpec,
   settings: pda_jax.SampleLevelSettings,
   split: sample_level.Split,
   devices: tuple[jax.Device, ...],
@@ -121,18 +82,18 @@ def _trainer(
 
 @contextlib.contextmanager
 def open_engine(
-  config: sample_level_config.SampleLevelConfig, seeds: privacy.SeedStreams
+  run: resolving.Run, seeds: privacy.SeedStreams
 ) -> Iterator['SampleLevelEngine']:
   """Opens the engine.
 
   Args:
-    config: The run's settings.
+    run: The run.
     seeds: The run's seeds.
 
   Yields:
     The engine.
   """
-  yield SampleLevelEngine(config, seeds)
+  yield SampleLevelEngine(run, seeds)
 
 
 class SampleLevelEngine:
@@ -146,89 +107,71 @@ class SampleLevelEngine:
 
   def __init__(
     self,
-    config: sample_level_config.SampleLevelConfig,
+    run: resolving.Run,
     seeds: privacy.SeedStreams,
     devices: Optional[Sequence[jax.Device]] = None,
   ):
-    """Loads the data and prepares the steps.
+    """Puts the data on the devices and prepares the steps.
 
     Args:
-      config: The run's settings.
+      run: The run.
       seeds: The run's seeds.
       devices: The devices that compute steps; by default all devices of all
         hosts.
 
     Raises:
-      SourceError: If the data are missing or incomplete.
-      ValueError: If the settings do not fit the data.
+      ValueError: If JAX cannot compile the model, or it has no room for the
+        canaries.
     """
-    self.config = config
+    spec, data = run.spec, cast(Any, run.data)
+    self.run = run
     self._seeds = seeds
-    size = getattr(config.spec, 'vocabulary_size', None)
-    data = load_data(config.dataset, config.data_dir, size)
-    split = load_split(data, config.split, config.public_dataset)
-    self._check(data, split)
-    self._split = split
+    self._check()
+    self._split = split = data.split
     self._devices = tuple(devices or devices_lib.choose_devices())
     self._arrays = _arrays(split)
-    self._model = config.spec.jax_model()
-    self.canaries = engine_lib.make_canaries(config, seeds, self._model.shapes)
+    self._model = run.model.jax_model()
+    self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
     self.settings = pda_jax.SampleLevelSettings(
-      clip_norm=config.plan.clip_norm,
-      expected_batch=config.plan.expected_cohort,
+      clip_norm=run.plan.clip_norm,
+      expected_batch=run.plan.expected_cohort,
       # Schedules are inputs, so that runs with different alpha share a program.
-      method=config.method.with_schedules_at(
-        dict.fromkeys(config.method.schedules)
-      ),
-      momentum=config.momentum,
-      mean_clip_norm=config.mean_clip_norm,
-      public_update=config.public_update,
-      public_clip_norm=config.public_clip_norm,
-      augmentation=config.augmentation,
-      augmentation_multiplicity=config.augmentation_multiplicity,
-      averaging=config.averaging,
-      compute_dtype=config.compute_dtype,
-      microbatch_size=config.microbatch_size,
+      method=run.method.with_schedules_at(dict.fromkeys(run.method.schedules)),
+      momentum=spec.server.momentum,
+      mean_clip_norm=run.bound(spec.server.mean_clip_norm),
+      public_update=spec.public.update,
+      public_clip_norm=run.bound(spec.public.clip_norm),
+      augmentation=spec.data.augmentation,
+      augmentation_multiplicity=spec.data.augmentation_multiplicity,
+      averaging=spec.server.averaging,
+      compute_dtype=spec.execution.compute_dtype,
+      microbatch_size=spec.execution.microbatch_size,
       canaries=jax_canaries.settings_of(self.canaries),
     )
     self._model, self.trainer = _trainer(
-      config.spec, self.settings, split, self._devices
+      run.model, self.settings, split, self._devices
     )
     self.noise_key = pda_jax.noise_key(seeds.noise)
     self._ahead = {}
 
-  def _check(
-    self, data: sample_level.SampleLevelData, split: sample_level.Split
-  ) -> None:
-    """Raises unless the data match the settings."""
-    config = self.config
-    sample_level_config.config_for(config.spec, data)
-    found = sample_level.data_hash(data, split)
-    if found != config.data_hash:
-      raise ValueError(
-        f'The data in {config.data_dir} must match the settings: the sha256'
-        f' must be {config.data_hash}. Found {found}.'
-      )
-    is_cpu = jax.default_backend() == 'cpu'
-    convolves = isinstance(config.spec, models.ResidualSpec) or bool(
-      getattr(config.spec, 'convolutions', ())
+  def _check(self) -> None:
+    """Raises ValueError if JAX cannot compile the model."""
+    model: Any = self.run.model
+    convolves = isinstance(model, models.ResidualSpec) or bool(
+      getattr(model, 'convolutions', ())
     )
-    if is_cpu and convolves and config.compute_dtype == 'bfloat16':
+    is_half = self.run.spec.execution.compute_dtype == 'bfloat16'
+    if is_half and convolves and jax.default_backend() == 'cpu':
       # The compiler of jaxlib 0.4.30 crashes or raises an internal error.
       raise ValueError(
         "compute_dtype must be 'float32' for images on a CPU: JAX cannot"
         " compile convolutions in bfloat16 there. Found 'bfloat16'."
       )
-    if config.plan.population != len(split.private):
-      raise ValueError(
-        f'population must be {len(split.private)}, the number of private'
-        f' examples. Found {config.plan.population}.'
-      )
 
   def order_of_sums(self) -> dict[str, Any]:
     """See `engine.Engine`."""
     order = {
-      'microbatch_size': self.config.microbatch_size,
+      'microbatch_size': self.run.spec.execution.microbatch_size,
       'machine': platform.machine(),
       'platform': jax.default_backend(),
       'device': self._devices[0].device_kind,
@@ -243,7 +186,7 @@ class SampleLevelEngine:
     return self._data_of(self._arrays)
 
   def _data_of(self, arrays) -> pda_jax.TrainingArrays:
-    uses_public = self.config.method.uses_public
+    uses_public = self.run.method.uses_public
     public = arrays['public'] if uses_public else None
     return pda_jax.TrainingArrays(arrays['private'], public)
 
@@ -257,17 +200,17 @@ class SampleLevelEngine:
 
   def step_inputs(self, rounds: range) -> pda_jax.StepInputs:
     """Returns the inputs of rounds, which depend only on seeds and rounds."""
-    config = self.config
+    run, spec = self.run, self.run.spec
     rows, present = pda_jax.draw_batches(
-      config.plan, rounds, self._seeds.sampling, config.microbatch_size
+      run.plan, rounds, self._seeds.sampling, spec.execution.microbatch_size
     )
     public_rows = None
-    if config.method.uses_public:
+    if run.method.uses_public:
       count = len(self._arrays['public'].targets)
       public_rows = np.stack(
         [
           pda_jax.draw_rows(
-            self._seeds.public, t, count, config.public_batch_size
+            self._seeds.public, t, count, spec.public.batch_size
           )
           for t in rounds
         ]
@@ -276,10 +219,10 @@ class SampleLevelEngine:
       round_num=np.asarray(rounds, np.int32),
       rows=rows,
       present=present,
-      learning_rate=config.learning_rates(rounds),
-      epoch=config.epochs(rounds),
+      learning_rate=run.learning_rates(rounds),
+      epoch=run.epochs(rounds),
       public_rows=public_rows,
-      schedules=config.schedules(rounds),
+      schedules=run.schedules(rounds),
       canaries=pda_jax.stack_rounds(
         jax_canaries.inputs_of(self.canaries, rounds), len(rounds)
       ),
@@ -289,7 +232,7 @@ class SampleLevelEngine:
     """Returns `step_inputs`, if possible drawn while the device was busy."""
     ahead = self._ahead.pop(rounds, None)
     inputs = self.step_inputs(rounds) if ahead is None else ahead.result()
-    end = min(rounds.stop + len(rounds), self.config.plan.rounds)
+    end = min(rounds.stop + len(rounds), self.run.plan.rounds)
     following = range(rounds.stop, end)
     # Keeps only the next rounds, so that a resume never gets stale inputs.
     self._ahead.clear()
@@ -301,7 +244,7 @@ class SampleLevelEngine:
     """See `engine.Engine`."""
     metrics = []
     data = self._data_of(_shared_arrays(self._split, self._devices))
-    room = self.config.rounds_per_dispatch
+    room = self.run.rounds_per_dispatch
     end = first_round + num_rounds
     for first in range(first_round, end, room):
       rounds = range(first, min(first + room, end))
@@ -310,7 +253,7 @@ class SampleLevelEngine:
         data,
         pad_rounds(self.take_inputs(rounds), room),
         len(rounds),
-        self.config.plan.noise_multiplier,
+        self.run.plan.noise_multiplier,
         self.noise_key,
         None if self.canaries is None else self.canaries.signs,
       )
@@ -327,8 +270,8 @@ class SampleLevelEngine:
       if not np.isfinite(found['weights_norm'][i]):
         raise pda_jax.DivergenceError(
           f'Round {t}: the model is no longer finite. Probably'
-          f' learning_rate={self.config.learning_rate:g} is too high. The'
-          ' newest checkpoint is from an earlier round.'
+          f' server.learning_rate={self.run.spec.server.learning_rate:g} is too'
+          ' high. The newest checkpoint is from an earlier round.'
         )
       row = engine_lib.as_numbers({n: v[i] for n, v in found.items()})
       del row['weights_norm']
@@ -345,7 +288,7 @@ class SampleLevelEngine:
   ) -> dict[str, float]:
     """See `engine.Engine`; returns {} if the group has no data."""
     metrics = self._evaluate(weights, group, max_users)
-    if group == 'validation' and self.config.test_curve:
+    if group == 'validation' and self.run.spec.evaluation.test_curve:
       of_test = self._evaluate(weights, 'test', None)
       metrics |= {f'test_{name}': value for name, value in of_test.items()}
     return metrics
@@ -366,16 +309,14 @@ class SampleLevelEngine:
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
     """See `engine.Engine`."""
-    options = self.config.pretraining
-    seeds = privacy.SeedStreams(self.config.pretraining_seed)
+    config = self.run.spec.pretraining
+    seeds = privacy.SeedStreams(self.run.spec.pretraining_seed)
     done = pretraining.pretrain(
       self._model,
       self.trainer,
       self._arrays['public'],
-      options,
-      options.convergence(seeds.shuffling),
+      dataclasses.replace(config, seed=seeds.shuffling),
       initialization_seed=seeds.initialization,
-      candidates=options.candidates,
       on_epoch=on_epoch,
     )
     return done.weights, done.figures

@@ -5,37 +5,34 @@ import contextlib
 import importlib
 
 from pda_fed import privacy
-from pda_fed.common import validate
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import errors
-from pda_fed.runs import sample_level_config
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 
-# Each module has a context manager `open_engine(config, seeds)`, which cleans
-# up after the engine.
+# Each module has a context manager `open_engine(run, seeds)`, which cleans up
+# after the engine.
 _MODULES = {
   'tff': 'pda_fed.runs.engines.tff_federated',
   'jax': 'pda_fed.runs.engines.jax_federated',
 }
-ENGINES = tuple(_MODULES)
 _OF_SAMPLES = {'jax': 'pda_fed.runs.engines.jax_sample_level'}
 
 
 @contextlib.contextmanager
 def open_engine(
-  config: config_lib.RunConfig, seeds: privacy.SeedStreams
+  run: resolving.Run, seeds: privacy.SeedStreams
 ) -> Iterator[engine_lib.Engine]:
-  """Opens the engine that a config names, for a `with` block.
+  """Opens the engine that a run names, for a `with` block.
 
   Example:
 
   ```
-  with open_engine(config, privacy.SeedStreams(0)) as engine:
+  with open_engine(run, privacy.SeedStreams(0)) as engine:
     state = engine.initialize()
   ```
 
   Args:
-    config: The run's settings: a `FederatedConfig` or a `SampleLevelConfig`.
+    run: The run.
     seeds: The run's seeds.
 
   Yields:
@@ -43,22 +40,20 @@ def open_engine(
 
   Raises:
     EngineError: If the engine, or a library that it needs, is not installed.
-    ValueError: If the engine's name is unknown, or the data do not fit.
+    ValueError: If the engine cannot compute the run.
   """
-  of_samples = isinstance(config, sample_level_config.SampleLevelConfig)
-  modules = _OF_SAMPLES if of_samples else _MODULES
-  validate.one_of(tuple(modules), engine=config.engine)
-  name = modules[config.engine]
+  modules = _MODULES if run.spec.data.has_users else _OF_SAMPLES
+  name = modules[run.engine]
   try:
     module = importlib.import_module(name)
   except ModuleNotFoundError as e:
-    others = ' or '.join(other for other in modules if other != config.engine)
+    others = ' or '.join(other for other in modules if other != run.engine)
     instead = f' Use --engine={others}.' if others else ''
     missing = (
       'this version has none' if e.name == name else f'it needs {e.name}'
     )
     raise errors.EngineError(
-      f'The engine {config.engine!r} is not installed: {missing}.{instead}'
+      f'The engine {run.engine!r} is not installed: {missing}.{instead}'
     ) from e
-  with module.open_engine(config, seeds) as engine:
+  with module.open_engine(run, seeds) as engine:
     yield engine

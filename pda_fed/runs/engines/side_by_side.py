@@ -17,51 +17,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import privacy
-from pda_fed.runs import config as config_lib
-from pda_fed.runs import sample_level_config
+from pda_fed.common import settings
+from pda_fed.runs import resolving
+from pda_fed.runs import spec as spec_lib
 from pda_fed.runs.engines import jax_sample_level
 
 # Settings in which runs of a group may differ.
 _FREE = (
-  'learning_rate',
-  'learning_rate_decay',
-  'method',
-  'plan',
-  'pretraining',
+  'server.learning_rate',
+  'server.decay',
   'seed',
 )
 
 
-def _kind(config: sample_level_config.SampleLevelConfig) -> Any:
+def _kind(run: resolving.Run) -> Any:
   """Returns the settings that runs must share to be computed together."""
-  fields = {
-    f.name: config_lib.as_settings(getattr(config, f.name))
-    for f in dataclasses.fields(config)
-    if f.name not in _FREE
-  }
-  plan = dataclasses.replace(config.plan, noise_multiplier=1.0)
-  # A group starts from the warm start of its first run.
-  start = config.pretraining_settings() if config.warm_start else None
-  # Schedules are inputs of the program; other settings are compiled into it.
-  method = config.method.with_schedules_at(
-    dict.fromkeys(config.method.schedules)
+  defaults = spec_lib.RunSpec()
+  spec = settings.replace(
+    dataclasses.replace(
+      run.spec,
+      method=defaults.method,
+      plan=defaults.plan,
+      pretraining=defaults.pretraining,
+    ),
+    {name: settings.find(type(run.spec), name)[0].default for name in _FREE},
   )
-  return fields, plan, start, method, config.seed is None
+  plan = dataclasses.replace(run.plan, noise_multiplier=1.0)
+  # A group starts from the warm start of its first run.
+  start = run.pretraining_settings() if run.method.warm_start else None
+  # Schedules are inputs of the program; other settings are compiled into it.
+  method = run.method.with_schedules_at(dict.fromkeys(run.method.schedules))
+  is_secret = run.spec.seed is None
+  sizes = run.model, run.data.sha256, run.rounds_per_evaluation
+  return spec, sizes, plan, start, method, is_secret
 
 
-def _groups(
-  configs: Sequence[sample_level_config.SampleLevelConfig], size: int
-) -> list[list[int]]:
+def _groups(runs: Sequence[resolving.Run], size: int) -> list[list[int]]:
   """Returns the indices of runs to compute together, at most `size` each."""
   groups = []
-  for place, config in enumerate(configs):
+  for place, run in enumerate(runs):
     for group in groups:
       # Secret seeds are unknown until the loop draws them.
       if (
         len(group) < size
-        and config.seed is not None
-        and config.audit is None
-        and _kind(configs[group[0]]) == _kind(config)
+        and run.spec.seed is not None
+        and run.spec.audit.audit is None
+        and _kind(runs[group[0]]) == _kind(run)
       ):
         group.append(place)
         break
@@ -123,7 +124,7 @@ class _Group:
     states = []
     for engine in self._engines:
       found = engine.initialize()
-      if engine.config.warm_start:
+      if engine.run.method.warm_start:
         found = engine.set_weights(found, list(state.params))
       states.append(found)
     states[place] = state
@@ -133,7 +134,7 @@ class _Group:
     rounds = range(first_round, first_round + num_rounds)
     inputs = [engine.take_inputs(rounds) for engine in self._engines]
     rows = max(i.rows.shape[1] for i in inputs)
-    room = max(num_rounds, self._engines[0].config.rounds_per_dispatch)
+    room = max(num_rounds, self._engines[0].run.rounds_per_dispatch)
     padded = [jax_sample_level.pad_rounds(i, room, rows) for i in inputs]
     engine = self._engines[0]
     state, metrics = engine.trainer.run_side_by_side(
@@ -141,7 +142,7 @@ class _Group:
       engine.data,
       jax.tree_util.tree_map(lambda *a: np.stack(a), *padded),
       num_rounds,
-      np.array([e.config.plan.noise_multiplier for e in self._engines], 'f4'),
+      np.array([e.run.plan.noise_multiplier for e in self._engines], 'f4'),
       np.stack([e.noise_key for e in self._engines]),
     )
     return state, jax.device_get(metrics)
@@ -165,20 +166,20 @@ class _Member:
 
 
 def open_engines(
-  configs: Sequence[sample_level_config.SampleLevelConfig], size: int
+  runs: Sequence[resolving.Run], size: int
 ) -> Callable[..., contextlib.AbstractContextManager]:
   """Groups runs that can be computed together.
 
   Args:
-    configs: The settings of the runs, in the order in which they will be run.
+    runs: The runs, in the order in which they will be run.
     size: The maximum number of runs to compute together; 1 computes each run
       alone.
 
   Returns:
-    A function that opens an engine, given the config and the seeds.
+    A function that opens an engine, given the run and the seeds.
   """
   members = {}
-  for places in _groups(configs, size):
+  for places in _groups(runs, size):
     if len(places) == 1:
       continue
     for i, place in enumerate(places):
@@ -186,17 +187,17 @@ def open_engines(
   built = {}
 
   @contextlib.contextmanager
-  def open_engine(config, seeds) -> Iterator[Any]:
-    place = next((i for i, c in enumerate(configs) if c is config), None)
+  def open_engine(run, seeds) -> Iterator[Any]:
+    place = next((i for i, r in enumerate(runs) if r is run), None)
     if place not in members:  # Not in a group, or the copy of an audit.
-      yield jax_sample_level.SampleLevelEngine(config, seeds)
+      yield jax_sample_level.SampleLevelEngine(run, seeds)
       return
     places, i = members[place]
     if places[0] not in built:
       engines = [
         jax_sample_level.SampleLevelEngine(
-          configs[p],
-          privacy.SeedStreams(configs[p].seed),
+          runs[p],
+          privacy.SeedStreams(runs[p].spec.seed),
           jax.local_devices()[:1],
         )
         for p in places

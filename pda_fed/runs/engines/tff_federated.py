@@ -3,19 +3,21 @@
 import collections
 from collections.abc import Iterator, Mapping
 import contextlib
+import dataclasses
 import functools
 import platform
-from typing import Any, Optional
+from typing import Any, cast, Optional
 
+import data_prep
 import numpy as np
 from pda_fed import audit
 from pda_fed import privacy
 from pda_fed import tff as pda_tff
 from pda_fed.common import server_optimizers
 from pda_fed.models import metrics as metrics_lib
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import groups
+from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
-from pda_fed.runs.engines import stores
 from pda_fed.tff import runtime
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -33,28 +35,29 @@ _OPTIMIZER_ARRAYS = {
 
 @contextlib.contextmanager
 def open_engine(
-  config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
+  run: resolving.Run, seeds: privacy.SeedStreams
 ) -> Iterator['TffEngine']:
   """Opens the engine in this process.
 
   Args:
-    config: The run's settings.
+    run: The run.
     seeds: The run's seeds.
 
   Yields:
     The engine.
   """
-  engine = TffEngine(config, seeds)
-  with runtime.in_process(max_concurrent_clients=config.max_concurrent_clients):
+  engine = TffEngine(run, seeds)
+  most = run.spec.execution.max_concurrent_clients
+  with runtime.in_process(max_concurrent_clients=most):
     yield engine
 
 
 def build_server_optimizer(
-  config: config_lib.FederatedConfig,
+  server: groups.ServerSpec,
 ) -> tff.learning.optimizers.Optimizer:
-  """Returns the server's optimizer for a run's settings."""
-  rate, momentum = config.server_learning_rate, config.server_momentum
-  if config.server_optimizer == 'sgd':
+  """Returns the server's optimizer."""
+  rate, momentum = server.learning_rate, server.momentum
+  if server.optimizer == 'sgd':
     # A momentum of 0 would keep a useless copy of the model.
     return tff.learning.optimizers.build_sgdm(rate, momentum or None)
   options = {
@@ -62,7 +65,7 @@ def build_server_optimizer(
     'beta_2': server_optimizers.BETA_2,
     'epsilon': server_optimizers.EPSILON,
   }
-  if config.server_optimizer == 'adam':
+  if server.optimizer == 'adam':
     return tff.learning.optimizers.build_adam(rate, **options)
   first = server_optimizers.FIRST_SQUARE['yogi']
   return tff.learning.optimizers.build_yogi(
@@ -75,44 +78,42 @@ class TffEngine:
 
   name = 'tff'
 
-  def __init__(
-    self, config: config_lib.FederatedConfig, seeds: privacy.SeedStreams
-  ):
-    """Opens the data and builds the learning process.
+  def __init__(self, run: resolving.Run, seeds: privacy.SeedStreams):
+    """Builds the learning process.
 
     Args:
-      config: The run's settings.
+      run: The run.
       seeds: The run's seeds.
 
     Raises:
-      StoreError: If the store is missing, incomplete or damaged.
-      ValueError: If the settings do not fit the data.
+      ValueError: If the model has no room for the canaries.
     """
-    self._config = config
+    self.run = run
     self._seeds = seeds
-    self._store = stores.open_checked(config)
-    self._model_fn = pda_tff.build_model_fn(config.spec, seeds.initialization)
+    data: Any = run.data
+    self._store: data_prep.UserStore = data.store
+    self._model_fn = pda_tff.build_model_fn(run.model, seeds.initialization)
     self.canaries = self._make_canaries()
     self._process = self._build_process()
     self._evaluator = pda_tff.FederatedEvaluator(self._model_fn)
 
   def _build_process(self) -> tff.learning.templates.LearningProcess:
-    config = self._config
+    run, spec = self.run, self.run.spec
     return pda_tff.build_learning_process(
       self._model_fn,
-      config.plan,
-      tff.learning.optimizers.build_sgdm(config.client_learning_rate),
-      build_server_optimizer(config),
-      method=config.method,
-      public_data=self._public_data if config.method.uses_public else None,
-      public_update=config.public_update,
-      public_users_per_round=config.public_users_per_round,
-      public_batch_size=config.batch_size,
-      public_clip_norm=config.public_clip_norm,
+      run.plan,
+      tff.learning.optimizers.build_sgdm(spec.client.learning_rate),
+      build_server_optimizer(spec.server),
+      method=run.method,
+      public_data=self._public_data if run.method.uses_public else None,
+      public_update=cast(Any, spec.public.update),
+      public_users_per_round=spec.public.users_per_round,
+      public_batch_size=spec.client.batch_size,
+      public_clip_norm=spec.public.clip_norm,
       public_seed=self._seeds.public,
       noise_seed=self._seeds.noise,
-      mean_clip_norm=config.mean_clip_norm,
-      client_gradient_clip=config.client_gradient_clip,
+      mean_clip_norm=run.bound(spec.server.mean_clip_norm),
+      client_gradient_clip=spec.client.gradient_clip,
       audit=self.canaries is not None,
     )
 
@@ -120,7 +121,7 @@ class TffEngine:
     with tf.Graph().as_default():
       model = self._model_fn()
       shapes = [tuple(w.shape) for w in model.trainable_variables]
-    return engine_lib.make_canaries(self._config, self._seeds, shapes)
+    return engine_lib.make_canaries(self.run, self._seeds, shapes)
 
   @functools.cached_property
   def _public_data(self) -> pda_tff.PublicData:
@@ -132,7 +133,7 @@ class TffEngine:
   def _rows(self, group: str, user: int) -> Any:
     """Returns a user's examples in the model's format."""
     start, stop = self._store.row_offsets(group)[user : user + 2]
-    return self._config.spec.keras_examples(self._store.read(start, stop))
+    return self.run.model.keras_examples(self._store.read(start, stop))
 
   def _dataset(self, group: str, user: int, batch: int) -> tf.data.Dataset:
     rows = self._rows(group, user)
@@ -156,7 +157,7 @@ class TffEngine:
     return state, metrics
 
   def _run_round(self, state, round_num: int):
-    cohort = self._config.plan.cohort(round_num, self._seeds.sampling)
+    cohort = self.run.plan.cohort(round_num, self._seeds.sampling)
     output = self._process.next(state, self._clients(cohort, round_num))
     clients = output.metrics['client_work']
     found: dict[str, Any] = {'clients': len(cohort)}
@@ -172,16 +173,16 @@ class TffEngine:
         measured, self._clip_norm(state)
       )
       measured = measured['inner']
-    if self._config.plan.adaptive_clipping is not None:
+    if self.run.plan.adaptive_clipping is not None:
       found['clip_norm'] = float(measured['dp_query_metrics']['clip_norm'])
-    if self._config.method.uses_public:
+    if self.run.method.uses_public:
       measured = output.metrics['finalizer']['method']
       found |= {name: float(value) for name, value in measured.items()}
     return output.state, found
 
   def _clients(self, cohort: np.ndarray, round_num: int) -> list[Any]:
     """Returns the data of a round's clients and canaries."""
-    batch = self._config.batch_size
+    batch = self.run.spec.client.batch_size
     users = [self._dataset('private', i, batch) for i in cohort]
     if self.canaries is None:
       return users
@@ -202,7 +203,7 @@ class TffEngine:
 
   def _scores(self, measured, clip_norm: float) -> np.ndarray:
     """Returns the canaries' scores on the noised sum without users' updates."""
-    expected_cohort = self._config.plan.expected_cohort
+    expected_cohort = self.run.plan.expected_cohort
     unknown = [
       np.asarray(mean) * expected_cohort - np.asarray(known)
       for mean, known in zip(
@@ -212,7 +213,7 @@ class TffEngine:
     return self.canaries.scores(unknown) / clip_norm
 
   def _clip_norm(self, state) -> float:
-    plan = self._config.plan
+    plan = self.run.plan
     if plan.adaptive_clipping is None:
       return plan.clip_norm
     return float(state.aggregator.query_state.numerator_state.clip_norm)
@@ -237,13 +238,13 @@ class TffEngine:
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
     """See `engine.Engine`."""
-    settings = self._config.pretraining
-    seeds = privacy.SeedStreams(self._config.pretraining_seed)
+    config = self.run.spec.pretraining
+    seeds = privacy.SeedStreams(self.run.spec.pretraining_seed)
     done = pda_tff.pretrain(
-      pda_tff.build_model_fn(self._config.spec, seeds.initialization),
+      pda_tff.build_model_fn(self.run.model, seeds.initialization),
       self._public_data,
-      tff.learning.optimizers.build_adam(settings.learning_rate),
-      settings.convergence(seeds.shuffling),
+      tff.learning.optimizers.build_adam(config.learning_rate),
+      dataclasses.replace(config, seed=seeds.shuffling),
       on_epoch=on_epoch,
     )
     return [np.asarray(w) for w in done.weights.trainable], done.figures
@@ -267,10 +268,10 @@ class TffEngine:
     optimizer = self._optimizer_state(state)
     for prefix, key in _OPTIMIZER_ARRAYS.items():
       arrays |= engine_lib.numbered(prefix, optimizer.get(key, []))
-    if self._config.method.uses_public:
+    if self.run.method.uses_public:
       memory = list(state.finalizer['memory'])
       arrays |= engine_lib.numbered(engine_lib.METHOD, memory)
-    if self._config.plan.mechanism == 'tree':
+    if self.run.plan.mechanism == 'tree':
       leaves = _numbers(tf.nest.flatten(state.aggregator))
       return arrays | engine_lib.numbered(_AGGREGATOR, leaves)
     query = state.aggregator.query_state.numerator_state
@@ -278,7 +279,7 @@ class TffEngine:
     return arrays
 
   def _optimizer_state(self, state) -> Mapping[str, Any]:
-    wrapped = self._config.method.uses_public
+    wrapped = self.run.method.uses_public
     return state.finalizer['inner'] if wrapped else state.finalizer
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
@@ -304,7 +305,7 @@ class TffEngine:
       optimizer['step'] = np.int32(round_num)
     kind: Any = type(self._optimizer_state(state))
     optimizer = kind(optimizer)
-    if not self._config.method.uses_public:
+    if not self.run.method.uses_public:
       return optimizer
     return type(state.finalizer)(
       inner=optimizer,
@@ -315,7 +316,7 @@ class TffEngine:
   def _restored_aggregator(self, state, arrays, round_num: int):
     """Restores the aggregator, except for the seed, set by `initialize`."""
     aggregator = state.aggregator
-    if self._config.plan.mechanism == 'tree':
+    if self.run.plan.mechanism == 'tree':
       saved = iter(engine_lib.from_numbered(_AGGREGATOR, arrays))
       leaves = [
         next(saved) if _is_number(leaf) else leaf

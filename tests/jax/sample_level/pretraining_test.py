@@ -10,13 +10,17 @@ from pda_fed import jax as pda_jax
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import pretraining
 from pda_fed.models import convergence
-from pda_fed.runs import sample_level_config
 import pytest
 
 from tests.jax import small_models
 
 _CONFIG = convergence.PretrainingConfig(
-  batch_size=4, held_out=0.2, patience=4, max_epochs=4, seed=1
+  learning_rate=1e-3,
+  batch_size=4,
+  held_out=0.2,
+  patience=4,
+  max_epochs=4,
+  seed=1,
 )
 
 
@@ -26,7 +30,7 @@ def fixture_quick_compilation():
     yield
 
 
-def _pretrain(candidates=1, on_epoch=None, **options):
+def _pretrain(on_epoch=None, **options):
   model, inputs, targets = small_models.create('pooled')
   settings = pda_jax.SampleLevelSettings(clip_norm=1.0, expected_batch=1.0)
   examples = pda_jax.ExampleArrays(
@@ -36,10 +40,8 @@ def _pretrain(candidates=1, on_epoch=None, **options):
     model,
     pda_jax.SampleTrainer(model, settings),
     examples,
-    convergence.PretrainingOptimizer(**options),
-    _CONFIG,
+    dataclasses.replace(_CONFIG, **options),
     initialization_seed=3,
-    candidates=candidates,
     on_epoch=on_epoch,
   )
 
@@ -79,10 +81,13 @@ def _trainer(standard=None, **options):
     pda_jax.SampleTrainer(model, settings, standard),
     weights,
     pda_jax.ExampleArrays(inputs, targets),
-    convergence.PretrainingOptimizer(
-      optimizer='sgd', learning_rate=_RATE, **options
+    dataclasses.replace(
+      _CONFIG,
+      batch_size=len(inputs),
+      optimizer='sgd',
+      learning_rate=_RATE,
+      **options,
     ),
-    dataclasses.replace(_CONFIG, batch_size=len(inputs)),
   )
 
   def gradient(params):
@@ -188,21 +193,11 @@ def test_the_best_of_several_candidates_is_kept():
     {'clip_norm': 0.0},
     {'decay': 'linear'},
     {'weight_decay': -1.0},
+    {'candidates': 0},
+    {'patience': 0},
   ],
 )
-@pytest.mark.parametrize(
-  'settings',
-  [
-    convergence.PretrainingOptimizer,
-    sample_level_config.SampleLevelPretraining,
-  ],
-)
-def test_bad_options(settings, options):
-  with pytest.raises(ValueError, match='pretraining_'):
-    settings(**options)
-
-
-@pytest.mark.parametrize('options', [{'candidates': 0}, {'patience': 0}])
-def test_bad_options_of_a_run(options):
-  with pytest.raises(ValueError, match='pretraining_'):
-    sample_level_config.SampleLevelPretraining(**options)
+def test_bad_options(options):
+  (name,) = options
+  with pytest.raises(ValueError, match=f'{name} must be'):
+    convergence.PretrainingConfig(**options)

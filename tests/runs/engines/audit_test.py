@@ -1,13 +1,11 @@
 """Audits of federated runs: canaries in both engines, the loop, the verdict."""
 
-import dataclasses
 import json
 import signal
 
 import numpy as np
 from pda_fed import audit
 from pda_fed import errors
-from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.tff import noise
@@ -17,10 +15,9 @@ from tests import fake_engine
 from tests.runs import runs
 from tests.runs import tiny_users
 
-_SPEC = models.RecurrentSpec(num_words=50, embedding_size=24, lstm_size=8)
 _PLANS = {
   'gaussian': {},
-  'adaptive': {'adaptive_clipping': privacy.AdaptiveClipping(count_stddev=5.0)},
+  'adaptive': {'adaptive_clipping': True, 'clip_count_stddev': 5.0},
   'fixed size': {'sampling': 'fixed_size'},
   'tree': {'sampling': 'epochs', 'mechanism': 'tree'},
 }
@@ -31,20 +28,23 @@ def data_dir(tmp_path_factory):
   return tiny_users.prepare(tmp_path_factory.mktemp('store') / 'users')
 
 
-def _config(data_dir, engine, method='cold', rounds=4, plan=None, **changes):
-  settings = dict(noise_multiplier=1.0, expected_cohort=8, rounds=rounds)
-  return tiny_users.make_config(
-    data_dir,
-    method,
-    plan={**settings, **(plan or {})},
-    engine=engine,
-    spec=_SPEC,
-    **(dict(audit=audit.AuditConfig(canaries=200)) | changes),
-  )
+def _make_run(data_dir, engine, method='cold', **values):
+  settings = {
+    'engine': engine,
+    'noise_multiplier': 1.0,
+    'expected_cohort': 8,
+    'model.embedding_size': 24,
+    'model.lstm_size': 8,
+    'audit': 'run',
+    'audit_canaries': 200,
+  }
+  return tiny_users.make_run(data_dir, method, **{**settings, **values})
 
 
 def _scores(config):
-  with runs_lib.open_engine(config, privacy.SeedStreams(config.seed)) as engine:
+  with runs_lib.open_engine(
+    config, privacy.SeedStreams(config.spec.seed)
+  ) as engine:
     _, metrics = engine.run_rounds(engine.initialize(), 0, config.plan.rounds)
   return engine.canaries, np.stack([m['canary_scores'] for m in metrics])
 
@@ -55,12 +55,12 @@ def _scores(config):
 def test_a_canary_adds_the_clip_in_its_rounds(data_dir, engine, method):
   # Hardly any noise: what is seen is who was there. DOPE-SGD changes what
   # canaries send.
-  config = _config(
+  config = _make_run(
     data_dir,
     engine,
     method,
-    plan={'noise_multiplier': 1e-3},
-    mean_clip_norm=0.01,  # Comes after what is seen.
+    noise_multiplier=1e-3,
+    **{'server.mean_clip_norm': 0.01},  # Comes after what is seen.
   )
   canaries, scores = _scores(config)
   present = np.zeros_like(scores)
@@ -82,14 +82,14 @@ def test_a_canary_adds_the_clip_in_its_rounds(data_dir, engine, method):
   ],
 )
 def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
-  config = _config(data_dir, engine, plan=_PLANS[plan], rounds=6)
+  config = _make_run(data_dir, engine, **_PLANS[plan], rounds=6)
   canaries, scores = _scores(config)
   auditor = audit.Auditor(canaries)
   for of_round in scores:
     auditor.add_round(of_round)
   accountant = privacy.tightest_accountant(config.plan)
   proven = privacy.epsilon(config.plan, accountant=accountant)
-  nothing = [np.zeros(shape) for shape in _SPEC.jax_model().shapes]
+  nothing = [np.zeros(shape) for shape in config.model.jax_model().shapes]
   report = auditor.report(nothing, proven)
   assert not report.is_violated
   assert report.views['every noised mean'].estimate < 1.5 * proven
@@ -97,7 +97,7 @@ def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
 
 @pytest.mark.slow
 def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
-  config = _config(data_dir, 'jax', 'pda', rounds_per_checkpoint=1)
+  config = _make_run(data_dir, 'jax', 'pda', rounds_per_checkpoint=1)
 
   class Stopping(runs_lib.create_progress().__class__):
     def rounds(self, done, metrics):
@@ -105,32 +105,20 @@ def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
         signal.raise_signal(signal.SIGTERM)
 
   options = dict(warm_start_dir=tmp_path / 'warm_start')
-  whole = runs_lib.train(
-    config, runs_lib.open_engine, tmp_path / 'whole', **options
-  )
+  whole = runs_lib.train(config, tmp_path / 'whole', **options)
   with pytest.raises(errors.StoppedError):
-    runs_lib.train(
-      config,
-      runs_lib.open_engine,
-      tmp_path / 'parts',
-      progress=Stopping(),
-      **options,
-    )
-  parts = runs_lib.train(
-    config, runs_lib.open_engine, tmp_path / 'parts', **options
-  )
+    runs_lib.train(config, tmp_path / 'parts', progress=Stopping(), **options)
+  parts = runs_lib.train(config, tmp_path / 'parts', **options)
   assert parts.read_result()['audit'] == whole.read_result()['audit']
 
 
 @pytest.mark.slow
 def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
-  config = _config(data_dir, 'jax')
-  plain = dataclasses.replace(config, audit=None)
-  copied = dataclasses.replace(
-    config, audit=dataclasses.replace(config.audit, copy=True)
-  )
+  config = _make_run(data_dir, 'jax')
+  plain = _make_run(data_dir, 'jax', audit=None, audit_canaries=None)
+  copied = _make_run(data_dir, 'jax', audit='copy')
   found = {
-    name: runs_lib.train(c, runs_lib.open_engine, tmp_path / name).read_result()
+    name: runs_lib.train(c, tmp_path / name).read_result()
     for name, c in (('plain', plain), ('run', config), ('copied', copied))
   }
   assert found['plain']['audit'] is None
@@ -142,15 +130,13 @@ def test_a_copy_leaves_the_run_as_it_is(data_dir, tmp_path):
   assert found['copied']['audit']['views'] != found['run']['audit']['views']
   assert not (tmp_path / 'copied' / 'audit').exists()
   # Again: everything is there.
-  runs_lib.train(copied, runs_lib.open_engine, tmp_path / 'copied')
+  runs_lib.train(copied, tmp_path / 'copied')
 
 
 def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
-  config = _config(
-    data_dir, 'jax', audit=audit.AuditConfig(canaries=50_000, copy=True)
-  )
+  config = _make_run(data_dir, 'jax', audit='copy', audit_canaries=50_000)
   with pytest.raises(ValueError, match='audit_canaries must be at most'):
-    runs_lib.train(config, runs_lib.open_engine, tmp_path / 'run')
+    runs_lib.train(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / 'metrics.csv').exists()
 
 
@@ -159,12 +145,12 @@ def test_a_copy_that_does_not_fit_is_found_before_the_run(data_dir, tmp_path):
 def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
   draw = noise.draw_normal
   monkeypatch.setattr(noise, 'draw_normal', lambda *a: draw(*a) / 20)
-  config = _config(data_dir, 'tff', plan=_PLANS[plan], rounds=12)
+  config = _make_run(data_dir, 'tff', **_PLANS[plan], rounds=12)
   canaries, scores = _scores(config)
   auditor = audit.Auditor(canaries)
   for of_round in scores:
     auditor.add_round(of_round)
-  nothing = [np.zeros(shape) for shape in _SPEC.jax_model().shapes]
+  nothing = [np.zeros(shape) for shape in config.model.jax_model().shapes]
   proven = 1.0  # Below that of the tiny plan, which 200 canaries cannot exceed.
   assert auditor.report(nothing, proven).is_violated
 
@@ -172,10 +158,10 @@ def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
 class _Leaking(fake_engine.FakeEngine):
   """Scores without noise: whoever sees them knows who took part."""
 
-  def __init__(self, config, seeds):
-    super().__init__(config, seeds)
+  def __init__(self, run, seeds):
+    super().__init__(run, seeds)
     self.canaries = audit.Canaries(
-      [(30_000,)], config.plan, seed=seeds.audit, count=1000
+      [(30_000,)], run.plan, seed=seeds.audit, count=1000
     )
 
   def run_rounds(self, state, first_round, num_rounds):
@@ -191,12 +177,10 @@ class _Leaking(fake_engine.FakeEngine):
 
 
 def test_a_leak_fails_the_run_loudly(tmp_path):
-  config = fake_engine.make_config(
-    rounds=30, audit=audit.AuditConfig(canaries=1000)
-  )
+  config = fake_engine.make_run(rounds=30, audit='run', audit_canaries=1000)
   for _ in range(2):  # And again, when it has ended.
     with pytest.raises(runs_lib.AuditError, match='Do not release') as caught:
-      runs_lib.train(config, fake_engine.Opener(_Leaking), tmp_path / 'run')
+      runs.train(tmp_path / 'run', config, _Leaking)
     assert caught.value.exit_code == 5
   result = json.loads((tmp_path / 'run' / 'result.json').read_text())
   assert result['audit']['lower_bound'] > result['audit']['proven']
@@ -205,7 +189,7 @@ def test_a_leak_fails_the_run_loudly(tmp_path):
 
 def test_an_infinite_epsilon_is_not_audited(data_dir):
   with pytest.raises(ValueError, match='noise_multiplier is 0.*drop --audit'):
-    _config(data_dir, 'jax', plan={'noise_multiplier': 0.0})
+    _make_run(data_dir, 'jax', noise_multiplier=0.0)
 
 
 def test_a_run_without_an_audit_says_so(tmp_path):

@@ -4,10 +4,8 @@ import dataclasses
 
 import jax
 import numpy as np
-from pda_fed import audit
 from pda_fed import privacy
-from pda_fed.models import convolutional
-from pda_fed.runs import config as config_lib
+from pda_fed.common import typed
 from pda_fed.runs.engines import distributed
 from pda_fed.runs.engines import jax_federated
 import pytest
@@ -22,8 +20,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def config(data_dir):
-  spec = convolutional.linear((3,), 3)
-  return tiny_users.make_config(data_dir, engine='jax', spec=spec)
+  return tiny_users.make_run(data_dir, engine='jax')
 
 
 class _Facts:
@@ -36,24 +33,24 @@ class _Facts:
     self.found |= facts
 
 
-def _differences(config, monkeypatch, changes=(), **fields):
+def _differences(run, monkeypatch, changes=(), **values):
   """What `agree` says of a second host with changes."""
   found = []
   for step in range(2):
     facts = _Facts()
     if step == 1:
-      config = dataclasses.replace(config, **fields)
+      run = dataclasses.replace(run, spec=run.spec.with_values(values))
       for target, name, value in changes:
         monkeypatch.setattr(target, name, value)
-    distributed.agree(facts, config)
+    distributed.agree(facts, run)
     found.append(facts.found)
-  return config_lib.differences(*found)
+  return typed.differences(*found)
 
 
 def test_what_hosts_must_have_in_common(config, monkeypatch):
   assert _differences(config, monkeypatch) == []
-  (line,) = _differences(config, monkeypatch, data_hash='0' * 64)
-  assert line.startswith('settings.data_hash: ')
+  (line,) = _differences(config, monkeypatch, **{'server.momentum': 0.5})
+  assert line == 'settings.server.momentum: 0.9 -> 0.5'
   (line,) = _differences(config, monkeypatch, seed=5)
   assert line == 'settings.seed: 0 -> 5'
   # Where data lie is each host's own affair.
@@ -89,13 +86,14 @@ def test_code_is_told_apart(tmp_path, monkeypatch):
 def test_runs_that_cannot_be_spread(config, changes, num_hosts, words):
   distributed.check(config, 2)
   with pytest.raises(ValueError, match=words):
-    distributed.check(dataclasses.replace(config, **changes), num_hosts)
+    spec = config.spec.with_values(changes)
+    distributed.check(dataclasses.replace(config, spec=spec), num_hosts)
 
 
 def test_an_audit_of_a_copy_is_refused(config):
-  audited = audit.AuditConfig(copy=True)
+  spec = config.spec.with_values({'audit': 'copy'})
   with pytest.raises(ValueError, match='audit must not use a copy'):
-    distributed.check(dataclasses.replace(config, audit=audited), 2)
+    distributed.check(dataclasses.replace(config, spec=spec), 2)
 
 
 def test_bytes_of_a_state_travel_unchanged():
@@ -114,8 +112,9 @@ def test_bytes_of_a_state_travel_unchanged():
 
 def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
   """The memory of a host does not grow with the users of other hosts."""
+  spec = config.spec.with_values({'clients_per_chunk': 1})
   plan = dataclasses.replace(config.plan, expected_cohort=12)
-  config = dataclasses.replace(config, plan=plan, clients_per_chunk=1)
+  config = dataclasses.replace(config, plan=plan, spec=spec)
   seeds = privacy.SeedStreams(0)
   read, bytes_of = {}, {}
   for name, own in (('all', [0, 1, 2, 3]), ('one', [1])):
@@ -143,7 +142,8 @@ def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
 def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
   config, monkeypatch
 ):
-  config = dataclasses.replace(config, clients_per_chunk=4)
+  spec = config.spec.with_values({'clients_per_chunk': 4})
+  config = dataclasses.replace(config, spec=spec)
   engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
   engine._devices = engine._devices[:1] * 2
   engine._own_devices = [0]
@@ -151,7 +151,7 @@ def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
   def run(*arguments):
     raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 
-  monkeypatch.setattr(engine, '_run', run)
+  monkeypatch.setattr(engine, '_compute', run)
   with pytest.raises(RuntimeError, match='RESOURCE_EXHAUSTED'):
     engine.run_rounds(engine.initialize(), 0, 1)
 

@@ -56,9 +56,7 @@ def test_rounds_that_are_done_are_saved(tmp_path, place, saved):
   with pytest.raises(
     runs_lib.EngineError, match=f'device is gone. Saved after round {saved}'
   ):
-    runs_lib.train(
-      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
-    )
+    runs.train(tmp_path / 'run', None, Failing)
   run, engine = runs.train(tmp_path / 'run')
   assert engine.rounds_run == list(range(saved, 10))
   assert runs.rows(run.path) == runs.rows(whole.path)
@@ -79,9 +77,7 @@ def test_a_run_that_lost_a_host_may_go_on_with_other_devices(tmp_path):
       return super().run_rounds(state, first_round, num_rounds)
 
   def train():
-    return runs_lib.train(
-      fake_engine.make_config(), fake_engine.Opener(Failing), tmp_path / 'run'
-    )
+    return runs.train(tmp_path / 'run', None, Failing)[0]
 
   with pytest.raises(runs_lib.EngineError, match='Saved after round 5'):
     train()
@@ -109,11 +105,11 @@ def test_rounds_of_a_killed_run_are_not_forgotten_by_a_later_stop(tmp_path):
       return super().run_rounds(state, first_round, num_rounds)
 
   def train():
-    config = fake_engine.make_config(
+    config = fake_engine.make_run(
       rounds_per_checkpoint=5, rounds_per_dispatch=1
     )
     opener = fake_engine.Opener(Mortal)
-    return runs_lib.train(config, opener, tmp_path / 'run')
+    return runs_lib.train(config, tmp_path / 'run', open_engine=opener)
 
   with pytest.raises(_KilledError):
     train()  # Rounds up to 8 were run, 5 are saved.
@@ -175,7 +171,7 @@ from tests import fake_engine
 from tests.runs import runs
 
 folder, whole = sys.argv[1:]
-config = fake_engine.make_config(
+config = fake_engine.make_run(
     rounds=200, rounds_per_evaluation=5, checkpoints_kept=1)
 ballast = os.path.dirname(folder) + '/ballast'
 with open(ballast, 'wb') as f:
@@ -207,7 +203,7 @@ def test_a_disk_that_is_really_full(tmp_path):
   assert done.returncode == 0, done.stderr
   assert 'No space left' in done.stdout or 'disk is full' in done.stdout
   # Elsewhere, with space, it goes on.
-  config = fake_engine.make_config(
+  config = fake_engine.make_run(
     rounds=200, rounds_per_evaluation=5, checkpoints_kept=1
   )
   whole, _ = runs.train(tmp_path / 'whole', config)

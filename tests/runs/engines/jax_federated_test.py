@@ -1,6 +1,5 @@
 """The JAX engine behind the loop's door."""
 
-import dataclasses
 import json
 import pathlib
 import subprocess
@@ -13,13 +12,9 @@ from data_prep import sources
 from data_prep import vocabulary
 import numpy as np
 from pda_fed import jax as pda_jax
-from pda_fed import methods
-from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed import schedules
 from pda_fed.runs.engines import jax_federated
-from pda_fed.runs.engines import stores
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -41,41 +36,41 @@ def store(tmp_path_factory):
   )
 
 
-def _config(store: data_prep.TokenStore, **changes):
-  population = len(store.users('private'))
-  settings = dict(
-    method=methods.PdaDpmd(alpha=schedules.cosine(5)),
-    dataset='synthetic',
-    data_hash=stores.data_hash(store),
-    data_dir=str(store.path),
-    engine='jax',
-    plan=privacy.PrivacyPlan(
-      population=population,
-      expected_cohort=5,
-      rounds=4,
-      delta=1 / population / 2,
-      noise_multiplier=0.3,
-      clip_norm=0.1,
-    ),
-    spec=models.RecurrentSpec(num_words=_WORDS, embedding_size=4, lstm_size=6),
-    public_users_per_round=2,
-    pretraining=runs_lib.Pretraining(max_epochs=1),
-    rounds_per_evaluation=2,
-    rounds_per_dispatch=2,
-    max_validation_users=2,
-    max_test_users=2,
-    seed=3,
+def _make_run(store: data_prep.TokenStore, method='pda', **values):
+  spec = runs_lib.RunSpec.for_data(
+    None,
+    str(store.path),
+    **{
+      'engine': 'jax',
+      'method': method,
+      'expected_cohort': 5,
+      'rounds': 4,
+      'delta': 1 / len(store.users('private')) / 2,
+      'noise_multiplier': 0.3,
+      'clip_norm': 0.1,
+      'model.embedding_size': 4,
+      'model.lstm_size': 6,
+      'public.users_per_round': 2,
+      'pretraining.max_epochs': 1,
+      'rounds_per_evaluation': 2,
+      'rounds_per_dispatch': 2,
+      'max_validation_users': 2,
+      'max_test_users': 2,
+      'seed': 3,
+      **({'method.alpha_K': 5} if method == 'pda' else {}),
+      **values,
+    },
   )
-  return runs_lib.FederatedConfig(**(settings | changes))
+  return runs_lib.resolve(spec)
 
 
-def _engine(config):
-  return jax_federated.JaxEngine(config, privacy.SeedStreams(config.seed))
+def _engine(run):
+  return jax_federated.JaxEngine(run, privacy.SeedStreams(run.spec.seed))
 
 
 @pytest.fixture(scope='module')
 def engine(store):
-  return _engine(_config(store))
+  return _engine(_make_run(store))
 
 
 def _same(a, b):
@@ -86,7 +81,7 @@ def _same(a, b):
 @pytest.fixture(name='remembering', scope='module')
 def fixture_remembering(store):
   """An engine whose method remembers public updates."""
-  return _engine(_config(store, method=methods.AdaDps()))
+  return _engine(_make_run(store, method='adadps'))
 
 
 @pytest.mark.slow
@@ -110,13 +105,13 @@ def test_a_checkpoint_goes_on_to_the_same_numbers(name, request):
 
 def test_settings_tell_of_sums_that_changed(store):
   # 2 had other sums with the same noise: a killed run of it must not go on.
-  assert _config(store).settings()['noise_version'] > 2
+  assert _make_run(store).settings()['noise_version'] > 2
 
 
 def test_cohorts_are_the_plans(engine, store):
-  config = _config(store)
+  config = _make_run(store)
   _, metrics = engine.run_rounds(engine.initialize(), 0, 3)
-  seeds = privacy.SeedStreams(config.seed)
+  seeds = privacy.SeedStreams(config.spec.seed)
   assert [m['clients'] for m in metrics] == [
     len(config.plan.cohort(t, seeds.sampling)) for t in range(3)
   ]
@@ -124,9 +119,9 @@ def test_cohorts_are_the_plans(engine, store):
 
 @pytest.mark.parametrize('public_update', ['local_training', 'gradient'])
 def test_public_data_are_those_of_the_seed_and_the_round(store, public_update):
-  config = _config(store, public_update=public_update)
+  config = _make_run(store, **{'public.update': public_update})
   engine = _engine(config)
-  seed = privacy.SeedStreams(config.seed).public
+  seed = privacy.SeedStreams(config.spec.seed).public
   rounds = range(1, 4)
   for t, chunks in zip(rounds, engine._public(rounds), strict=True):
     (tokens,) = chunks.examples
@@ -135,7 +130,7 @@ def test_public_data_are_those_of_the_seed_and_the_round(store, public_update):
     if public_update == 'gradient':
       every = np.concatenate([store.sentences(('public', i)) for i in range(4)])
       # Two users times a batch.
-      count = 2 * config.batch_size
+      count = 2 * config.spec.client.batch_size
       expected = every[pda_jax.draw_rows(seed, t, len(every), count)]
     else:
       users = pda_jax.draw_users(seed, t, 4, 2)
@@ -147,7 +142,7 @@ def test_evaluates_the_first_users(engine, store):
   weights = engine.get_weights(engine.initialize())
   found = engine.evaluate(weights, 'test', 2)
   rows = np.concatenate([store.sentences(('test', i)) for i in range(2)])
-  model = _config(store).spec.jax_model()
+  model = _make_run(store).model.jax_model()
   assert found == pda_jax.evaluate(model, weights, (rows,))
   every = engine.evaluate(weights, 'test')
   assert every != found
@@ -157,8 +152,7 @@ def test_evaluates_the_first_users(engine, store):
 @pytest.mark.slow
 def test_the_loop_runs_it(store, tmp_path):
   folder = runs_lib.train(
-    _config(store, compute_dtype='bfloat16', public_update='gradient'),
-    runs_lib.open_engine,
+    _make_run(store, compute_dtype='bfloat16', **{'public.update': 'gradient'}),
     tmp_path / 'run',
   )
   result = folder.read_result()
@@ -169,10 +163,10 @@ def test_the_loop_runs_it(store, tmp_path):
 
 @pytest.mark.slow
 def test_diverging_runs_stop_with_the_round(store):
-  config = _config(store, server_learning_rate=1e38, method=methods.ColdStart())
+  config = _make_run(store, 'cold', **{'server.learning_rate': 1e38})
   engine = _engine(config)
   with pytest.raises(
-    pda_jax.DivergenceError, match=r'Round \d: .*server_learning_rate=1e\+38'
+    pda_jax.DivergenceError, match=r'Round \d: .*server.learning_rate=1e\+38'
   ):
     engine.run_rounds(engine.initialize(), 0, 4)
 
@@ -180,9 +174,9 @@ def test_diverging_runs_stop_with_the_round(store):
 @pytest.mark.slow
 def test_clients_that_are_not_finite_end_no_run(store):
   # Whether it ends would tell of single users, without noise.
-  config = _config(store, client_learning_rate=1e38, method=methods.ColdStart())
+  config = _make_run(store, 'cold', **{'client.learning_rate': 1e38})
   engine = _engine(config)
-  with pytest.warns(UserWarning, match=r'client_learning_rate=1e\+38'):
+  with pytest.warns(UserWarning, match=r'client.learning_rate=1e\+38'):
     state, rows = engine.run_rounds(engine.initialize(), 0, 2)
   assert all(np.isfinite(w).all() for w in engine.get_weights(state))
   for row in rows:
@@ -200,10 +194,10 @@ class _OutOfMemory:
 @pytest.mark.slow
 @pytest.mark.parametrize('late', [False, True])
 def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
-  config = _config(store, clients_per_chunk=4, method=methods.WarmStart())
+  config = _make_run(store, clients_per_chunk=4, method='warm')
   engine = _engine(config)
   expected, _ = engine.run_rounds(engine.initialize(), 0, 1)
-  run, sizes = engine._run, []
+  compute, sizes = engine._compute, []
 
   def short_of_memory(state, inputs, *args):
     sizes.append(inputs.private.weights.shape[3])
@@ -211,9 +205,9 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
       return None, {'clients': _OutOfMemory()}
     if sizes[-1] > 1:
       raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
-    return run(state, inputs, *args)
+    return compute(state, inputs, *args)
 
-  monkeypatch.setattr(engine, '_run', short_of_memory)
+  monkeypatch.setattr(engine, '_compute', short_of_memory)
   with pytest.warns(UserWarning, match='clients_per_chunk=1 from here on'):
     state, _ = engine.run_rounds(engine.initialize(), 0, 1)
   assert sizes == [4, 2, 1]
@@ -223,15 +217,12 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
 
 def test_no_gpu_where_one_is_asked_for(store):
   with pytest.raises(pda_jax.DeviceError, match="Found 'gpu'"):
-    _engine(_config(store, platform='gpu'))
+    _engine(_make_run(store, platform='gpu'))
 
 
 def test_the_tree_is_for_the_other_engine(store):
-  plan = dataclasses.replace(
-    _config(store).plan, mechanism='tree', sampling='epochs'
-  )
   with pytest.raises(ValueError, match='--engine=tff'):
-    _engine(_config(store, plan=plan))
+    _make_run(store, mechanism='tree', sampling='epochs')
 
 
 @pytest.mark.parametrize(
@@ -249,42 +240,25 @@ def test_checkpoints_of_others(engine, change, words):
 
 
 _WITHOUT_TENSORFLOW = """
-import sys
+import json, sys
 for name in ('tensorflow', 'tensorflow_federated', 'tensorflow_privacy',
              'dp_accounting', 'tqdm', 'tensorboard', 'keras'):
   sys.modules[name] = None
-sys.argv = ['train_stackoverflow', *sys.argv[1:]]
-import runpy
-runpy.run_module('scripts.train_stackoverflow', run_name='__main__')
+from pda_fed import runs
+spec = runs.RunSpec.from_json(json.loads(sys.argv[1]))
+folder = runs.train(runs.resolve(spec), sys.argv[2])
+print(folder.read_result()['epsilon'])
 """
 
 
 @pytest.mark.slow
 def test_runs_where_there_is_no_tensorflow(store, tmp_path):
-  output = tmp_path / 'run'
-  arguments = [
-    f'--data_dir={store.path}',
-    f'--output_dir={output}',
-    '--engine=jax',
-    '--method=pda',
-    '--rounds=2',
-    '--rounds_per_dispatch=2',
-    '--clients_per_round=4',
-    '--delta=1e-3',
-    '--embedding_size=4',
-    '--lstm_size=6',
-    '--public_users_per_round=2',
-    '--pretraining_max_epochs=1',
-    '--max_validation_users=1',
-    '--max_test_users=1',
-    '--seed=0',
-  ]
+  spec = _make_run(store, rounds=2).spec.as_json()
   done = subprocess.run(
-    [sys.executable, '-c', _WITHOUT_TENSORFLOW, *arguments],
+    [sys.executable, '-c', _WITHOUT_TENSORFLOW, json.dumps(spec), tmp_path],
     cwd=_ROOT,
     capture_output=True,
     text=True,
   )
   assert done.returncode == 0, done.stderr
-  assert 'scripts.privacy --fill' in done.stdout
-  assert json.loads((output / 'result.json').read_text())['epsilon'] is None
+  assert done.stdout == 'None\n'

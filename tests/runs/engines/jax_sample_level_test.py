@@ -8,73 +8,71 @@ import pathlib
 import subprocess
 import sys
 
-from data_prep import sample_level
 import jax
 import numpy as np
-from pda_fed import audit
 from pda_fed import jax as pda_jax
 from pda_fed import methods
+from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed import schedules
 from pda_fed.models import convolutional
 from pda_fed.runs import checkpoints
-from pda_fed.runs import sample_level_config
 from pda_fed.runs.engines import jax_sample_level
 from pda_fed.runs.engines import side_by_side
 import pytest
 
 from tests import fake_engine
 
-_SPEC = convolutional.ConvolutionalSpec(
+_MODEL = convolutional.ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(convolutional.Convolution(filters=2, size=3, stride=2),),
   dense_sizes=(),
   num_classes=10,
 )
 _ALPHA = schedules.constant(0.5)
-_SPLIT = sample_level.SplitConfig(public_examples=144, validation_examples=100)
 
 
-def _config(method='pda', alpha=_ALPHA, **options):
-  data = jax_sample_level.load_data('digits', None)
-  split = jax_sample_level.load_split(data, _SPLIT)
-  settings = dict(
-    method=fake_engine.make_method(method, alpha),
-    dataset='digits',
-    data_hash=sample_level.data_hash(data, split),
-    engine='jax',
-    plan=privacy.PrivacyPlan(
-      population=len(split.private),
-      expected_cohort=20,
-      rounds=7,
-      delta=1e-4,
-      noise_multiplier=1.0,
-      clip_norm=1.0,
-      unit='example',
-    ),
-    split=_SPLIT,
-    spec=_SPEC,
-    learning_rate=0.1,
-    momentum=0.9,
-    averaging=0.9,
-    mean_clip_norm=1.0,
-    public_batch_size=8,
-    rounds_per_dispatch=3,
-    rounds_per_evaluation=3,
-    pretraining=sample_level_config.SampleLevelPretraining(
-      learning_rate=1e-2, max_epochs=2, candidates=2, seed=5
-    ),
-    seed=1,
+def _make_run(method='pda', alpha=_ALPHA, model=_MODEL, **values):
+  spec = runs_lib.RunSpec.for_data(
+    'digits',
+    **{
+      'expected_cohort': 20,
+      'rounds': 7,
+      'delta': 1e-4,
+      'noise_multiplier': 1.0,
+      'clip_norm': 1.0,
+      'public_examples': 144,
+      'validation_examples': 100,
+      'server.learning_rate': 0.1,
+      'server.momentum': 0.9,
+      'server.averaging': 0.9,
+      'server.mean_clip_norm': 1.0,
+      'public.batch_size': 8,
+      'rounds_per_dispatch': 3,
+      'rounds_per_evaluation': 3,
+      'pretraining.learning_rate': 1e-2,
+      'pretraining.batch_size': 64,
+      'pretraining.max_epochs': 2,
+      'pretraining.candidates': 2,
+      'pretraining.seed': 5,
+      'seed': 1,
+      **values,
+    },
   )
-  return sample_level_config.SampleLevelConfig(**settings | options)
+  method = fake_engine.make_method(method, alpha)
+  run = runs_lib.resolve(spec)
+  return dataclasses.replace(run, method=method, model=model or run.model)
+
+
+def _engine(run):
+  seeds = privacy.SeedStreams(run.spec.seed)
+  return jax_sample_level.SampleLevelEngine(run, seeds)
 
 
 def _weights(folder, config):
   """The newest weights of a run."""
-  engine = jax_sample_level.SampleLevelEngine(
-    config, privacy.SeedStreams(config.seed)
-  )
+  engine = _engine(config)
 
   kept = checkpoints.Checkpoints(folder.checkpoints_path, 3)
   state = engine.from_arrays(kept.latest().arrays, 7)
@@ -106,7 +104,7 @@ def _open_on_one_device(
 @pytest.fixture(name='run', scope='module')
 def fixture_run(tmp_path_factory):
   path = tmp_path_factory.mktemp('sample_level') / 'run'
-  return runs_lib.train(_config(), _open_on_one_device, path)
+  return runs_lib.train(_make_run(), path, open_engine=_open_on_one_device)
 
 
 def test_a_run_leaves_what_the_loop_promises(run):
@@ -122,11 +120,11 @@ def test_a_run_leaves_what_the_loop_promises(run):
   assert settings['spec']['convolutions'][0]['filters'] == 2
   assert settings['split']['validation_examples'] == 100
   # Where the data lie is no setting.
-  assert 'data_dir' not in settings
+  assert 'data_dir' not in settings['data']
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
-  config = _config()
+  config = _make_run()
 
   class StopError(Exception):
     pass
@@ -139,8 +137,10 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
 
   open_stopping = functools.partial(_open_on_one_device, engine=Stopping)
   with pytest.raises(StopError):
-    runs_lib.train(config, open_stopping, tmp_path / 'run')
-  again = runs_lib.train(config, _open_on_one_device, tmp_path / 'run')
+    runs_lib.train(config, tmp_path / 'run', open_engine=open_stopping)
+  again = runs_lib.train(
+    config, tmp_path / 'run', open_engine=_open_on_one_device
+  )
   for found, expected in zip(_rows(again), _rows(run), strict=True):
     _assert_close(found, expected, rel=1e-5)
   ours, _ = _weights(again, config)
@@ -151,15 +151,16 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
 def run_on_two_devices(path):
   """Writes a run, and the scores of canaries; this process has two devices."""
   path = pathlib.Path(path)
-  runs_lib.train(_config(), runs_lib.open_engine, path / 'run')
+  runs_lib.train(_make_run(), path / 'run')
   # Hardly any noise, and a model with room for the canaries' directions.
-  config = _config(
+  config = _make_run(
     'cold',
-    spec=dataclasses.replace(_SPEC, dense_sizes=(32,)),
-    plan=dataclasses.replace(_config().plan, noise_multiplier=1e-3),
-    audit=audit.AuditConfig(canaries=100),
+    model=dataclasses.replace(_MODEL, dense_sizes=(32,)),
+    noise_multiplier=1e-3,
+    audit='run',
+    audit_canaries=100,
   )
-  engine = jax_sample_level.SampleLevelEngine(config, privacy.SeedStreams(1))
+  engine = _engine(config)
   _, metrics = engine.run_rounds(engine.initialize(), 0, 3)
   present = np.zeros((3, 100))
   for t in range(3):
@@ -210,10 +211,8 @@ def test_canaries_are_added_once_by_two_devices(two_devices):
 
 @pytest.mark.slow
 def test_what_a_method_remembers_is_in_checkpoints():
-  config = _config(methods.AdaDps())
-  engine = jax_sample_level.SampleLevelEngine(
-    config, privacy.SeedStreams(config.seed)
-  )
+  config = _make_run(methods.AdaDps())
+  engine = _engine(config)
   state, metrics = engine.run_rounds(engine.initialize(), 0, 4)
   half, first = engine.run_rounds(engine.initialize(), 0, 2)
   arrays = engine.to_arrays(half)
@@ -228,32 +227,31 @@ def test_what_a_method_remembers_is_in_checkpoints():
 @pytest.mark.slow
 def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
   configs = [
-    _config(),
-    _config(seed=2, learning_rate=0.3, alpha=schedules.constant(0.9)),
-    _config('cold'),
-    _config(
-      seed=3, plan=dataclasses.replace(_config().plan, noise_multiplier=2.0)
+    _make_run(),
+    _make_run(
+      seed=2, alpha=schedules.constant(0.9), **{'server.learning_rate': 0.3}
     ),
+    _make_run('cold'),
+    _make_run(seed=3, noise_multiplier=2.0),
   ]
   assert side_by_side._groups(configs, 4) == [[0, 1, 3], [2]]
   assert side_by_side._groups(configs, 2) == [[0, 1], [2], [3]]
   # Of another warm start nothing is known until it is its turn.
-  other = dataclasses.replace(_config().pretraining, seed=6)
   others = [
-    _config('cold'),
-    _config('warm'),
-    _config('warm', pretraining=other),
+    _make_run('cold'),
+    _make_run('warm'),
+    _make_run('warm', **{'pretraining.seed': 6}),
   ]
   assert side_by_side._groups(others, 4) == [[0], [1], [2]]
   # One of them has twice the noise.
   group = [configs[i] for i in (0, 1, 3)]
   opener = side_by_side.open_engines(group, 4)
   folders = [
-    runs_lib.train(config, opener, tmp_path / str(i))
+    runs_lib.train(config, tmp_path / str(i), open_engine=opener)
     for i, config in enumerate(group)
   ]
   alone = [
-    runs_lib.train(config, runs_lib.open_engine, tmp_path / f'alone_{i}')
+    runs_lib.train(config, tmp_path / f'alone_{i}')
     for i, config in enumerate(group[1:])
   ]
   for together, by_itself in zip(folders, [run, *alone], strict=True):
@@ -266,8 +264,8 @@ def test_runs_side_by_side_are_those_of_their_own(run, tmp_path):
 
 
 def test_averaged_weights_outlive_a_secret_seed(tmp_path):
-  config = _config(seed=None, averaging=0.9)
-  folder = runs_lib.train(config, runs_lib.open_engine, tmp_path / 'run')
+  config = _make_run(seed=None)
+  folder = runs_lib.train(config, tmp_path / 'run')
   assert not (folder.path / 'secret_seeds.json').exists()
   latest = checkpoints.Checkpoints(folder.checkpoints_path).latest()
   with runs_lib.open_engine(config, privacy.SeedStreams(0)) as engine:
@@ -280,13 +278,15 @@ def test_t_of_alpha_counts_epochs():
   # In floating point 49 * (20 / 980) is below 1.
   for population, batch in ((48_000, 500), (980, 20)):
     plan = dataclasses.replace(
-      _config().plan,
+      _make_run().plan,
       population=population,
       expected_cohort=batch,
       rounds=300,
       delta=1e-6,
     )
-    config = _config(plan=plan, alpha=schedules.cosine(4))
+    config = dataclasses.replace(
+      _make_run(alpha=schedules.cosine(4)), plan=plan
+    )
     alphas = config.schedules(range(300))['alpha']
     expected = schedules.cosine(4).values(4).astype(np.float32)
     epoch = population // batch
@@ -300,9 +300,9 @@ def test_t_of_alpha_counts_epochs():
 
 
 def test_batches_are_those_of_the_seeds_and_the_round():
-  config = _config()
-  seeds = privacy.SeedStreams(config.seed)
-  engine = jax_sample_level.SampleLevelEngine(config, seeds)
+  config = _make_run()
+  seeds = privacy.SeedStreams(config.spec.seed)
+  engine = _engine(config)
   inputs = engine.step_inputs(range(2, 5))
   num_public = len(engine.data.public.targets)
   assert inputs.public_rows.shape == (3, 8)
@@ -318,10 +318,10 @@ def test_batches_are_those_of_the_seeds_and_the_round():
 
 
 def test_evaluates_the_first_examples(run):
-  config = _config()
+  config = _make_run()
   weights, engine = _weights(run, config)
-  data = jax_sample_level.load_data('digits', None)
-  first = pda_jax.ExampleArrays(data.test.inputs[:9], data.test.targets[:9])
+  test = config.data.data.test
+  first = pda_jax.ExampleArrays(test.inputs[:9], test.targets[:9])
   found = engine.evaluate(weights, 'test', 9)
   assert found == engine.trainer.evaluate(weights, first)
   assert found != engine.evaluate(weights, 'test')
@@ -329,26 +329,18 @@ def test_evaluates_the_first_examples(run):
 
 def test_learning_rates():
   rounds = range(7)
-  assert _config().learning_rates(rounds).tolist() == pytest.approx([0.1] * 7)
-  linear = _config(learning_rate_decay='linear').learning_rates(rounds)
+  assert _make_run().learning_rates(rounds).tolist() == pytest.approx([0.1] * 7)
+  linear = _make_run(**{'server.decay': 'linear'}).learning_rates(rounds)
   assert linear[0] == pytest.approx(0.1)
   assert linear[6] == pytest.approx(0.1 / 7)
-  cosine = _config(learning_rate_decay='cosine').learning_rates(rounds)
+  cosine = _make_run(**{'server.decay': 'cosine'}).learning_rates(rounds)
   assert cosine[0] == pytest.approx(0.1) and 0 < cosine[6] < linear[6]
 
 
 def test_without_validation_nothing_can_be_chosen(run):
-  split = dataclasses.replace(_SPLIT, validation_examples=0)
-  data = jax_sample_level.load_data('digits', None)
-  parts = jax_sample_level.load_split(data, split)
-  config = _config(
-    split=split,
-    data_hash=sample_level.data_hash(data, parts),
-    plan=dataclasses.replace(_config().plan, population=len(parts.private)),
-    test_curve=True,
-  )
-  weights, _ = _weights(run, _config())
-  engine = jax_sample_level.SampleLevelEngine(config, privacy.SeedStreams(0))
+  config = _make_run(validation_examples=0, test_curve=True)
+  weights, _ = _weights(run, _make_run())
+  engine = _engine(config)
   # What is shown is marked as the test's.
   assert set(engine.evaluate(weights, 'validation')) == {
     'test_loss',
@@ -357,26 +349,19 @@ def test_without_validation_nothing_can_be_chosen(run):
   assert set(engine.evaluate(weights, 'test')) == {'loss', 'accuracy'}
 
 
-def test_data_and_settings_must_fit():
-  def open_with(**options):
-    jax_sample_level.SampleLevelEngine(
-      _config(**options), privacy.SeedStreams(0)
-    )
+@pytest.mark.parametrize(
+  'model, words',
+  [
+    (dataclasses.replace(_MODEL, image_shape=(9, 9, 1)), r'\(8, 8, 1\)'),
+    (dataclasses.replace(_MODEL, num_classes=9), 'num_classes .* must be 10'),
+    (models.LanguageSpec(), 'vocabulary_size of the model must be None'),
+  ],
+)
+def test_models_must_fit_the_data(model, words):
+  with pytest.raises(ValueError, match=words):
+    _make_run(model=model)
 
-  with pytest.raises(ValueError, match='must match the settings'):
-    open_with(data_hash='0')
-  with pytest.raises(ValueError, match='population must be'):
-    open_with(plan=dataclasses.replace(_config().plan, population=99))
-  with pytest.raises(ValueError, match=r'images of shape \(8, 8, 1\)'):
-    open_with(spec=dataclasses.replace(_SPEC, image_shape=(9, 9, 1)))
-  with pytest.raises(ValueError, match='10 classes'):
-    open_with(spec=dataclasses.replace(_SPEC, num_classes=9))
-  with pytest.raises(ValueError, match='must be for images'):
-    open_with(spec=sample_level_config.language.LanguageSpec())
-  with pytest.raises(ValueError, match='learning_rate'):
-    _config(learning_rate=0.0)
-  tree = dataclasses.replace(
-    _config().plan, mechanism='tree', sampling='epochs'
-  )
-  with pytest.raises(ValueError, match='stateless aggregation'):
-    _config(plan=tree)
+
+def test_a_mechanism_with_a_state_is_refused():
+  with pytest.raises(ValueError, match='mechanism must be gaussian'):
+    _make_run(mechanism='tree', sampling='epochs')

@@ -7,22 +7,25 @@ was pre-trained on public data only if these are the same bit for bit.
 import json
 
 import data_prep
-from data_prep import sample_level
 from data_prep import sources
 import numpy as np
-from pda_fed import methods
-from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.runs import sample_level_config
 from pda_fed.runs.engines import jax_federated
 from pda_fed.runs.engines import jax_sample_level
-from pda_fed.runs.engines import stores
 import pytest
 
-_SPECS = {
-  'text': models.RecurrentSpec(num_words=25, embedding_size=3, lstm_size=4),
-  'arrays': models.linear((3,), 4),
+_KINDS = ('text', 'arrays')
+_VALUES = {
+  'method': 'warm',
+  'engine': 'jax',
+  'expected_cohort': 5,
+  'rounds': 2,
+  'delta': 1e-3,
+  'noise_multiplier': 1.0,
+  'clip_norm': 1.0,
+  'pretraining.max_epochs': 3,
+  'seed': 0,
 }
 _RNG = np.random.default_rng(0)
 _OWNERS = np.concatenate([np.arange(260), _RNG.integers(0, 260, 600)])
@@ -63,26 +66,11 @@ def _engine(kind, path, without=None):
     ),
     overwrite=True,
   )
-  population = len(store.users('private'))
-  config = runs_lib.FederatedConfig(
-    method=methods.WarmStart(),
-    dataset='test',
-    data_dir=str(store.path),
-    data_hash=stores.data_hash(store),
-    engine='jax',
-    plan=privacy.PrivacyPlan(
-      population=population,
-      expected_cohort=5,
-      rounds=2,
-      delta=1e-3,
-      noise_multiplier=1.0,
-      clip_norm=1.0,
-    ),
-    spec=_SPECS[kind],
-    pretraining=runs_lib.Pretraining(max_epochs=3),
-    seed=0,
-  )
-  return jax_federated.JaxEngine(config, privacy.SeedStreams(config.seed))
+  sizes = {'model.embedding_size': 3, 'model.lstm_size': 4}
+  values = _VALUES | (sizes if kind == 'text' else {})
+  spec = runs_lib.RunSpec.for_data(None, str(store.path), **values)
+  run = runs_lib.resolve(spec)
+  return jax_federated.JaxEngine(run, privacy.SeedStreams(0))
 
 
 def _public_rows(engine):
@@ -104,7 +92,7 @@ def _private_people(path):
   return [user for user in private if user not in public]
 
 
-@pytest.mark.parametrize('kind', list(_SPECS))
+@pytest.mark.parametrize('kind', _KINDS)
 def test_the_model_without_a_private_user(kind, tmp_path):
   engine = _engine(kind, tmp_path)
   rows, weights = _public_rows(engine), _weights(engine)
@@ -118,7 +106,7 @@ def test_the_model_without_a_private_user(kind, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', list(_SPECS))
+@pytest.mark.parametrize('kind', _KINDS)
 def test_the_data_of_the_model_without_one_of_200(kind, tmp_path):
   engine = _engine(kind, tmp_path)
   people = _private_people(tmp_path)[:200]
@@ -146,36 +134,12 @@ def test_the_model_without_a_private_example(tmp_path):
     }
     path = tmp_path / f'{len(list(tmp_path.iterdir()))}.npz'
     np.savez(path, **arrays)
-    data = sample_level.load_data('table', path)
-    split = sample_level.SplitConfig(public_examples=public)
-    parts = sample_level.split_examples(data, split)
-    config = runs_lib.SampleLevelConfig(
-      method=methods.WarmStart(),
-      dataset='table',
-      data_dir=str(path),
-      data_hash=sample_level.data_hash(data, parts),
-      engine='jax',
-      plan=privacy.PrivacyPlan(
-        population=len(parts.private),
-        expected_cohort=5,
-        rounds=2,
-        delta=1e-3,
-        noise_multiplier=1.0,
-        clip_norm=1.0,
-        unit='example',
-      ),
-      split=split,
-      spec=_SPECS['arrays'],
-      learning_rate=0.1,
-      pretraining=sample_level_config.SampleLevelPretraining(
-        max_epochs=3, batch_size=7
-      ),
-      seed=0,
-    )
-    engine = jax_sample_level.SampleLevelEngine(
-      config, privacy.SeedStreams(config.seed)
-    )
-    return parts, _weights(engine)
+    values = _VALUES | {'public_examples': public, 'pretraining.batch_size': 7}
+    spec = runs_lib.RunSpec.for_data('table', str(path), **values)
+    run = runs_lib.resolve(spec)
+    seeds = privacy.SeedStreams(0)
+    engine = jax_sample_level.SampleLevelEngine(run, seeds)
+    return run.data.split, _weights(engine)
 
   every = np.arange(len(_X))
   parts, expected = pretrained(every)

@@ -7,16 +7,17 @@ run.plan, run.model, run.method
 from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, Optional, Union
 import warnings
 
 import numpy as np
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
-from pda_fed.common import settings
+from pda_fed.common import typed
 from pda_fed.runs import building
 from pda_fed.runs import data as data_lib
+from pda_fed.runs import groups
 from pda_fed.runs import spec as spec_lib
 from pda_fed.runs import tasks
 
@@ -35,10 +36,8 @@ class Run:
     plan: Population, cohort, rounds, clip and noise.
     method: The public-data method.
     model: The model's specification.
-    dataset: The data set's name in results.
-    data_hash: sha256 of the data. The data is a setting of the run; the folder
-      that holds it is not.
-    about: More fields of config.json: sizes of groups, caveats.
+    data: The data, opened and verified. Their hash is a setting of the run; the
+      folder that holds them is not.
   """
 
   # Version of the map from seed and round to noise and sums. A round repeated
@@ -51,9 +50,21 @@ class Run:
   plan: privacy.PrivacyPlan
   method: methods.Method
   model: models.ModelSpec
-  dataset: str
-  data_hash: str
-  about: Mapping[str, Any]
+  data: data_lib.OpenedData
+
+  def __post_init__(self):
+    self.spec.check_scope()
+    if self.spec.audit.audit and not self.plan.noise_multiplier:
+      raise ValueError(
+        'audit must be off if noise_multiplier is 0: epsilon is infinite, and'
+        ' no leak can contradict it. Add noise, or drop --audit.'
+      )
+    self.data.check(self)
+
+  @property
+  def engine(self) -> str:
+    """The engine's name."""
+    return self.spec.execution.engine
 
   @property
   def rounds_per_evaluation(self) -> int:
@@ -99,25 +110,24 @@ class Run:
     server = self.spec.server
     return (server.learning_rate * factors[server.decay]).astype(np.float32)
 
-  def bound(self, clip: float | str | None) -> Optional[float]:
+  def bound(self, clip: Union[float, str, None]) -> Optional[float]:
     """Returns a bound on a norm: a number, or None.
 
     Args:
       clip: A number, 'private' for the clip norm of private updates, or None.
     """
-    return self.plan.clip_norm if clip == 'private' else clip
+    return self.plan.clip_norm if isinstance(clip, str) else clip
 
   def settings(self) -> dict[str, Any]:
     """Returns every setting that affects results, as JSON values."""
-    spec = self.spec.as_json(only_results=True)
     return {
-      **spec,
+      **self.spec.as_json(only_results=True),
       # What the data and the solved noise made of it.
-      'plan': settings.as_json(self.plan),
-      'model': _named(self.model),
-      'method': {'name': self.method.name, **_values(self.method)},
-      'dataset': self.dataset,
-      'data_hash': self.data_hash,
+      'plan': typed.as_json(self.plan),
+      'model': building.model_as_json(self.model),
+      'method': building.method_as_json(self.method),
+      'dataset': self.data.name,
+      'data_hash': self.data.sha256,
       'noise_version': self.noise_version,
     }
 
@@ -127,40 +137,19 @@ class Run:
     Runs with the same settings share the model.
     """
     return {
-      **settings.as_json(self.spec.pretraining),
+      **typed.as_json(self.spec.pretraining),
       'seed': self.spec.pretraining_seed,
       # It covers the public examples. A search, which holds out private
       # examples, and the final run share a warm start.
-      'data_hash': self.data_hash,
-      'engine': self.spec.execution.engine,
+      'data_hash': self.data.sha256,
+      'engine': self.engine,
       'compute_dtype': self.spec.execution.compute_dtype,
-      'model': _named(self.model),
+      'model': building.model_as_json(self.model),
     }
 
 
-def _named(model: models.ModelSpec) -> dict[str, Any]:
-  """Returns a model's sizes, and the class of a user's model."""
-  values, kind = settings.as_json(model), type(model)
-  if not kind.__module__.startswith(models.__name__):
-    # Two models defined by users may have the same fields.
-    values['kind'] = f'{kind.__module__}.{kind.__qualname__}'
-  return values
-
-
-def _values(method: methods.Method) -> dict[str, Any]:
-  """Returns a method's settings; a schedule has its kind."""
-  found = {}
-  for field in dataclasses.fields(method):
-    value = getattr(method, field.name)
-    found[field.name] = settings.as_json(value)
-    if field.name in method.schedules:
-      kind = type(value).__name__.strip('_').lower()
-      found[field.name] = {**settings.as_json(value), 'kind': kind}
-  return found
-
-
 def build_plan(
-  spec: spec_lib.PlanSpec, population: int, unit: str
+  spec: groups.PlanSpec, population: int, unit: str
 ) -> privacy.PrivacyPlan:
   """Returns the privacy plan of a population, with the noise solved for.
 
@@ -244,27 +233,17 @@ def resolve(spec: spec_lib.RunSpec, *, trust_code: bool = False) -> Run:
     PdaFedError: If the data are missing or damaged, or a module is not trusted.
     ValueError: If the settings do not fit the data.
   """
-  opened = data_lib.open_data(spec.data)
-  plan = build_plan(spec.plan, opened.population, opened.unit)
-  users = spec.data.has_users
-  T = plan.rounds if users else plan.rounds * plan.sampling_rate
-  if not users and spec.plan.epochs is not None:
-    T = spec.plan.epochs
-  method = building.build_method(
-    spec.method,
-    T,
-    building.default_alpha(spec.data.dataset, T, tasks.ALPHA_K),
-    trust_code=trust_code,
-  )
-  model = opened.build_model(spec.model, trust_code)
-  run = Run(
+  spec.check_scope()  # Before data are read.
+  data = data_lib.open_data(spec.data)
+  plan = build_plan(spec.plan, data.population, data.unit)
+  T = float(plan.rounds)
+  if not spec.data.has_users:
+    T = spec.plan.epochs or plan.rounds * plan.sampling_rate
+  alpha = building.default_alpha(spec.data.dataset, T, tasks.ALPHA_K)
+  return Run(
     spec=spec,
     plan=plan,
-    method=method,
-    model=model,
-    dataset=opened.name,
-    data_hash=opened.sha256,
-    about={'data': opened.about, 'caveats': opened.caveats},
+    method=building.build_method(spec.method, T, alpha, trust_code=trust_code),
+    model=data.build_model(spec.model, trust_code),
+    data=data,
   )
-  opened.check(run)
-  return run
