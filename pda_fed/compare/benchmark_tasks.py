@@ -77,8 +77,8 @@ class Task:
   search_settings: Mapping[str, Any]
   select_by: str
   metrics: tuple[str, ...]
-  rates: grids_lib.Grid
-  grids: Mapping[str, grids_lib.Grid]
+  rates: Mapping[str, list[Any]]
+  grids: Mapping[str, Mapping[str, list[Any]]]
 
   def __post_init__(self):
     validate.positive(epsilon=self.epsilon)
