@@ -125,8 +125,11 @@ class Task:
     Raises:
       ValueError: If the number of cells differs from that of other grids.
     """
-    own = {**{n: v for n, v in self.rates.items() if n not in grid}, **grid}
-    return dataclasses.replace(self, grids={**self.grids, method: own})
+    own: dict[str, Any] = {
+      n: v for n, v in self.rates.items() if n not in grid
+    }
+    grids: dict[str, Any] = {**self.grids, method: {**own, **grid}}
+    return dataclasses.replace(self, grids=grids)
 
   def only(self, methods: Sequence[str]) -> 'Task':
     """Returns the task with the grids of the given methods only."""

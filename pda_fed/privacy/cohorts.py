@@ -48,7 +48,7 @@ class Cohort(Sequence):
   def __init__(
     self,
     users: Union[Sequence[Any], Mapping[Any, Any]],
-    indices: Sequence[int],
+    indices: Union[Sequence[int], np.ndarray],
     round_num: int,
     seeds: seeds_lib.SeedStreams,
   ):
