@@ -27,12 +27,13 @@ from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
 from pda_fed import schedules
 from pda_fed.common import tables
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import training
-from pda_fed.runs import sample_level_config
+from pda_fed.models import convolutional
 
 from bench import timing
 
@@ -64,13 +65,26 @@ _OPACUS = flags.DEFINE_bool(
   'opacus', False, 'Also measure Opacus, which needs torch and opacus.'
 )
 _EXAMPLES = 2000
+_MODELS = {
+  'cifar10': convolutional.CIFAR10,
+  'emnist': convolutional.EMNIST,
+  'wikitext2': models.LanguageSpec(),
+}
 
 
-def _examples(
-  task: sample_level_config.TaskDefaults,
-) -> batches_lib.ExampleArrays:
+@dataclasses.dataclass(frozen=True)
+class _Task:
+  """A model, with the paper's batches."""
+
+  spec: models.ModelSpec
+  batch_size: int
+  public_batch_size: int
+  clips_mean: bool
+
+
+def _examples(task: _Task) -> batches_lib.ExampleArrays:
   rng = np.random.default_rng(0)
-  if isinstance(task.spec, sample_level_config.language.LanguageSpec):
+  if isinstance(task.spec, models.LanguageSpec):
     tokens = rng.integers(0, task.spec.vocabulary_size, (_EXAMPLES, 36))
     tokens = tokens.astype(np.uint16)
     return batches_lib.ExampleArrays(
@@ -164,18 +178,21 @@ def _opacus(task, batch: int) -> Callable[[], float]:
   return opacus_peer.build_step(task.spec, images, labels, _STEPS.value)
 
 
-def _task(name: str) -> sample_level_config.TaskDefaults:
-  """Returns the settings of a data set, or of a residual network."""
-  if name in sample_level_config.TASKS:
-    return sample_level_config.TASKS[name]
-  if not name.startswith('wrn-'):
+def _task(name: str) -> _Task:
+  """Returns the work of a data set, or of a residual network."""
+  if name not in _MODELS and not name.startswith('wrn-'):
     raise ValueError(
-      f'work must be among {", ".join(sample_level_config.TASKS)}, or the name'
-      f' of a residual network. Found {name!r}.'
+      f'work must be among {", ".join(_MODELS)}, or the name of a residual'
+      f' network. Found {name!r}.'
     )
-  task = sample_level_config.TASKS['cifar10']
-  spec = models.wide_residual_net(name, task.spec.image_shape, 10)
-  return dataclasses.replace(task, spec=spec)
+  defaults = runs_lib.RunSpec.for_data(name if name in _MODELS else 'cifar10')
+  model = _MODELS.get(name) or models.wide_residual_net(name, (32, 32, 3), 10)
+  return _Task(
+    model,
+    int(defaults.plan.expected_cohort),
+    defaults.public.batch_size,
+    defaults.server.mean_clip_norm is not None,
+  )
 
 
 def _measure_work(name: str) -> list[list[str]]:

@@ -106,7 +106,7 @@ def test_planted_bugs_are_found(bug):
   ids=lambda m: m.name,
 )
 def test_without_a_bug_the_bound_stays_below(method):
-  report = planted_bugs.audited('none', planted_bugs.make_config(method))
+  report = planted_bugs.audited('none', planted_bugs.make_run(method))
   assert 0 < report.lower_bound < report.proven
   most = max(view.estimate for view in report.views.values())
   assert 0.3 * report.proven < most < 1.3 * report.proven
