@@ -38,7 +38,7 @@ _DTYPE = flags.DEFINE_enum(
 _STEPS = flags.DEFINE_integer('steps', 1, 'Number of steps in a call.')
 _CALLS = flags.DEFINE_integer('calls', 5, 'Number of measured calls.')
 _MICROBATCH = flags.DEFINE_integer(
-  'peer_microbatch', 0, "Examples that jax_privacy takes at once; 0 for all."
+  'peer_microbatch', 0, 'Examples that jax_privacy takes at once; 0 for all.'
 )
 
 
