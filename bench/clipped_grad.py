@@ -42,18 +42,24 @@ _MICROBATCH = flags.DEFINE_integer(
 )
 
 
+def _dense(size, **options):
+  return nn.Dense(size, dtype=_DTYPE.value, **options)
+
+
+def _conv(channels, size=3, strides=1):
+  return nn.Conv(channels, (size, size), strides, dtype=_DTYPE.value)
+
+
 class _Cnn(nn.Module):
   """The paper's net for CIFAR-10."""
 
   @nn.compact
   def __call__(self, x):
-    dtype = _DTYPE.value
     for channels in (32, 64, 128):
       for _ in range(2):
-        x = jnp.tanh(nn.Conv(channels, (3, 3), dtype=dtype)(x))
+        x = jnp.tanh(_conv(channels)(x))
       x = nn.max_pool(x, (2, 2), (2, 2))
-    x = jnp.tanh(nn.Dense(128, dtype=dtype)(x.reshape(len(x), -1)))
-    return nn.Dense(10, dtype=dtype)(x)
+    return _dense(10)(jnp.tanh(_dense(128)(x.reshape(len(x), -1))))
 
 
 class _Wrn(nn.Module):
@@ -61,22 +67,17 @@ class _Wrn(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    dtype = _DTYPE.value
-
     def norm(x):
-      return nn.relu(nn.GroupNorm(16, dtype=dtype)(x))
+      return nn.relu(nn.GroupNorm(16, dtype=_DTYPE.value)(x))
 
-    def conv(x, channels, size, strides=1):
-      return nn.Conv(channels, (size, size), strides, dtype=dtype)(x)
-
-    x = conv(x, 16, 3)
+    x = _conv(16)(x)
     for stage, channels in enumerate((64, 128, 256)):
       for block in range(2):
         strides = 2 if stage and not block else 1
         y = norm(x)
-        short = x if block else conv(y, channels, 1, strides)
-        x = short + conv(norm(conv(y, channels, 3, strides)), channels, 3)
-    return nn.Dense(10, dtype=dtype)(norm(x).mean(axis=(1, 2)))
+        short = x if block else _conv(channels, 1, strides)(y)
+        x = short + _conv(channels)(norm(_conv(channels, 3, strides)(y)))
+    return _dense(10)(norm(x).mean(axis=(1, 2)))
 
 
 class _Gpt(nn.Module):
@@ -91,7 +92,7 @@ class _Gpt(nn.Module):
     dtype, width = _DTYPE.value, self.width
 
     def dense(name, x, size):
-      y = nn.Dense(size, dtype=dtype, name=name)(x)
+      y = _dense(size, name=name)(x)
       if lora is None:
         return y
       a, b = (m.astype(dtype) for m in lora[name])
@@ -105,27 +106,23 @@ class _Gpt(nn.Module):
     x += self.param('places', places, x.shape[1:]).astype(dtype)
     mask = nn.make_causal_mask(tokens)
     for k in range(self.layers):
-      y = norm(x)
-      heads = *y.shape[:-1], width // 64, 64
+      y, heads = norm(x), (*x.shape[:-1], width // 64, 64)
       q, w, v = (dense(f'{n}{k}', y, width).reshape(heads) for n in 'qwv')
       y = nn.dot_product_attention(q, w, v, mask=mask, dtype=dtype)
       x += dense(f'o{k}', y.reshape(x.shape), width)
-      y = nn.gelu(dense(f'up{k}', norm(x), 4 * width))
-      x += dense(f'down{k}', y, width)
-    return nn.Dense(self.vocabulary, dtype=dtype)(norm(x))
+      x += dense(
+        f'down{k}', nn.gelu(dense(f'up{k}', norm(x), 4 * width)), width
+      )
+    return _dense(self.vocabulary)(norm(x))
 
   def low_rank(self, rank=8):
-    rng = np.random.default_rng(0)
-    sizes = {'up': (1, 4), 'down': (4, 1)}
-    return {
-      f'{name}{k}': tuple(
-        rng.normal(size=shape).astype('f4') / 30
-        for shape in ((rows * self.width, rank), (rank, columns * self.width))
-      )
-      for k in range(self.layers)
-      for name in ('q', 'w', 'v', 'o', 'up', 'down')
-      for rows, columns in (sizes.get(name, (1, 1)),)
-    }
+    def pair(name):
+      rows, columns = {'up': (1, 4), 'down': (4, 1)}.get(name, (1, 1))
+      shapes = (rows * self.width, rank), (rank, columns * self.width)
+      return [np.full(shape, 0.01, 'f4') for shape in shapes]
+
+    names = 'q', 'w', 'v', 'o', 'up', 'down'
+    return {f'{n}{k}': pair(n) for k in range(self.layers) for n in names}
 
 
 class _Lstm(nn.Module):
@@ -133,33 +130,29 @@ class _Lstm(nn.Module):
 
   @nn.compact
   def __call__(self, tokens):
-    dtype = _DTYPE.value
-    x = nn.Embed(33278, 200, dtype=dtype)(tokens)
+    x = nn.Embed(33278, 200, dtype=_DTYPE.value)(tokens)
     for _ in range(2):
-      x = nn.RNN(nn.OptimizedLSTMCell(200, dtype=dtype))(x)
-    return nn.Dense(33278, dtype=dtype)(x)
+      x = nn.RNN(nn.OptimizedLSTMCell(200, dtype=_DTYPE.value))(x)
+    return _dense(33278)(x)
 
 
-def _images(size):
-  rng = np.random.default_rng(0)
-  x = rng.normal(size=(size, 32, 32, 3)).astype('f4')
-  return x, rng.integers(0, 10, size)
-
-
-def _tokens(size, length, vocabulary):
-  tokens = np.random.default_rng(0).integers(0, vocabulary, (size, length + 1))
-  return tokens[:, :-1], tokens[:, 1:]
-
-
-_SMALL, _LARGE = _Gpt(512, 8, 8000), _Gpt(768, 12, 32000)
-# Each net's module, batch size and batch.
+# Each net's module, batch size, length of sequences and number of classes.
 _WORK = {
-  'cnn': (_Cnn(), 500, _images),
-  'wrn': (_Wrn(), 256, _images),
-  'gpt': (_SMALL, 64, lambda n: _tokens(n, 128, 8000)),
-  'gpt-large': (_LARGE, 32, lambda n: _tokens(n, 256, 32000)),
-  'lstm': (_Lstm(), 250, lambda n: _tokens(n, 35, 33278)),
+  'cnn': (_Cnn(), 500, None, 10),
+  'wrn': (_Wrn(), 256, None, 10),
+  'gpt': (_Gpt(512, 8, 8000), 64, 128, 8000),
+  'gpt-large': (_Gpt(768, 12, 32000), 32, 256, 32000),
+  'lstm': (_Lstm(), 250, 35, 33278),
 }
+
+
+def _batch(size, length, classes):
+  rng = np.random.default_rng(0)
+  if length is None:
+    x = rng.normal(size=(size, 32, 32, 3)).astype('f4')
+    return x, rng.integers(0, classes, size)
+  tokens = rng.integers(0, classes, (size, length + 1))
+  return tokens[:, :-1], tokens[:, 1:]
 
 
 def _entropy(logits, y):
@@ -169,16 +162,15 @@ def _entropy(logits, y):
 
 
 def _ways(name: str) -> tuple[dict[str, Callable], tuple]:
-  """Returns functions of weights and a batch, and what to call them with."""
-  net, size, batch_of = _WORK[name.removesuffix('-lora')]
-  x, y = batch_of(_BATCH_SIZE.value or size)
+  """Returns functions of weights, a batch and frozen weights, and all these."""
+  net, size, *kind = _WORK[name.removesuffix('-lora')]
+  x, y = _batch(_BATCH_SIZE.value or size, *kind)
   params, rest = net.init(jax.random.key(0), x[:1]), ()
   if name.endswith('-lora'):
-    base, params = params, net.low_rank()
-    logits = lambda p, x, b: net.apply(b, x, p)  # noqa: E731
-    rest = (base,)
-  else:
-    logits = net.apply
+    params, rest = net.low_rank(), (params,)
+
+  def logits(params, x, *base):
+    return net.apply(base[0], x, params) if base else net.apply(params, x)
 
   def mean_loss(params, x, y, *rest):
     return _entropy(logits(params, x, *rest), y) / len(x)

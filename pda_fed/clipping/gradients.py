@@ -98,7 +98,8 @@ def clipped_grad(
     A function of the arguments of `loss`, by position, and of an optional
     `mask`: non-zero for examples and 0 for padding, which contributes nothing,
     whatever it holds. With groups it is [groups] or [groups, members]. It
-    returns the sum, in at least float32, and a `ClipInfo`.
+    returns the sum, in at least float32, and a `ClipInfo`. An empty batch is
+    one row of padding.
 
   Raises:
     TypeError: If weights or the loss are not floating-point numbers.
@@ -116,13 +117,15 @@ def clipped_grad(
       loss, own, has_aux, 'mean' if copies > 1 else group
     )
     weights = tuple(args[number] for number in own)
+    choices: list[norms_lib.Choice] = []
 
     def sums_of(units):
       found = backward.run(unit_loss, weights, units, before_clip is not None)
-      checks.warn_formed(found.norms.choices, checks.weight_names(args, own))
+      choices[:] = found.norms.choices
       return _clip(found, weights, units.present, clip_norm, before_clip)
 
     sums, info = _in_microbatches(sums_of, units, microbatch_size)
+    checks.warn_formed(choices, checks.weight_names(args, own))
     checks.warn_non_finite(info.count, info.non_finite)
     return (sums[0] if isinstance(argnums, int) else sums), info
 
@@ -138,8 +141,14 @@ def _units(args, argnums, key_argnum, copies, group, mask) -> backward.Units:
     raise ValueError(
       f'copies must divide the number of rows, {rows}. Found {copies}.'
     )
-  size = rows // copies
   arrays = {k: jax.tree.map(jnp.asarray, args[k]) for k in examples}
+  is_empty = rows == 0
+  if is_empty:  # One row of padding: not all operations take no row at all.
+    rows, mask = copies, None
+    arrays = jax.tree.map(
+      lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), arrays
+    )
+  size = rows // copies
   if copies > 1:
     members = [copies]
     arrays = jax.tree.map(
@@ -148,7 +157,7 @@ def _units(args, argnums, key_argnum, copies, group, mask) -> backward.Units:
   if key is not None:
     arrays[key] = jax.random.split(args[key], (size, *members))
   if mask is None:
-    return backward.Units(arrays, jnp.ones(size, bool))
+    return backward.Units(arrays, jnp.full(size, not is_empty))
   # Booleans: a weight above 1 would break the bound on what an example changes.
   mask = jnp.asarray(mask) != 0
   checks.check_mask(mask, [(size,)] + ([(size, *members)] if group else []))

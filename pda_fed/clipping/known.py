@@ -8,7 +8,6 @@ so that a gradient by such a value can be pulled back to the weights.
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import math
 from typing import Any, NamedTuple, Optional
 
 import jax
@@ -158,7 +157,9 @@ def derive(eqn, parts: Sequence[Known]) -> list[Known]:
     known = Known(value, source, index, stack=stack)
     differs = jnp.issubdtype(value.dtype, jnp.inexact)
     if leaves and differs and name != 'stop_gradient':
+      is_real = jnp.issubdtype(value.dtype, jnp.floating)
       moves = name in _MOVES and all(p.moves for p in parts if p.leaves)
+      moves = moves and is_real
       known = dataclasses.replace(
         known,
         leaves=leaves,
@@ -277,7 +278,6 @@ def pull(
     The gradient by each weight that the value depends on, in at least float32.
   """
   which = sorted(known.leaves)
-  dtype = numerics.wide_dtype(gradient)
 
   def chain(*own):
     replaced = list(leaves)
@@ -287,12 +287,7 @@ def pull(
 
   own = [leaves[index] for index in which]
   if known.moves:
-    own = [leaf.astype(dtype) for leaf in own]
+    own = [leaf.astype(numerics.wide_dtype(gradient)) for leaf in own]
   value, back = jax.vjp(chain, *own)
-  gradients = back(gradient.astype(value.dtype))
-  return dict(zip(which, (g.astype(dtype) for g in gradients), strict=True))
-
-
-def size_of(known: Known) -> int:
-  """Returns the number of entries of one step's value."""
-  return math.prod(known.value.shape)
+  gradients = map(numerics.widen, back(gradient.astype(value.dtype)))
+  return dict(zip(which, gradients, strict=True))

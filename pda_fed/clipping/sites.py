@@ -113,7 +113,7 @@ def _gather(eqn, ins, side) -> Optional[_Meeting]:
   if not is_rows:
     return None
   (out,) = known_lib.bind(eqn, [i.value for i in ins])
-  drops = params['mode'] == jax.lax.GatherScatterMode.FILL_OR_DROP
+  drops = params['mode'] != jax.lax.GatherScatterMode.CLIP
   kind = factors.Rows(tuple(numbers.offset_dims), drops)
   return Site('gather', kind, ins[0]), ins[1].value[..., 0], out
 

@@ -110,6 +110,12 @@ def test_padding_contributes_nothing_whatever_it_holds():
   assert np.asarray(info.norms)[[2, 4]].tolist() == [0, 0]
 
 
+def test_an_empty_batch_has_a_sum_of_zeros():
+  sums, info = clipping.clipped_grad(_loss, 0.3)(_PARAMS, _X[:0], _Y[:0])
+  assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(sums))
+  assert int(info.count) == 0
+
+
 def test_what_is_not_finite_becomes_zeros_and_is_counted():
   spoiled = _X.copy()
   spoiled[1, 0], spoiled[2] = np.nan, np.inf
@@ -125,6 +131,20 @@ def test_an_infinite_clip_changes_nothing():
   expected = jax.tree.map(lambda g: np.asarray(g).sum(axis=0), _gradients())
   _assert_close(sums, expected, 1e-6)
   assert int(info.clipped) == 0
+
+
+def test_tokens_out_of_bounds_are_treated_as_jax_does(float64):
+  def loss(params, t):
+    table = params['b']
+    clipped = jnp.take(table, t, axis=0, mode='clip')
+    filled = table.at[t].get(mode='fill', fill_value=0)
+    return sum(jnp.square(x).sum() for x in (table[t], clipped, filled))
+
+  params = {'b': np.random.default_rng(0).normal(size=(30, 3))}
+  tokens = np.array([[1, 2, 255], [3, 3, 3], [0, 7, 9], [-5, 6, -40]], 'i2')
+  gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(params, tokens)
+  sums, _ = clipping.clipped_grad(loss, 4.0)(params, tokens)
+  _assert_close(sums, _clip(gradients, 4.0), 1e-12)
 
 
 def test_copies_are_averaged_before_the_clip():
