@@ -133,11 +133,6 @@ def test_bad_public_user_ids(ids, words):
     _assign(splits, ids, holdout=_NOBODY)
 
 
-def test_too_many_public_users():
-  with pytest.raises(ValueError, match=r'num_public_users .* at most 1,.* 2\.'):
-    _assign({'train': {'a': 300, 'b': 3}}, holdout=_NOBODY, num_public_users=2)
-
-
 @pytest.mark.parametrize('user', ['', 'a#overflow'])
 def test_ids_that_would_be_ambiguous(user):
   with pytest.raises(ValueError, match=f"user ids .*Found '{user}'"):
