@@ -9,6 +9,7 @@ overflow of a private one.
 from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import hashlib
+import itertools
 
 from data_prep import partition
 from data_prep.sources import base
@@ -84,14 +85,11 @@ class Group:
 
   def part(self, first: int, last: int) -> 'Group':
     """Returns the users from number `first` to the one before `last`."""
-    part = slice(first, last)
-    return Group(
-      names=self.names[part],
-      split=self.split,
-      ids=self.ids[part],
-      start=self.start[part],
-      stop=self.stop[part],
-    )
+    fields = {
+      name: getattr(self, name)[first:last]
+      for name in ('names', 'ids', 'start', 'stop')
+    }
+    return Group(split=self.split, **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,18 +145,16 @@ def _choose_by_hash(
 def _make_group(
   users: base.UserCounts, split: str, slices: partition.UserSlices
 ) -> Group:
+  ids = [users.ids[i] for i in slices.user.tolist()]
   names = [
-    users.ids[i] + (OVERFLOW_SUFFIX if overflow else '')
-    for i, overflow in zip(
-      slices.user.tolist(), (slices.start > 0).tolist(), strict=True
-    )
+    user + (OVERFLOW_SUFFIX if start else '')
+    for user, start in zip(ids, slices.start.tolist(), strict=True)
   ]
   order = sorted(range(len(names)), key=names.__getitem__)
-  source_index = slices.user.tolist()
   return Group(
     names=tuple(names[i] for i in order),
     split=split,
-    ids=tuple(users.ids[source_index[i]] for i in order),
+    ids=tuple(ids[i] for i in order),
     start=slices.start[order],
     stop=slices.stop[order],
   )
@@ -166,31 +162,30 @@ def _make_group(
 
 def _select(users: base.UserCounts, mask: np.ndarray) -> base.UserCounts:
   return base.UserCounts(
-    ids=tuple(u for u, m in zip(users.ids, mask.tolist(), strict=True) if m),
+    ids=tuple(itertools.compress(users.ids, mask)),
     num_sentences=users.num_sentences[mask],
   )
 
 
-def _held_out_group(
-  users: base.UserCounts, split: str, limit: int
-) -> tuple[Group, int]:
-  """Returns the group and the number of unused sentences of its users."""
+def _held_out_group(users: base.UserCounts, split: str, limit: int) -> Group:
   index = np.flatnonzero(users.num_sentences)
-  counts = users.num_sentences[index]
-  stop = np.minimum(counts, limit)
   slices = partition.UserSlices(
-    user=index, start=np.zeros_like(index), stop=stop
+    user=index,
+    start=np.zeros_like(index),
+    stop=np.minimum(users.num_sentences[index], limit),
   )
-  return _make_group(users, split, slices), int((counts - stop).sum())
+  return _make_group(users, split, slices)
 
 
-def _check_ids(source: base.UserSource, users: base.UserCounts) -> None:
+def _read_users(source: base.UserSource, split: str) -> base.UserCounts:
+  users = source.users(split)
   for user in users.ids:
     if not user or user.endswith(OVERFLOW_SUFFIX):
       raise ValueError(
         f'{source.name}: user ids must not be empty or end with'
         f' {OVERFLOW_SUFFIX}. Found {user!r}.'
       )
+  return users
 
 
 def _find_opted_in(
@@ -202,11 +197,6 @@ def _find_opted_in(
     raise ValueError(
       'public_user_ids must be train users of the source. Found'
       f' {len(unknown)} that are not, such as {unknown[0]!r}.'
-    )
-  if len(set(public_user_ids)) < len(public_user_ids):
-    twice = [u for u in public_user_ids if list(public_user_ids).count(u) > 1]
-    raise ValueError(
-      f'public_user_ids must be distinct. Found {twice[0]!r} more than once.'
     )
   return [index[user] for user in public_user_ids]
 
@@ -237,28 +227,25 @@ def assign_users(
       users.
   """
   limit = min(int(partition_config.max_sentences), partition.NO_LIMIT)
-  train = source.users(base.TRAIN)
-  _check_ids(source, train)
-  held_out, held_out_by, left_out = {}, {}, {}
+  train = _read_users(source, base.TRAIN)
   seen = set(train.ids)
   by_hash = _choose_by_hash(train, holdout_config, set(public_user_ids))
   is_train = np.ones(len(train.ids), bool)
+  held_out, held_out_by = {}, {}
+  left_out: dict[str, int] = {}
   for name, split in ((VALIDATION, base.HELDOUT), (TEST, base.TEST)):
     if split in source.splits:
-      users = source.users(split)
-      _check_ids(source, users)
+      users = _read_users(source, split)
       # In TFF's data the test split has the same people at a later time. Their
       # text would be both private (or public) and test.
       is_new = np.array([user not in seen for user in users.ids], bool)
       left_out[f'{name} users who are in another group'] = int((~is_new).sum())
       seen.update(users.ids)
-      held_out[name], held_out_by[name] = (
-        (_select(users, is_new), split),
-        'split',
-      )
+      held_out[name] = _select(users, is_new), split
+      held_out_by[name] = 'split'
     else:
       is_train &= ~by_hash[name]
-      held_out[name] = (_select(train, by_hash[name]), base.TRAIN)
+      held_out[name] = _select(train, by_hash[name]), base.TRAIN
       held_out_by[name] = 'hash'
   train = _select(train, is_train)
   result = partition.partition_users(
@@ -280,9 +267,9 @@ def assign_users(
   unused = result.num_unused_sentences
   empty = result.num_empty_users
   for name, (users, split) in held_out.items():
-    groups[name], beyond = _held_out_group(users, split, limit)
+    groups[name] = _held_out_group(users, split, limit)
     empty += len(users.ids) - len(groups[name])
-    unused += beyond
+    unused += int(users.num_sentences.sum() - groups[name].num_sentences.sum())
   left_out['users without a sentence'] = empty
   left_out['overflow users that were not drawn'] = len(result.dropped)
   left_out['sentences of overflow users that were not drawn'] = int(

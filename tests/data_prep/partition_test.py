@@ -60,18 +60,6 @@ def test_by_hand():
   assert partition.PartitionConfig(seed=0).num_public_users == 100
 
 
-def test_user_without_sentences_is_no_user():
-  result = _partition([0, 3, 0, 300], _config())
-  assert result.num_empty_users == 2
-  assert result.private.user.tolist() == [1, 3]
-
-
-def test_no_users():
-  result = _partition([], _config())
-  assert len(result.private) == len(result.public) == len(result.dropped) == 0
-  assert result.num_empty_users == result.num_unused_sentences == 0
-
-
 def test_kept_overflow_users_are_private_and_reported():
   counts = [10, 300, 1000, 400]
   drop = _partition(counts, _config(num_public_users=1))
@@ -85,16 +73,6 @@ def test_kept_overflow_users_are_private_and_reported():
   assert len(keep.dropped) == 0
   assert keep.max_private_users_per_person == 2
   assert drop.max_private_users_per_person == 1
-
-
-def test_seed_decides_who_is_public():
-  counts = np.full(1000, 300)
-  first, again, other = (
-    _partition(counts, _config(seed=s, num_public_users=100)) for s in (7, 7, 8)
-  )
-  assert _rows(first.public) == _rows(again.public)
-  assert _rows(first.public) != _rows(other.public)
-  assert _rows(first.private) == _rows(other.private)
 
 
 def test_draw_is_pinned():
@@ -121,11 +99,11 @@ def test_a_lone_surrogate_is_an_id():
 def test_every_overflow_user_is_equally_likely():
   counts = np.full(10, 300)
   drawn = collections.Counter()
-  for seed in range(2000):
+  for seed in range(1000):
     result = _partition(counts, _config(seed=seed, num_public_users=3))
     drawn.update(result.public.user.tolist())
-  # Binomial with mean 600 and standard deviation 20.5.
-  assert all(abs(drawn[user] - 600) < 5 * 20.5 for user in range(10))
+  # Binomial with mean 300 and standard deviation 14.5.
+  assert all(abs(drawn[user] - 300) < 5 * 14.5 for user in range(10))
 
 
 def test_the_draw_does_not_depend_on_the_order():

@@ -10,6 +10,7 @@ from data_prep import build
 from data_prep import lists
 from data_prep import partition
 from data_prep import sources
+from data_prep import store as store_lib
 from data_prep import summary
 from data_prep import vocabulary
 import pytest
@@ -57,6 +58,13 @@ def test_readme_has_the_counts(store):
   assert not any(store.manifest['skipped'].values())
   assert not any(store.manifest['left_out'].values())
   assert store.manifest['vocabulary']['covered_by_epsilon'] is True
+
+
+def test_the_store_is_pinned(store):
+  # Another store would silently change the recorded results.
+  assert store_lib.file_sha256(store.path / store_lib.MANIFEST) == (
+    '5c37947db3e0c086ae3e09e1698a0186be7954c3b761727f9fe9bc56bc4e52c3'
+  )
 
 
 def test_readme_has_the_sites(store):

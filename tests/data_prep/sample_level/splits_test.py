@@ -16,15 +16,6 @@ def _data(total, validation=None):
   return sample_level.SampleLevelData('x', examples, examples, 3, validation)
 
 
-def test_sizes_are_the_papers():
-  # All of EMNIST, in more than one chunk.
-  config = sample_level.SplitConfig(public_examples=27_918)
-  split = sample_level.split_examples(_data(697_932), config)
-  assert len(split.private) == 670_014
-  assert len(split.public) == 27_918
-  assert split.validation is None
-
-
 def test_parts_are_disjoint_and_all():
   config = sample_level.SplitConfig(
     public_examples=10, validation_examples=7, seed=3
@@ -53,17 +44,17 @@ def test_the_seed_decides_and_validation_changes_no_public_example():
 def test_every_example_is_equally_likely():
   drawn = collections.Counter()
   held_out = collections.Counter()
-  for seed in range(2000):
+  for seed in range(1000):
     config = sample_level.SplitConfig(
       public_examples=3, validation_examples=3, seed=seed
     )
     split = sample_level.split_examples(_data(10), config)
     drawn.update(split.public.targets.tolist())
     held_out.update(split.validation.targets.tolist())
-  # Binomial with mean 600 and standard deviation 20.5.
+  # Binomial with mean 300 and standard deviation 14.5.
   for row in range(10):
-    assert abs(drawn[row] - 600) < 5 * 20.5
-    assert abs(held_out[row] - 600) < 5 * 20.5
+    assert abs(drawn[row] - 300) < 5 * 14.5
+    assert abs(held_out[row] - 300) < 5 * 14.5
 
 
 def test_the_split_is_pinned():
@@ -150,17 +141,6 @@ def test_other_parts_do_not_depend_on_private_examples(make):
         assert one.tobytes() == other.tobytes()
   # Some private examples have a public copy.
   assert bool(copies) == (make is _copies)
-
-
-def test_the_layout_in_memory_does_not_matter():
-  images = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 1), np.uint8)
-  config = sample_level.SplitConfig(public_examples=9)
-  found = []
-  for inputs in (images, np.asfortranarray(images)):
-    train = sample_level.Examples(inputs, np.arange(50))
-    data = sample_level.SampleLevelData('x', train, train, 50)
-    found.append(sample_level.split_examples(data, config).public.targets)
-  np.testing.assert_array_equal(*found)
 
 
 def test_bad_splits():
