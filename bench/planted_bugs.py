@@ -154,7 +154,7 @@ def audited(
     auditor.add_round(row['canary_scores'])
   weights = engine.get_weights(state)
   assert all(np.isfinite(w).all() for w in weights)
-  return auditor.report(weights, privacy.epsilon(config.plan))
+  return auditor.report(weights, config.plan.epsilon())
 
 
 def main(argv) -> None:

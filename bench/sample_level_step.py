@@ -83,8 +83,8 @@ def _examples(
   )
 
 
-def _inputs(task, batch: int, mirror: bool, seed: int):
-  plan = privacy.PrivacyPlan(
+def _plan(batch: int) -> privacy.PrivacyPlan:
+  return privacy.PrivacyPlan(
     population=_EXAMPLES,
     expected_cohort=batch,
     rounds=_STEPS.value,
@@ -92,8 +92,11 @@ def _inputs(task, batch: int, mirror: bool, seed: int):
     noise_multiplier=1.0,
     clip_norm=1.0,
   )
+
+
+def _inputs(task, batch: int, mirror: bool, seed: int):
   steps = _STEPS.value
-  rows, present = pda_jax.draw_batches(plan, range(steps), seed)
+  rows, present = pda_jax.draw_batches(_plan(batch), range(steps), seed)
   public = None
   if mirror:
     rng = np.random.default_rng(seed)
@@ -115,8 +118,7 @@ def _ours(
   """Returns a function that measures the seconds of a step of one run."""
   model = task.spec.jax_model()
   settings = pda_jax.SampleLevelSettings(
-    clip_norm=1.0,
-    expected_batch=batch,
+    plan=_plan(batch),
     mean_clip_norm=1.0 if task.clips_mean else None,
     compute_dtype=dtype,
     method=methods.PdaDpmd(alpha=schedules.constant(0.9))

@@ -20,6 +20,7 @@ import statistics
 
 from absl import app
 from pda_fed import methods
+from pda_fed.compare import styles
 from pda_fed.compare import verdicts
 
 _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
@@ -182,7 +183,9 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
     rounds = [r for r in runs[0] if all(r in run for run in runs)]
     means = [statistics.fmean(run[r] for run in runs) for r in rounds]
     kind = methods.get(method)
-    style = {'color': kind.colour, 'label': kind.title} | _STYLES[method]
+    style = {'color': styles.colour(method), 'label': kind.title} | _STYLES[
+      method
+    ]
     axes.plot(rounds, means, linewidth=1.8, **style)
     shown += means[len(means) // 4 :]
   # The first rounds of cold start are far from the rest.
@@ -192,7 +195,7 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
 
 def _plot_differences(axes, curves: Curves, metric: str, **style) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
-  style |= {'color': methods.get('pda').colour, 'alpha': 0.7}
+  style |= {'color': styles.colour('pda'), 'alpha': 0.7}
   warm = curves['warm', metric]
   for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]

@@ -28,7 +28,6 @@ from pda_fed import jax as pda_jax
 from pda_fed.common import tables
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax.federated import chunks
-from pda_fed.jax.federated import training
 
 from bench import rounds
 from bench import timing
@@ -130,16 +129,14 @@ def _round_fn(
   used = devices_lib.choose_devices()
   per_chunk = per_chunk or _clients_per_chunk(work, users, used)
   per_chunk = min(per_chunk, work.clients)
-  settings = pda_jax.FederatedSettings(
-    model=work.spec.jax_model(),
-    plan=rounds.plan(work),
-    client_learning_rate=0.5,
-    server_learning_rate=1.0,
-    server_momentum=0.9,
+  trainer = pda_jax.Federated(
+    work.spec.jax_model(),
+    rounds.plan(work),
+    client_optimizer=pda_jax.sgd(0.5),
+    server_optimizer=pda_jax.sgd(1.0, 0.9),
     compute_dtype=dtype,
   )
-  run_rounds = training.build_rounds(settings, used)
-  state = pda_jax.initial_state(settings, settings.model.initial_params(0))
+  state = trainer.init(trainer.model.initial_params(0))
   key = pda_jax.noise_key(0)
   room, seeds = _ROUNDS_PER_DISPATCH.value, itertools.count()
 
@@ -153,7 +150,9 @@ def _round_fn(
       room,
     )
     started = time.perf_counter()
-    state, metrics = jax.block_until_ready(run_rounds(state, inputs, room, key))
+    state, metrics = jax.block_until_ready(
+      trainer.run(state, inputs, room, key)
+    )
     seconds = (time.perf_counter() - started) / room
     if not np.isfinite(metrics['train_loss']).all():
       raise ValueError(f'The loss is not finite: {metrics}.')

@@ -13,6 +13,7 @@ from typing import Any, Optional, Protocol
 
 import numpy as np
 from pda_fed.common import validate
+from pda_fed.common.settings import setting
 from pda_fed.privacy import seeds
 
 OPTIMIZERS = ('adam', 'sgd')
@@ -48,37 +49,104 @@ class Pretrained:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
-  """Settings of pre-training.
+  """Settings of a warm start: pre-training on public data.
+
+  Users' engines take the first six; the others are for sample-level runs.
 
   Example:
 
     >>> PretrainingConfig(max_epochs=20).patience
     3
-
-  Attributes:
-    batch_size: Number of examples in a step.
-    held_out: Fraction of examples held out to measure convergence.
-    patience: Training stops after this many epochs without a lower held-out
-      loss.
-    max_epochs: Maximum number of epochs.
-    seed: Seed of the held-out split and of the order of examples.
   """
 
-  batch_size: int = 16
-  held_out: float = 0.1
-  patience: int = 3
-  max_epochs: int = 100
-  seed: int = 0
+  learning_rate: float = setting(
+    1e-2, 'Learning rate of the warm start, for the mean loss of targets.'
+  )
+  batch_size: int = setting(16, 'Batch size of the warm start, in examples.')
+  held_out: float = setting(
+    0.1, 'Fraction of public examples held out to measure convergence.'
+  )
+  patience: int = setting(
+    3,
+    'Stop the warm start after this many epochs without a lower loss on'
+    ' held-out public data.',
+  )
+  max_epochs: int = setting(100, 'Maximum number of epochs of the warm start.')
+  seed: Optional[int] = setting(
+    None,
+    'Seed of the warm start: initial weights, held-out examples, order.'
+    " Default: the run's seed, or 0: public data need no secret. Runs with"
+    ' different seeds that set the same value here share one warm start.',
+  )
+  optimizer: str = setting(
+    'adam', 'Optimizer of the warm start.', choices=OPTIMIZERS
+  )
+  momentum: float = setting(0.0, 'Momentum of the warm start, with sgd.')
+  clip_norm: Optional[float] = setting(
+    None, 'Bound on the norm of the gradients of the warm start.'
+  )
+  weight_decay: float = setting(
+    0.0,
+    'Weight decay of the warm start. Each step shrinks the weights by this'
+    ' times the learning rate.',
+  )
+  dropout: float = setting(0.0, 'Dropout rate of the warm start.')
+  augmentation: str = setting(
+    'none',
+    'Augmentation of images in the warm start. standard: flips and crops.'
+    ' strong: also rotation, shear, colour changes and a cut-out square.',
+    choices=AUGMENTATIONS,
+  )
+  mixup: float = setting(
+    0.0,
+    'Parameter of the Beta distribution of mixup (blending pairs of images) in'
+    ' the warm start. 0 means no mixup.',
+  )
+  averaging: float = setting(
+    0.0,
+    "Decay of a moving average of the warm start's weights. 0 means no"
+    ' averaging.',
+  )
+  decay: str = setting(
+    'none',
+    "Decay of the warm start's learning rate, to 0 at the last epoch.",
+    choices=DECAYS,
+  )
+  candidates: int = setting(
+    1,
+    'Number of models that the warm start trains. Held-out public data choose'
+    ' one of them.',
+  )
 
   def __post_init__(self):
+    validate.positive(learning_rate=self.learning_rate)
     validate.integers(
       1,
       batch_size=self.batch_size,
       patience=self.patience,
       max_epochs=self.max_epochs,
+      candidates=self.candidates,
     )
     validate.between(0, 1, held_out=self.held_out)
-    validate.integers(0, seed=self.seed)
+    if self.seed is not None:
+      validate.integers(0, seed=self.seed)
+    validate.one_of(OPTIMIZERS, optimizer=self.optimizer)
+    validate.one_of(DECAYS, decay=self.decay)
+    validate.one_of(AUGMENTATIONS, augmentation=self.augmentation)
+    validate.non_negative(
+      momentum=self.momentum,
+      weight_decay=self.weight_decay,
+      dropout=self.dropout,
+      averaging=self.averaging,
+      mixup=self.mixup,
+    )
+    for name in ('momentum', 'dropout', 'averaging'):
+      if getattr(self, name) >= 1:
+        raise ValueError(
+          f'{name} must be in [0, 1). Found {getattr(self, name)}.'
+        )
+    if self.clip_norm is not None:
+      validate.positive(clip_norm=self.clip_norm)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +241,8 @@ def train_to_convergence(
     ValueError: If there are too few examples to hold some out, or the loss is
       not finite.
   """
-  order = seeds.generator('shuffling', config.seed, 0).permutation(num_examples)
+  seed = config.seed or 0
+  order = seeds.generator('shuffling', seed, 0).permutation(num_examples)
   num_held_out = round(config.held_out * num_examples)
   if not 0 < num_held_out < num_examples:
     raise ValueError(
@@ -184,7 +253,7 @@ def train_to_convergence(
   best, best_epoch = trainer.weights(), 0
   losses = [float(trainer.loss(held_out))]
   for epoch in range(1, config.max_epochs + 1):
-    rng = seeds.generator('shuffling', config.seed, epoch)
+    rng = seeds.generator('shuffling', seed, epoch)
     trainer.train(rng.permutation(training))
     losses.append(float(trainer.loss(held_out)))
     if not np.isfinite(losses[-1]):

@@ -40,6 +40,8 @@ def as_settings(config: Any) -> Any:
       # Two models defined by users may have the same fields.
       values['kind'] = f'{kind.__module__}.{kind.__qualname__}'
     return values
+  if isinstance(config, schedules.Schedule):
+    return {'kind': f'{config.__module__}.{config.__qualname__}'}
   if isinstance(config, (tuple, list)):
     return [as_settings(value) for value in config]
   return config

@@ -143,7 +143,7 @@ def _privacy(
     epsilon = (epsilons.spent(plan, [round_num]) or {}).get(round_num)
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
-    guarantee = plan.describe(epsilon)
+    guarantee = plan.statement(epsilon)
   of_run = guarantee, config['noise'], *records.caveats(config)
   search = config.get(outputs.SEARCH)
   if search is None:

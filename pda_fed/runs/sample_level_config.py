@@ -255,7 +255,9 @@ class SampleLevelConfig(config_lib.RunConfig):
     )
     validate.integers(1, public_batch_size=self.public_batch_size)
     self._check_augmentation()
-    self.plan.aggregation_arguments()  # Raises if the plan needs a state.
+    # Steps have no state but the weights.
+    validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
+    validate.one_of((None,), adaptive_clipping=self.plan.adaptive_clipping)
 
   def _check_augmentation(self) -> None:
     multiplicity = self.augmentation_multiplicity

@@ -53,7 +53,7 @@ def test_the_gaussian_mechanism(rounds, sigma):
 def test_half_of_the_noise_is_found():
   auditor, model = _auditor(count=2000, noise=0.5, noise_multiplier=3.0)
   plan = auditor.canaries.plan
-  report = auditor.report([model], privacy.epsilon(plan))
+  report = auditor.report([model], plan.epsilon())
   assert report.is_violated
   words = audit.violation(report.as_dict())
   assert 'Do not release' in words and '\n' not in words
@@ -134,7 +134,7 @@ def test_many_small_arrays_do_not_hide_the_leak():
     noised = sent.sum(axis=0) + 3 * rng.normal(size=size)
     auditor.add_round(canaries.scores([noised]))
     model = model - noised
-  proven = privacy.epsilon(plan)
+  proven = plan.epsilon()
   first, second = auditor.report([model], proven).views.values()
   assert first.estimate > 0.6 * proven
   assert first.estimate > 0.8 * second.estimate

@@ -120,7 +120,7 @@ def test_presets_of_table_1_have_its_settings_and_its_epsilon(data, population):
     assert best['public_update'] in ('', update)
     assert (choice.tries, choice.value) == (len(tries), float(best['loss']))
     for run in recorded.runs('table1/final', **of_method):
-      epsilon = pytest.approx(privacy.epsilon(plan), rel=1e-4)
+      epsilon = pytest.approx(plan.epsilon(), rel=1e-4)
       assert float(run['epsilon']) == epsilon
 
 

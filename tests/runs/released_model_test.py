@@ -11,7 +11,6 @@ import numpy as np
 from pda_fed import errors
 from pda_fed import methods
 from pda_fed import models
-from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.runs import checkpoints
 from pda_fed.runs import config as config_lib
@@ -113,8 +112,8 @@ def test_privacy_is_that_of_the_rounds(folders):
   run = runs_lib.RunFolder(folders('lstm') / 'run')
   plan = run.read_plan()
   guarantee, noise, caveat = runs_lib.load_model(run.path).privacy
-  epsilon = privacy.epsilon_curve(plan, [saved_runs.ROUNDS])[0]
-  assert guarantee == plan.describe(epsilon)
+  epsilon = plan.epsilon_curve([saved_runs.ROUNDS])[0]
+  assert guarantee == plan.statement(epsilon)
   assert 'follows from its seed' in noise
   assert caveat == 'A caveat.'
 
@@ -416,4 +415,4 @@ def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
   expected = run.read_result()['test']
   assert loss == pytest.approx(expected['loss'], rel=1e-5)
   assert accuracy == pytest.approx(expected['accuracy'])
-  assert model.privacy[0] == plan.describe(run.read_metrics()[-1]['epsilon'])
+  assert model.privacy[0] == plan.statement(run.read_metrics()[-1]['epsilon'])
