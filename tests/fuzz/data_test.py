@@ -283,6 +283,7 @@ _TARGETS = {
   'EMNIST behind the checksum': harness.Target(
     write=lambda f: _write_emnist(f, bytes),
     load=_load_compressed_emnist,
+    is_slow=True,
     check=_images_are_sound,
     must_find=0.2,
   ),
@@ -303,7 +304,7 @@ _TARGETS = {
 }
 
 
-@pytest.mark.parametrize('name', _TARGETS)
+@pytest.mark.parametrize('name', harness.with_slow(_TARGETS))
 def test_damaged_data(fuzz, name):
   fuzz(_TARGETS[name])
 
