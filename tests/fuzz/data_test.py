@@ -59,11 +59,7 @@ def _read_text(source, folder):
 
 
 def _write_database(folder):
-  rows = [
-    (user, 'heldout' if user == 'user6' else 'train', text)
-    for user, text in sorted(_ROWS)
-  ]
-  sqlite_writer.write_sqlite(folder / 'users.sqlite', iter(rows))
+  sqlite_writer.write_sqlite(folder / 'users.sqlite', sorted(_ROWS))
 
 
 def _write_posts(folder):
@@ -135,7 +131,7 @@ def _read_store(folder):
     'vocabulary': data.vocabulary,
     'tokens': np.array(data.tokens),
     'names': {group: list(data.users(group)) for group in data.groups},
-    'sentences': [data.num_sentences(group) for group in data.groups],
+    'sentences': [data.num_examples(group) for group in data.groups],
   }
 
 
@@ -238,7 +234,7 @@ def _text_is_sound(expected, found):
 _TARGETS = {
   'sqlite': harness.Target(
     write=_write_database,
-    load=lambda f: _read_text(sources.open_sqlite(f / 'users.sqlite'), f),
+    load=lambda f: _read_text(sources.SqliteSource(f / 'users.sqlite'), f),
     check=harness.anything,
     must_find=0.05,  # Most bytes are text, or room for more.
   ),
@@ -287,6 +283,7 @@ _TARGETS = {
   'EMNIST behind the checksum': harness.Target(
     write=lambda f: _write_emnist(f, bytes),
     load=_load_compressed_emnist,
+    is_slow=True,
     check=_images_are_sound,
     must_find=0.2,
   ),
@@ -307,7 +304,7 @@ _TARGETS = {
 }
 
 
-@pytest.mark.parametrize('name', _TARGETS)
+@pytest.mark.parametrize('name', harness.with_slow(_TARGETS))
 def test_damaged_data(fuzz, name):
   fuzz(_TARGETS[name])
 

@@ -12,7 +12,7 @@ itself, a wrong value, much memory, a long time. A failure prints the seed of
 its case; `--fuzz_seed=SEED --fuzz_cases=1 -k TARGET` repeats it alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
 import pathlib
@@ -25,6 +25,7 @@ import warnings
 
 import numpy as np
 from pda_fed import errors
+import pytest
 
 from tests.fuzz import mutations
 
@@ -84,6 +85,7 @@ class Target:
     must_find: Share of the cases in which the damage must be found. A loader
       that finds hardly any, or damage that hardly damages, would make a test of
       nothing.
+    is_slow: Whether the test is left out of the fast ones.
   """
 
   write: Callable[[pathlib.Path], Any]
@@ -93,6 +95,15 @@ class Target:
   names: tuple[str, ...] = ()
   share: float = 1.0
   must_find: float = 0.3
+  is_slow: bool = False
+
+
+def with_slow(targets: Mapping[str, Target]) -> list:
+  """The names of targets, for pytest, with marks on those that are slow."""
+  return [
+    pytest.param(name, marks=pytest.mark.slow if target.is_slow else ())
+    for name, target in targets.items()
+  ]
 
 
 @contextlib.contextmanager

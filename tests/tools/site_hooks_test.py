@@ -204,8 +204,8 @@ class TestSite:
   def test_search_finds_words_and_no_code(self, site):
     entries = json.loads((site / 'search/search_index.json').read_text())
     texts = {e['location']: e['text'] for e in entries['docs']}
-    found = texts['reference/pda_fed.privacy.html#pda_fed.privacy.calibrate']
-    assert 'smallest noise' in found
+    found = texts['reference/pda_fed.privacy.html#pda_fed.privacy.round_up']
+    assert 'rounded up' in found
     assert 'validate.positive' not in found
 
   def test_formulas_are_rendered(self, site):
