@@ -5,6 +5,7 @@ import hashlib
 from typing import Any, TYPE_CHECKING, Union
 
 import numpy as np
+from numpy import typing as npt
 from pda_fed.common import validate
 from pda_fed.privacy import seeds as seeds_lib
 
@@ -48,7 +49,7 @@ class Cohort(Sequence):
   def __init__(
     self,
     users: Union[Sequence[Any], Mapping[Any, Any]],
-    indices: Sequence[int],
+    indices: npt.ArrayLike,
     round_num: int,
     seeds: seeds_lib.SeedStreams,
   ):

@@ -40,7 +40,7 @@ def as_settings(config: Any) -> Any:
       # Two models defined by users may have the same fields.
       values['kind'] = f'{kind.__module__}.{kind.__qualname__}'
     return values
-  if isinstance(config, schedules.Schedule):
+  if callable(config):  # A schedule.
     return {'kind': f'{config.__module__}.{config.__qualname__}'}
   if isinstance(config, (tuple, list)):
     return [as_settings(value) for value in config]
