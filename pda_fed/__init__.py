@@ -17,6 +17,9 @@ light: a package loads when it is first used.
     pda.runs               settings, the training loop, engines
     pda.compare            comparisons, verdicts, figures, the page
 
+What a program names most is here, too: `pda.PrivacyPlan`, `pda.PdaDpmd` and the
+other methods, `pda.cosine` and the other schedules.
+
 Import `pda_fed.tff` before `tensorflow_federated`.
 """
 
@@ -42,12 +45,25 @@ _PACKAGES = frozenset(
 )
 
 
+# Names of packages that are names of pda_fed, too.
+_NAMES = {
+  **dict.fromkeys(['PrivacyPlan', 'SeedStreams'], 'privacy'),
+  **dict.fromkeys(
+    ['AdaDps', 'ColdStart', 'Dope', 'PdaDpmd', 'SemiDp', 'WarmStart'], 'methods'
+  ),
+  **dict.fromkeys(['constant', 'cosine', 'linear', 'listed'], 'schedules'),
+}
+
+
 def __getattr__(name: str):
   """Imports a package when it is first used (PEP 562)."""
   if name in _PACKAGES:
     return importlib.import_module(f'{__name__}.{name}')
+  if name in _NAMES:
+    module = importlib.import_module(f'{__name__}.{_NAMES[name]}')
+    return getattr(module, name)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def __dir__():
-  return sorted({*globals(), *_PACKAGES})
+  return sorted({*globals(), *_PACKAGES, *_NAMES})

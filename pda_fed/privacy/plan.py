@@ -244,10 +244,7 @@ class PrivacyPlan:
 
   @property
   def accountant(self) -> Accountant:
-    """The tightest accountant that applies to the plan.
-
-    'pld', or 'rdp' where the privacy loss distribution is unknown.
-    """
+    """The tightest that applies: 'pld', or 'rdp' where it is unknown."""
     return 'rdp' if self.sampling in _NO_PLD else 'pld'
 
   def epsilon(

@@ -20,20 +20,6 @@ def test_no_noise_is_infinite_and_no_round_is_free():
   assert _PLAN.epsilon(rounds=0) == 0
 
 
-def test_one_full_round_is_the_gaussian_mechanism():
-  # Balle and Wang (2018): delta of the Gaussian mechanism in closed form.
-  plan = dataclasses.replace(
-    _PLAN, expected_cohort=1000, rounds=1, noise_multiplier=2.0
-  )
-
-  def delta(epsilon):
-    a, b = 1 / 4, 2 * epsilon
-    return stats.norm.cdf(a - b) - math.exp(epsilon) * stats.norm.cdf(-a - b)
-
-  exact = optimize.brentq(lambda e: delta(e) - plan.delta, 0.1, 10)
-  assert exact <= plan.epsilon() <= exact + 2e-3
-
-
 @pytest.mark.parametrize(
   'name, printed',
   [
@@ -75,13 +61,9 @@ def test_the_papers_epsilon_of_stackoverflow_has_coarse_orders():
   assert f'{epsilon:.4f}' == '8.3204'
   assert order == 2.5
   assert round(epsilon, 2) == presets.PRESETS['stackoverflow'].paper_epsilon
+  assert f'{plan.epsilon():.2f}' == '6.05'  # By PLD.
   emnist, _ = _coarse_epsilon(presets.PRESETS['emnist'].plan)
   assert f'{emnist:.2f}' == '26.17'  # The paper's 25.80 has more orders.
-
-
-def test_pld_of_stackoverflow():
-  epsilon = presets.PRESETS['stackoverflow'].plan.epsilon()
-  assert f'{epsilon:.2f}' == '6.05'
 
 
 @pytest.mark.parametrize('name', ['emnist_private', 'cifar10', 'stackoverflow'])
@@ -145,6 +127,7 @@ def _exact_gaussian_epsilon(mu: float, delta: float) -> float:
     (467_859, 224.887, 1.06e-10),
     (1000, 30.0, 1e-6),
     (10, 2.0, 1e-9),
+    (1, 2.0, 1e-5),
   ],
 )
 def test_never_below_the_exact_gaussian_mechanism(
@@ -164,15 +147,12 @@ def test_never_below_the_exact_gaussian_mechanism(
   assert epsilon <= plan.epsilon(accountant='rdp')
 
 
-@pytest.mark.parametrize('delta', [1e-15, 1e-16, 1e-30])
-def test_tiny_delta_is_left_to_rdp(delta):
-  plan = dataclasses.replace(_PLAN, delta=delta)
-  assert plan.epsilon() == plan.epsilon(accountant='rdp')
-
-
-def test_little_noise_is_quick_and_finite():
-  plan = dataclasses.replace(_PLAN, noise_multiplier=0.02)
-  assert 1e3 < plan.epsilon() < math.inf
+def test_what_pld_cannot_compute_is_left_to_rdp():
+  for delta in (1e-15, 1e-30):
+    plan = dataclasses.replace(_PLAN, delta=delta)
+    assert plan.epsilon() == plan.epsilon(accountant='rdp')
+  # Quick, and finite.
+  assert 1e3 < dataclasses.replace(_PLAN, noise_multiplier=0.02).epsilon()
 
 
 @pytest.mark.parametrize('noise_multiplier', [1e-250, 1e250])

@@ -17,10 +17,7 @@ def test_noise_of_algorithm_1():
   assert stddev**2 == pytest.approx(8 * 4 * 10 * math.log(1e5) / 1000**2)
 
 
-@pytest.mark.parametrize('epsilon', [0.1, 1.0, 8 * math.log(1e5)])
-def test_noise_of_algorithm_1_keeps_its_promise(epsilon):
-  settings = {**_SETTINGS, 'epsilon': epsilon}
-  stddev = privacy.algorithm_1_noise_stddev(**settings)
+def _epsilon(stddev, accountant):
   plan = privacy.PrivacyPlan(
     population=1000,
     expected_cohort=1000,
@@ -30,7 +27,20 @@ def test_noise_of_algorithm_1_keeps_its_promise(epsilon):
     clip_norm=2.0,
     unit='example',
   )
-  assert plan.epsilon(accountant='rdp') <= epsilon
+  return plan.epsilon(accountant=accountant)
+
+
+@pytest.mark.parametrize('epsilon', [0.1, 1.0, 8 * math.log(1e5)])
+def test_noise_of_algorithm_1_keeps_its_promise(epsilon):
+  settings = {**_SETTINGS, 'epsilon': epsilon}
+  stddev = privacy.algorithm_1_noise_stddev(**settings)
+  assert _epsilon(stddev, 'rdp') <= epsilon
+
+
+def test_tight_noise_keeps_it_too_and_is_less():
+  tight = privacy.algorithm_1_noise_stddev(**_SETTINGS, tight=True)
+  assert tight < privacy.algorithm_1_noise_stddev(**_SETTINGS)
+  assert 0.995 <= _epsilon(tight, 'pld') <= 1.0
 
 
 def test_needs_no_dp_accounting():
