@@ -177,7 +177,7 @@ class Federated:
     users = [_as_arrays(user) for user in cohort]
     expected = self.plan.expected_cohort
     inputs = chunks_lib.RoundInputs(
-      np.int32(t),
+      np.asarray(t, np.int32),
       self._chunks(users, usual=expected + 4 * math.sqrt(expected)),
       self._public_chunks(t, seeds.public),
       self.method.schedules_at(t),

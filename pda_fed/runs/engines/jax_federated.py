@@ -146,7 +146,7 @@ class JaxEngine:
           self._inputs(rounds, room),
           len(rounds),
           self._noise_key,
-          self.canaries and self.canaries.signs,
+          None if self.canaries is None else self.canaries.signs,
         )
         return new_state, {n: np.asarray(v) for n, v in metrics.items()}
       except RuntimeError as e:

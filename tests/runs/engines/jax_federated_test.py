@@ -12,6 +12,7 @@ from data_prep import partition
 from data_prep import sources
 from data_prep import vocabulary
 import numpy as np
+from pda_fed import errors
 from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import models
@@ -172,7 +173,7 @@ def test_diverging_runs_stop_with_the_round(store):
   config = _config(store, server_learning_rate=1e38, method=methods.ColdStart())
   engine = _engine(config)
   with pytest.raises(
-    pda_jax.DivergenceError, match=r'Round \d: .*server_learning_rate=1e\+38'
+    errors.DivergenceError, match=r'Round \d: .*server_learning_rate=1e\+38'
   ):
     engine.run_rounds(engine.initialize(), 0, 4)
 
@@ -203,7 +204,7 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
   config = _config(store, clients_per_chunk=4, method=methods.WarmStart())
   engine = _engine(config)
   expected, _ = engine.run_rounds(engine.initialize(), 0, 1)
-  run, sizes = engine._run, []
+  run, sizes = engine._trainer.run, []
 
   def short_of_memory(state, inputs, *args):
     sizes.append(inputs.private.weights.shape[3])
@@ -213,7 +214,7 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
       raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
     return run(state, inputs, *args)
 
-  monkeypatch.setattr(engine, '_run', short_of_memory)
+  monkeypatch.setattr(engine._trainer, 'run', short_of_memory)
   with pytest.warns(UserWarning, match='clients_per_chunk=1 from here on'):
     state, _ = engine.run_rounds(engine.initialize(), 0, 1)
   assert sizes == [4, 2, 1]
