@@ -32,7 +32,6 @@ from pda_fed import schedules
 from pda_fed.common import tables
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
-from pda_fed.jax.sample_level import training
 from pda_fed.models import convolutional
 
 from bench import timing
@@ -146,7 +145,7 @@ def _ours(
       np.asarray(examples.inputs[:100])
     )
   trainer = pda_jax.SampleTrainer(model, settings, standardization)
-  state = training.initial_state(settings, model, model.initial_params(0))
+  state = trainer.init(model.initial_params(0))
   data = pda_jax.TrainingArrays(examples, examples if mirror else None)
   # All runs get the same batches, so that shapes agree.
   inputs = _inputs(task, batch, mirror, seed=0)

@@ -125,9 +125,7 @@ class Task:
     Raises:
       ValueError: If the number of cells differs from that of other grids.
     """
-    own: dict[str, Any] = {
-      n: v for n, v in self.rates.items() if n not in grid
-    }
+    own: dict[str, Any] = {n: v for n, v in self.rates.items() if n not in grid}
     grids: dict[str, Any] = {**self.grids, method: {**own, **grid}}
     return dataclasses.replace(self, grids=grids)
 

@@ -30,9 +30,6 @@ from pda_fed.jax.sample_level.batches import ExampleArrays
 from pda_fed.jax.sample_level.batches import StepInputs
 from pda_fed.jax.sample_level.batches import TrainingArrays
 from pda_fed.jax.sample_level.settings import SampleLevelSettings
-from pda_fed.jax.sample_level.training import (
-  initial_state as initial_sample_state,
-)
 from pda_fed.jax.sample_level.training import SampleTrainer
 from pda_fed.jax.server_round import ServerState
 
@@ -62,7 +59,6 @@ __all__ = [
   'draw_rows',
   'draw_users',
   'evaluate',
-  'initial_sample_state',
   'noise_key',
   'noised_mean',
   'of_server',

@@ -218,30 +218,6 @@ class TestNoisedMean:
       # And the bound is reached, so it is no accident.
       assert np.linalg.norm(difference) >= clip_norm / 4.0 * (1 - 1e-5)
 
-  @pytest.mark.parametrize('traced', [False, True])
-  def test_jit(self, traced):
-    updates = small_updates.random_updates(6)
-    updates['bias'][2] = np.nan
-    mask = np.array([1, 1, 1, 0, 1, 1])
-    settings = {
-      'clip_norm': 0.5,
-      'noise_multiplier': 0.7,
-      'expected_cohort': 3.0,
-    }
-    key = jax.random.PRNGKey(3)
-    expected = _private_mean(updates, mask, **settings, key=key)
-    if traced:
-      compiled = jax.jit(_private_mean, static_argnames='expected_cohort')
-      found = compiled(updates, mask, **settings, key=key)
-    else:
-      bound = functools.partial(_private_mean, **settings)
-      found = jax.jit(bound)(updates, mask, key=key)
-    jax.tree_util.tree_map(
-      functools.partial(np.testing.assert_allclose, atol=1e-6),
-      found,
-      expected,
-    )
-
   def test_traced_zero_noise(self):
     updates = small_updates.random_updates(4)
     mean, _ = jax.jit(_private_mean, static_argnames='expected_cohort')(
@@ -255,19 +231,6 @@ class TestNoisedMean:
     np.testing.assert_allclose(
       mean['bias'], updates['bias'].mean(axis=0), atol=1e-6
     )
-
-  def test_vmap_over_settings(self):
-    updates = small_updates.random_updates(4)
-    clip_norms = jnp.array([0.1, 1.0, 10.0])
-
-    def run(clip_norm):
-      return _mean(updates, clip_norm=clip_norm)[0]
-
-    batched = jax.vmap(run)(clip_norms)
-    for i, clip_norm in enumerate((0.1, 1.0, 10.0)):
-      np.testing.assert_allclose(
-        batched['kernel'][i], run(clip_norm)['kernel'], atol=1e-6
-      )
 
   def test_low_precision_updates_are_summed_in_float32(self):
     # In bfloat16 a sum of ones stops at 256.

@@ -92,7 +92,6 @@ def _jax_round(method, users, public):
 def _sample_level_step(method, users, public):
   """Users are examples here: the first one of each."""
   settings = pda_jax.SampleLevelSettings(plan=tiny.plan(), method=method)
-  model = tiny.LinearModel()
   private, public = (
     pda_jax.ExampleArrays(
       *(np.stack(part)[:, 0] for part in zip(*of, strict=True))
@@ -108,8 +107,9 @@ def _sample_level_step(method, users, public):
     public_rows=np.int32([[0, 1]]) if method.uses_public else None,
     schedules={n: np.float32([v]) for n, v in method.schedules_at(0).items()},
   )
-  state, _ = pda_jax.SampleTrainer(model, settings).run(
-    pda_jax.initial_sample_state(settings, model, [tiny.START]),
+  trainer = pda_jax.SampleTrainer(tiny.LinearModel(), settings)
+  state, _ = trainer.run(
+    trainer.init([tiny.START]),
     pda_jax.TrainingArrays(private, public),
     inputs,
     1,

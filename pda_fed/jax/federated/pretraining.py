@@ -113,7 +113,7 @@ def pretrain(
 
   ```
   warm = pretrain(model, weights, (public_sentences,), learning_rate=1e-2)
-  state = initial_state(settings, warm.weights)
+  state = trainer.init(warm.weights)
   ```
 
   Args:

@@ -36,41 +36,19 @@ from pda_fed.jax.sample_level import settings as settings_lib
 from pda_fed.models import jax_layers
 
 
-def initial_state(
-  settings: settings_lib.SampleLevelSettings,
-  model: jax_layers.Model,
-  weights: Sequence[np.ndarray],
-) -> server_lib.ServerState:
-  """Returns the state before the first step.
-
-  Example: see `SampleTrainer`.
-
-  Args:
-    settings: The settings of the run.
-    model: The model.
-    weights: Its weights.
-
-  Raises:
-    ValueError: If the weights do not fit the model.
-  """
-  params = model.check_params(weights)
-  optimizer = optimizers.sgd(1.0, settings.momentum)  # The rate is no state.
-  state = server_lib.initial_state(
-    settings.plan, settings.method, optimizer, params
-  )
-  return state._replace(average=params) if settings.averaging else state
-
-
 class SampleTrainer:
   """Runs training steps of a model, compiled on first use.
+
+  `prepare` is that of `Gradients`: it standardizes and augments examples.
 
   Example:
 
   ```
   trainer = SampleTrainer(model, settings, standardization)
   state, metrics = trainer.run(
-      state, TrainingArrays(...), StepInputs(...), num_rounds=20,
-      noise_multiplier=plan.noise_multiplier, key_data=noise_key(seed))
+      trainer.init(model.initial_params(0)), TrainingArrays(...),
+      StepInputs(...), num_rounds=20, noise_multiplier=plan.noise_multiplier,
+      key_data=noise_key(seed))
   ```
   """
 
@@ -94,6 +72,7 @@ class SampleTrainer:
     self._model = model
     self._settings = settings
     self._gradients = gradients.Gradients(model, settings, standardization)
+    self.prepare = self._gradients.prepare
     self._devices = tuple(devices)
     run = self._run
     if len(self._devices) > 1:
@@ -106,6 +85,24 @@ class SampleTrainer:
     axes = (0, None, 0, None, 0, 0)
     self._many = jax.jit(jax.vmap(self._run, in_axes=axes))
     self._evaluate = jax.jit(self._evaluate_batches)
+
+  def init(self, weights: Sequence[np.ndarray]) -> server_lib.ServerState:
+    """Returns the state before the first step.
+
+    Args:
+      weights: The model's weights.
+
+    Raises:
+      ValueError: If the weights do not fit the model.
+    """
+    settings = self._settings
+    state = server_lib.initial_state(
+      settings.plan,
+      settings.method,
+      optimizers.sgd(1.0, settings.momentum),  # The rate is no state.
+      self._model.check_params(weights),
+    )
+    return state._replace(average=state.params) if settings.averaging else state
 
   def run(
     self,
@@ -179,19 +176,6 @@ class SampleTrainer:
       )
 
     return rounds_lib.run_rounds(one, state, inputs, num_rounds)
-
-  def prepare(
-    self,
-    examples: batches_lib.ExampleArrays,
-    key: Optional[jax.Array] = None,
-  ) -> batches_lib.ExampleArrays:
-    """Returns examples as model inputs, augmented if a key is given.
-
-    Args:
-      examples: A batch.
-      key: The random key of the augmentation.
-    """
-    return self._gradients.prepare(examples, key)
 
   def _step(
     self, state, data, inputs, noise_multiplier, key, signs, num_devices

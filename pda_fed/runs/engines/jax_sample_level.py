@@ -24,7 +24,6 @@ from pda_fed.jax import devices as devices_lib
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import pretraining
-from pda_fed.jax.sample_level import training
 from pda_fed.models import metrics as metrics_lib
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
@@ -193,11 +192,8 @@ class SampleLevelEngine:
 
   def initialize(self) -> pda_jax.ServerState:
     """See `engine.Engine`."""
-    return training.initial_state(
-      self.settings,
-      self._model,
-      self._model.initial_params(self._seeds.initialization),
-    )
+    weights = self._model.initial_params(self._seeds.initialization)
+    return self.trainer.init(weights)
 
   def step_inputs(self, rounds: range) -> pda_jax.StepInputs:
     """Returns the inputs of rounds, which depend only on seeds and rounds."""
@@ -328,7 +324,7 @@ class SampleLevelEngine:
 
   def set_weights(self, state, weights: list[np.ndarray]):
     """See `engine.Engine`."""
-    fresh = training.initial_state(self.settings, self._model, weights)
+    fresh = self.trainer.init(weights)
     return fresh._replace(optimizer=state.optimizer)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:

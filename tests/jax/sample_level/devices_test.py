@@ -15,7 +15,6 @@ from pda_fed import jax as pda_jax
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
-from pda_fed.jax.sample_level import training
 import pytest
 
 from tests.jax import small_models
@@ -56,7 +55,7 @@ def _run(case, devices):
   """Returns all numbers after two calls, and how often it was compiled."""
   settings, rows, is_present, _ = _CASES[case]
   model, examples, trainer = _trainer(settings, devices)
-  state = training.initial_state(settings, model, small_models.params_of(model))
+  state = trainer.init(small_models.params_of(model))
   data = pda_jax.TrainingArrays(examples)
   inputs = _inputs(rows, is_present)
   key = pda_jax.noise_key(7)

@@ -12,7 +12,6 @@ from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
-from pda_fed.jax.sample_level import training
 import pytest
 
 from tests.jax import small_models
@@ -88,7 +87,7 @@ def _run(
     trainer = _trainer(model, settings)
   else:
     trainer = pda_jax.SampleTrainer(model, settings, standard)
-  state = training.initial_state(settings, model, params)
+  state = trainer.init(params)
   data = pda_jax.TrainingArrays(examples, examples if uses_public else None)
   return trainer.run(state, data, inputs, num_rounds, noise, key)
 
@@ -279,7 +278,7 @@ def test_side_by_side_runs_are_those_of_their_own():
     (_inputs(alpha=0.5, rate=0.1), 1.0, pda_jax.noise_key(1)),
     (_inputs(alpha=0.9, rate=0.3), 2.0, pda_jax.noise_key(2)),
   ]
-  state = training.initial_state(settings, model, params)
+  state = trainer.init(params)
 
   def stack(*trees):
     return jax.tree_util.tree_map(lambda *a: np.stack(a), *trees)
@@ -398,4 +397,4 @@ def test_bad_settings(options):
 
 def test_weights_of_another_model_are_refused(images):
   with pytest.raises(ValueError, match='another model'):
-    training.initial_state(_PLAIN, images[0], images[1][:-1])
+    _trainer(images[0], _PLAIN).init(images[1][:-1])

@@ -219,9 +219,7 @@ def test_what_a_method_remembers_is_in_checkpoints():
   assert all(np.any(arrays[f'method/{i}']) for i in range(len(half.params)))
   again, second = engine.run_rounds(engine.from_arrays(arrays, 2), 2, 2)
   assert first + second == metrics
-  for found, expected in zip(again, state, strict=True):
-    for a, e in zip(found, expected, strict=True):
-      np.testing.assert_array_equal(a, e)
+  jax.tree_util.tree_map(np.testing.assert_array_equal, again, state)
 
 
 @pytest.mark.slow
