@@ -1,4 +1,4 @@
-"""Tasks of the benchmark as files, and equal numbers of tries."""
+"""Tasks of the benchmark as files, and equal numbers of trials."""
 
 import dataclasses
 import json
