@@ -187,24 +187,6 @@ def _values(texts: list[str], flag: str) -> dict[str, Any]:
   return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
 
 
-def _by_method(texts: list[str], flag: str) -> dict[str, list[str]]:
-  """Returns texts by method: one without a method holds for all."""
-  found: dict[str, list[str]] = {method: [] for method in _METHODS.value}
-  for text in texts:
-    method, colon, rest = text.partition(':')
-    if not colon or '=' in method:  # The colon may be part of a value.
-      for own in found.values():
-        own.append(text)
-    elif method in found:
-      found[method].append(rest)
-    else:
-      raise ValueError(
-        f'{flag} must be SETTING=VALUE, or begin with one of'
-        f' {", ".join(found)} and a colon. Found {text!r}.'
-      )
-  return found
-
-
 def _specs() -> Specs:
   """Returns the spec of each method."""
   if not _METHODS.value:
@@ -213,7 +195,7 @@ def _specs() -> Specs:
   for name, instead in (('method', '--methods'), ('seed', '--seeds')):
     if name in given and not (name == 'seed' and _PRIVATE_SEARCH.value):
       raise ValueError(f'--{name} must not be given here: use {instead}.')
-  own = _by_method(_SET.value, 'set')
+  own = grids_lib.by_owner(_SET.value, _METHODS.value, 'set')
   specs = {}
   for method, texts in own.items():
     spec = spec_flags.spec(method=method)
@@ -234,7 +216,7 @@ def _grids() -> dict[str, grids_lib.Grid]:
     for flag in (_EXTEND, _TUNE_SET):
       if flag.value:
         raise ValueError(f'--{flag.name} must be given with --tune.')
-  texts = _by_method(_TUNE.value, 'tune')
+  texts = grids_lib.by_owner(_TUNE.value, _METHODS.value, 'tune')
   found = {m: grids_lib.parse(axes) for m, axes in texts.items() if axes}
   search_lib.check_extend(_EXTEND.value, list(found.values()))
   return found
@@ -270,23 +252,6 @@ def _chosen(specs: Specs) -> Optional[tuple[str, choices_lib.Choices]]:
   found = choices_lib.load(path, list(specs))
   _refuse_given(found)
   return path, found
-
-
-class _MetricsCheck:
-  """Raises as soon as a finished run lacks a metric."""
-
-  def __init__(self):
-    self._num_ended = 0
-
-  def __call__(self, running_jobs, ended) -> None:
-    del running_jobs
-    for job in ended[self._num_ended :]:
-      result = runs_lib.RunFolder(job.folder).read_result()
-      if result is not None and result['test'] is not None:
-        metrics_lib.to_show(
-          list(result['test']), _METRICS.value, _SELECT_BY.value
-        )
-    self._num_ended = len(ended)
 
 
 def _private_search() -> privacy.PrivateSearch:
@@ -401,7 +366,7 @@ def main() -> None:
   experiment = _experiment(specs, grids, chosen, runner)
   finished = experiment.run(
     show=lambda run: results.show_plan(run, sys.stderr),
-    on_change=_MetricsCheck(),
+    on_change=pages.MetricsCheck(_METRICS.value, _SELECT_BY.value),
   )
   if not _SEEDS.value:
     print(f'The settings: {folder / "chosen.json"}')

@@ -189,7 +189,7 @@ class TestBenchmark:
         f'tune must be among {_RATE}: a task fixes all other settings for all'
         " methods. Found 'noise_multiplier'.",
       ),
-      (['--tune=x:rounds=1'], "the tasks tiny. Found 'x:rounds=1'"),
+      (['--tune=x:rounds=1'], "one of tiny and a colon. Found 'x:rounds=1'"),
     ],
   )
   def test_what_does_not_fit_is_refused(self, folder, tmp_path, words, message):
