@@ -20,6 +20,8 @@ def main(folder: pathlib.Path) -> None:
     found[f'{kind}.npz'] = models[kind].logits(batch)
   assert 'tensorflow' not in sys.modules
 
+  import pda_fed.tff  # It makes TFF importable.
+
   import keras
   import tensorflow_federated as tff
 
