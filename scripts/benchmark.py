@@ -27,7 +27,6 @@ import warnings
 from absl import flags
 from pda_fed import errors
 from pda_fed import methods
-from pda_fed.common import trust
 from pda_fed.compare import benchmark_files
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
@@ -37,6 +36,7 @@ from pda_fed.compare import running
 from pda_fed.runs import building
 from scripts.lib import pages
 from scripts.lib import results as results_lib
+from scripts.lib import spec_flags
 from scripts.lib import trust_flags
 
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
@@ -116,11 +116,12 @@ def _import_modules(task: benchmark_tasks.Task, path: pathlib.Path) -> None:
   Raises:
     UntrustedCodeError: If only the task's file names a module.
   """
-  named = [*task.grids, task.settings.get('model')]
-  ours = (*methods.names(), *building.MODELS, None)
-  for name in named:
-    if name not in ours and trust.is_name(name):
-      trust.check(name, str(path), trust_flags.trusts([name]))
+  specs = []
+  for method, grid in task.grids.items():
+    spec = task.spec(method)
+    specs += [spec, spec.with_values(task.search_settings)]
+    specs += [spec.with_values({n: v}) for n, vs in grid.items() for v in vs]
+  spec_flags.check_modules(specs, str(path))
   for method in task.grids:
     methods.get(method, trust_code=True)
 

@@ -44,10 +44,10 @@ paper's Table 2.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import pathlib
 import sys
-from typing import Any
+from typing import Any, Optional
 
 from absl import flags
 from pda_fed import methods
@@ -187,24 +187,6 @@ def _values(texts: list[str], flag: str) -> dict[str, Any]:
   return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
 
 
-def _by_method(texts: list[str], flag: str) -> dict[str, list[str]]:
-  """Returns texts by method: one without a method holds for all."""
-  found: dict[str, list[str]] = {method: [] for method in _METHODS.value}
-  for text in texts:
-    method, colon, rest = text.partition(':')
-    if not colon or '=' in method:  # The colon may be part of a value.
-      for own in found.values():
-        own.append(text)
-    elif method in found:
-      found[method].append(rest)
-    else:
-      raise ValueError(
-        f'{flag} must be SETTING=VALUE, or begin with one of'
-        f' {", ".join(found)} and a colon. Found {text!r}.'
-      )
-  return found
-
-
 def _specs() -> Specs:
   """Returns the spec of each method."""
   if not _METHODS.value:
@@ -213,7 +195,7 @@ def _specs() -> Specs:
   for name, instead in (('method', '--methods'), ('seed', '--seeds')):
     if name in given and not (name == 'seed' and _PRIVATE_SEARCH.value):
       raise ValueError(f'--{name} must not be given here: use {instead}.')
-  own = _by_method(_SET.value, 'set')
+  own = grids_lib.by_owner(_SET.value, _METHODS.value, 'set')
   specs = {}
   for method, texts in own.items():
     spec = spec_flags.spec(method=method)
@@ -234,37 +216,42 @@ def _grids() -> dict[str, grids_lib.Grid]:
     for flag in (_EXTEND, _TUNE_SET):
       if flag.value:
         raise ValueError(f'--{flag.name} must be given with --tune.')
-  texts = _by_method(_TUNE.value, 'tune')
+  texts = grids_lib.by_owner(_TUNE.value, _METHODS.value, 'tune')
   found = {m: grids_lib.parse(axes) for m, axes in texts.items() if axes}
   search_lib.check_extend(_EXTEND.value, list(found.values()))
   return found
 
 
-def _runner(specs: Specs) -> running.Runner:
-  trusted = all(map(spec_flags.trusts, specs.values()))
-  named = any(map(spec_flags.modules, specs.values()))
+def _runner(all_specs: Sequence[runs_lib.RunSpec]) -> running.Runner:
+  named = any(map(spec_flags.modules, all_specs))
   return running.Runner(
     num_processes=_NUM_PROCESSES.value,
     only_prints=_PRINT_RUNS.value,
-    options=('--trust_code',) if trusted and named else (),
+    options=('--trust_code',) if named else (),  # Checked here.
   )
 
 
-class _MetricsCheck:
-  """Raises as soon as a finished run lacks a metric."""
+def _all_specs(specs: Specs, grids, chosen) -> list[runs_lib.RunSpec]:
+  """Returns specs that name all modules that any run may name."""
+  found = []
+  for method, spec in specs.items():
+    found += [spec, spec.with_values(_values(_TUNE_SET.value, 'tune_set'))]
+    axes = grids.get(method, {}).items()
+    found += [spec.with_values({n: v}) for n, values in axes for v in values]
+    if chosen is not None:
+      settings = chosen[1].methods[method].settings
+      found.append(spec_flags.changed(spec, settings, f'{chosen[0]}: '))
+  return found
 
-  def __init__(self):
-    self._num_ended = 0
 
-  def __call__(self, running_jobs, ended) -> None:
-    del running_jobs
-    for job in ended[self._num_ended :]:
-      result = runs_lib.RunFolder(job.folder).read_result()
-      if result is not None and result['test'] is not None:
-        metrics_lib.to_show(
-          list(result['test']), _METRICS.value, _SELECT_BY.value
-        )
-    self._num_ended = len(ended)
+def _chosen(specs: Specs) -> Optional[tuple[str, choices_lib.Choices]]:
+  """Returns the file of --chosen, and its content."""
+  if _CHOSEN.value is None:
+    return None
+  path = cli.shipped(_CHOSEN.value)
+  found = choices_lib.load(path, list(specs))
+  _refuse_given(found)
+  return path, found
 
 
 def _private_search() -> privacy.PrivateSearch:
@@ -338,12 +325,8 @@ def _show(folders, notes, tuned: tuning.Tuned, missing=()) -> None:
   )
 
 
-def _experiment(specs: Specs, grids, runner) -> experiment_lib.Experiment:
-  chosen = None
-  if _CHOSEN.value is not None:
-    path = cli.shipped(_CHOSEN.value)
-    chosen = path, choices_lib.load(path, list(specs))
-    _refuse_given(chosen[1])
+def _experiment(specs: Specs, grids, chosen, runner):
+  """Returns the experiment of the flags."""
   warm = _WARM_START_DIR.value
   return experiment_lib.Experiment(
     specs=specs,
@@ -356,7 +339,7 @@ def _experiment(specs: Specs, grids, runner) -> experiment_lib.Experiment:
     select_by=_SELECT_BY.value,
     warm_start_dir=None if warm is None else pathlib.Path(warm),
     runner=runner,
-    trust_code=all(map(spec_flags.trusts, specs.values())),
+    trust_code=True,  # Checked here.
     command=cli.command_line(),
   )
 
@@ -371,16 +354,19 @@ def main() -> None:
   metrics_lib.check(engine_lib.METRICS, _METRICS.value, _METRICS.name)
   specs, grids = _specs(), _grids()
   _refuse_typed(grids)
-  runner = _runner(specs)
+  chosen = _chosen(specs)
+  all_specs = _all_specs(specs, grids, chosen)
+  spec_flags.check_modules(all_specs, 'a file')
+  runner = _runner(all_specs)
   if _PRIVATE_SEARCH.value is not None:
     _compare_released(specs, grids, runner)
     return
   if _SEARCH_RUNS.value is not None:
     raise ValueError('--search_runs must be given with --private_search.')
-  experiment = _experiment(specs, grids, runner)
+  experiment = _experiment(specs, grids, chosen, runner)
   finished = experiment.run(
     show=lambda run: results.show_plan(run, sys.stderr),
-    on_change=_MetricsCheck(),
+    on_change=pages.MetricsCheck(_METRICS.value, _SELECT_BY.value),
   )
   if not _SEEDS.value:
     print(f'The settings: {folder / "chosen.json"}')

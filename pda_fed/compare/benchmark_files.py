@@ -13,6 +13,7 @@ from pda_fed.common import files
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import grids as grids_lib
+from pda_fed.compare import ranking
 from pda_fed.runs.engines import base as engine_lib
 
 
@@ -47,7 +48,7 @@ def search_csv(results: Sequence[benchmark_results.TaskResult]) -> str:
       for cell in grids_lib.cells(grid):
         folder = result.folder / 'tuning' / method / 'cells' / cell.name
         # A run that diverged has no metrics.
-        found = grids_lib.look(cell, folder).metrics or {}
+        found = ranking.look(cell, folder).metrics or {}
         table.append(
           [
             result.task.name,

@@ -125,9 +125,9 @@ class Task:
     Raises:
       ValueError: If the number of cells differs from that of other grids.
     """
-    own: dict[str, Any] = {n: v for n, v in self.rates.items() if n not in grid}
-    grids: dict[str, Any] = {**self.grids, method: {**own, **grid}}
-    return dataclasses.replace(self, grids=grids)
+    rates = {n: v for n, v in self.rates.items() if n not in grid}
+    own = {n: list(v) for n, v in {**rates, **grid}.items()}
+    return dataclasses.replace(self, grids={**self.grids, method: own})
 
   def only(self, methods: Sequence[str]) -> 'Task':
     """Returns the task with the grids of the given methods only."""
@@ -199,21 +199,9 @@ def grids_by_task(
   Raises:
     ValueError: If a task or a setting is unknown.
   """
-  found: dict[str, list[str]] = {name: [] for name in names}
-  for text in texts:
-    task, colon, axis = text.partition(':')
-    if not colon or '=' in task:  # The colon may be part of a value.
-      for axes in found.values():
-        axes.append(text)
-    elif task in found:
-      found[task].append(axis)
-    else:
-      raise ValueError(
-        'tune must be SETTING=VALUE,... or TASK:SETTING=VALUE,... with one of'
-        f' the tasks {", ".join(names)}. Found {text!r}.'
-      )
   return {
-    name: grids_lib.parse(axes) if axes else {} for name, axes in found.items()
+    name: grids_lib.parse(axes) if axes else {}
+    for name, axes in grids_lib.by_owner(texts, names, 'tune').items()
   }
 
 

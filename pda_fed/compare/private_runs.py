@@ -36,6 +36,7 @@ from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import private_settings
+from pda_fed.compare import ranking
 from pda_fed.compare import running
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
@@ -247,8 +248,8 @@ class SecretRuns:
         continue
       self._check_plan(folder)
       if folder.read_result() is not None:
-        found = grids_lib.look(grids_lib.Cell(()), job.folder)
-        grids_lib.rank([found], self._settings.metric)
+        found = ranking.look(grids_lib.Cell(()), job.folder)
+        ranking.rank([found], self._settings.metric)
         self._checked.add(job.folder)
 
   def _check_plan(self, folder: outputs.RunFolder) -> None:
@@ -273,10 +274,10 @@ class SecretRuns:
   def _best(self, method: str) -> Optional[str]:
     """Returns the name of a method's best run; None if none is finite."""
     found = [
-      grids_lib.look(grids_lib.Cell((('', name),)), self._folder(name))
+      ranking.look(grids_lib.Cell((('', name),)), self._folder(name))
       for name, _ in self._draws[method]
     ]
-    ranked = grids_lib.rank(found, self._settings.metric)
+    ranked = ranking.rank(found, self._settings.metric)
     hashes = {f.data_hash for f in ranked}
     if len(hashes) > 1:
       raise errors.OutputError(

@@ -10,6 +10,7 @@ from pda_fed.common import files
 from pda_fed.common import typed
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
+from pda_fed.compare import ranking
 from pda_fed.compare import running
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
@@ -131,9 +132,9 @@ class GridSearch:
     """All values of each setting. Not every combination has been tried."""
     return grids_lib.grid_of(self._cells, self._start)
 
-  def look(self) -> list[grids_lib.Found]:
+  def look(self) -> list[ranking.Found]:
     """Returns the results so far of each cell."""
-    found = [grids_lib.look(cell, self._path(cell)) for cell in self._cells]
+    found = [ranking.look(cell, self._path(cell)) for cell in self._cells]
     # Settings name the data folder, but its content may have changed.
     if len({f.data_hash for f in found if f.is_finished}) > 1:
       raise errors.OutputError(
@@ -171,7 +172,7 @@ class GridSearch:
     """Adds cells next to the best, once all are finished."""
     growing = [name for name in self._start if name in self._extend]
     while growing and self._may_grow():
-      best = grids_lib.rank(self.look(), self.metric)[0]
+      best = ranking.rank(self.look(), self.metric)[0]
       if not math.isfinite(best.metrics[self.metric]):
         return  # No cell has a finite metric.
       beside = grids_lib.neighbours(best.cell, self.grid, growing)
@@ -198,11 +199,11 @@ class GridSearch:
 
   def check_metric(self) -> None:
     """Raises ValueError if finished cells lack the metric."""
-    grids_lib.rank(self.look(), self.metric)
+    ranking.rank(self.look(), self.metric)
 
   def warnings(self) -> list[str]:
     """Returns warnings if the best value is at an end of its axis."""
-    at_ends = grids_lib.ends(self.look(), self.grid, self.metric)
+    at_ends = ranking.ends(self.look(), self.grid, self.metric)
     return [
       f'The best value, --{name}={grids_lib.format_value(value)}, is at an end'
       f' of its axis, {self._why(name)}.'
@@ -213,7 +214,7 @@ class GridSearch:
   def _why(self, name: str) -> str:
     if name not in self._extend:
       return f'and --extend={name} would try values beyond it'
-    best = grids_lib.rank(self.look(), self.metric)[0].cell
+    best = ranking.rank(self.look(), self.metric)[0].cell
     beside = grids_lib.neighbours(best, self.grid, [name])
     if any(cell in self._refused for cell in beside):
       return 'and the program refuses values beyond it'

@@ -14,6 +14,7 @@ from pda_fed.common import typed
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import ranking
 from pda_fed.compare import running
 from pda_fed.compare import search as search_lib
 from pda_fed.runs import spec as spec_lib
@@ -34,10 +35,8 @@ def choose(
     SystemExit: If no cell has a finite metric.
   """
   found = search.look()
-  best = grids_lib.rank(found, search.metric)[0]
-  files.write_atomically(
-    folder / 'search.csv', grids_lib.as_csv(found).encode()
-  )
+  best = ranking.rank(found, search.metric)[0]
+  files.write_atomically(folder / 'search.csv', ranking.as_csv(found).encode())
   value = best.metrics[search.metric]
   if not math.isfinite(value):
     running.say(f'{method}: no run of --tune has a finite {search.metric}.')
@@ -46,7 +45,7 @@ def choose(
   _refuse_runs_of_others(method, chosen, folder)
   running.say(
     f'{method}: {" ".join(best.cell.arguments)},'
-    f' {grids_lib.title_of(found, search.metric)}'
+    f' {ranking.title_of(found, search.metric)}'
     f' {metrics_lib.format_value(search.metric, value)}, the best of'
     f' {search.num_trials}.'
   )
@@ -109,7 +108,7 @@ def with_chosen(
       merged[method] = spec.with_values(found.methods[method].settings)
     except (TypeError, ValueError) as e:
       raise ValueError(f'{path}: {e}') from e
-  return Tuned(merged, found, not_covered=(grids_lib.NOT_COVERED,))
+  return Tuned(merged, found, not_covered=(ranking.NOT_COVERED,))
 
 
 def tune(
@@ -154,7 +153,7 @@ def tune(
   found.write(folder / 'chosen.json')
   for line in remarks:
     running.say(line)
-  covered = grids_lib.NOT_COVERED
+  covered = ranking.NOT_COVERED
   if only_searched:
     shown = ' '.join(grids_lib.Cell(tuple(only_searched.items())).arguments)
     covered += (

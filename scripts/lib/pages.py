@@ -12,9 +12,11 @@ from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import figures
 from pda_fed.compare import findings
 from pda_fed.compare import jobs
+from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.compare import tuning
+from pda_fed.runs import outputs
 from scripts.lib import cli
 
 
@@ -137,3 +139,28 @@ def show(
   for line in dict.fromkeys(lines):
     print(f'\n{line}')
   print(f'\nThe page: {(folder / "index.html").resolve()}')
+
+
+class MetricsCheck:
+  """Raises as soon as a finished run lacks a metric.
+
+  It is called with the running jobs and those that have ended.
+  """
+
+  def __init__(self, metrics: Sequence[str], select_by: str):
+    """Initializes the check.
+
+    Args:
+      metrics: The metrics to show.
+      select_by: The metric that decides the winner.
+    """
+    self._wanted = metrics, select_by
+    self._num_ended = 0
+
+  def __call__(self, running, ended) -> None:
+    del running
+    for job in ended[self._num_ended :]:
+      result = outputs.RunFolder(job.folder).read_result()
+      if result is not None and result['test'] is not None:
+        metrics_lib.to_show(list(result['test']), *self._wanted)
+    self._num_ended = len(ended)

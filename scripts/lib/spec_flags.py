@@ -9,7 +9,7 @@ method's or a model's own settings are flags too (--method.alpha_i,
 --model.lstm_size), also those of a module of the user's.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
 import pathlib
 import re
@@ -249,6 +249,20 @@ def modules(spec: spec_lib.RunSpec) -> list[str]:
   return [
     n for n in names if n is not None and n not in ours and trust.is_name(n)
   ]
+
+
+def check_modules(specs: Iterable[spec_lib.RunSpec], source: str) -> None:
+  """Raises unless all modules that specs name are typed, or trusted.
+
+  Args:
+    specs: The specs of all runs that may be made.
+    source: What names the modules.
+
+  Raises:
+    UntrustedCodeError: If only a file names a module, without --trust_code.
+  """
+  for name in dict.fromkeys(name for spec in specs for name in modules(spec)):
+    trust.check(name, source, trust_flags.trusts([name]))
 
 
 def trusts(spec: spec_lib.RunSpec) -> bool:

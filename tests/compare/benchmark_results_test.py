@@ -80,7 +80,7 @@ def test_table_has_a_row_for_each_method_and_a_column_for_each_task():
     'method',
     'One, epsilon 2: accuracy (%)',
     'Two, epsilon 0.5: perplexity',
-    'tries',
+    'trials',
   ]
   assert benchmark_results.rows(results, '**{}**') == [
     ['warm start', '21.00', '21.00', '3'],

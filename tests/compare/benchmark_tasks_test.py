@@ -1,4 +1,4 @@
-"""Tasks of the benchmark as files, and equal numbers of tries."""
+"""Tasks of the benchmark as files, and equal numbers of trials."""
 
 import dataclasses
 import json
@@ -133,7 +133,7 @@ def test_earlier_methods_stay(tmp_path):
 
 
 def test_axes_of_a_task_that_is_not_there_are_refused():
-  with pytest.raises(ValueError, match="tasks a, b. Found 'c:rounds=1'"):
+  with pytest.raises(ValueError, match="one of a, b and a colon. Found 'c:"):
     benchmark_tasks.grids_by_task(['c:rounds=1'], ['a', 'b'])
   # A value may have a colon.
   found = benchmark_tasks.grids_by_task(['data_dir=c:1'], ['a'])

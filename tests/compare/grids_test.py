@@ -3,6 +3,7 @@
 import math
 
 from pda_fed.compare import grids
+from pda_fed.compare import ranking
 import pytest
 
 _RATE = 'server.learning_rate'
@@ -71,10 +72,10 @@ def test_values_beyond_are_1_2_and_5(value, smaller, larger):
 def test_ends_of_axes_are_seen(losses, ends):
   grid = grids.parse([f'{_RATE}=5,0.3,1', 'engine=tff,jax'])
   found = [
-    grids.Found(cell, {'round': 4, 'loss': loss}, True)
+    ranking.Found(cell, {'round': 4, 'loss': loss}, True)
     for cell, loss in zip(grids.cells(grid), losses, strict=True)
   ]
-  assert grids.ends(found, grid, 'loss') == ends
+  assert ranking.ends(found, grid, 'loss') == ends
 
 
 @pytest.mark.parametrize(
@@ -103,35 +104,35 @@ def test_nothing_is_chosen_by_training(name):
   cell = grids.Cell(((_RATE, 1),))
   metrics = {'round': 4, 'loss': 1.0, 'accuracy_top5': 0.2, name: 2.0}
   with pytest.raises(ValueError, match=f"loss, accuracy_top5. Found '{name}"):
-    grids.rank([grids.Found(cell, metrics, True)], name)
+    ranking.rank([ranking.Found(cell, metrics, True)], name)
 
 
 def test_nothing_is_chosen_by_the_test():
   cell = grids.Cell(((_RATE, 1),))
   metrics = {'round': 4, 'loss': 1.0, 'test_loss': 2.0}
-  found = [grids.Found(cell, metrics, True)]
+  found = [ranking.Found(cell, metrics, True)]
   with pytest.raises(ValueError, match="metric: loss. Found 'test_loss'"):
-    grids.rank(found, 'test_loss')
-  assert 'test' not in grids.as_csv(found)
+    ranking.rank(found, 'test_loss')
+  assert 'test' not in ranking.as_csv(found)
   del metrics['loss']
   with pytest.raises(ValueError, match='no validation data'):
-    grids.rank(found, 'loss')
+    ranking.rank(found, 'loss')
 
 
 def test_ranking():
   grid = {'a': [1, 2], 'b': [1, 2], 'c': [1, 2]}
   values = [0.1, 0.4, math.nan, 0.3, 0.2, 0.6, 0.5, 0.7]
   found = [
-    grids.Found(cell, {'round': 4, 'accuracy': v, 'loss': v}, v != 0.7)
+    ranking.Found(cell, {'round': 4, 'accuracy': v, 'loss': v}, v != 0.7)
     for cell, v in zip(grids.cells(grid), values, strict=True)
   ]
 
   def order(metric):
-    return [f.metrics[metric] for f in grids.rank(found, metric)]
+    return [f.metrics[metric] for f in ranking.rank(found, metric)]
 
   assert order('accuracy')[:6] == [0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
   assert order('loss')[:2] == [0.1, 0.2]
   assert math.isnan(order('loss')[-1])  # What diverged comes last.
-  lines = grids.as_csv(found).splitlines()
+  lines = ranking.as_csv(found).splitlines()
   assert lines[0] == 'a,b,c,finished,round,accuracy,loss'
   assert lines[8] == '2,2,2,0,4,0.7,0.7'

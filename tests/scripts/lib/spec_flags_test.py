@@ -60,7 +60,7 @@ def test_no_flags_are_the_defaults(typed):
     ('--public.clip_norm=0.5', 'public.clip_norm', 0.5),
     ('--nofinal_test', 'final_test', False),
     ('--model.lstm_size=32', 'model.lstm_size', 32),
-    ('--model.dense_sizes=8,16', 'model.dense_sizes', '8,16'),
+    ('--model.dense_sizes=8,16', 'model.dense_sizes', [8, 16]),
     ('--method.alpha_i=5', 'method.alpha_i', 5),
   ],
 )
@@ -88,10 +88,10 @@ def test_flags_change_a_config(typed, tmp_path):
   'text, message',
   [
     ('{"server": {"learning_rte": 1}}', 'Did you mean server.learning_rate?'),
-    ('{"server": {"learning_rate": "fast"}}', 'must be a number'),
+    ('{"server": {"learning_rate": "fast"}}', 'must be a finite number'),
     ('{"seed": 1, "seed": 2}', 'seed must have one value. Found two'),
     ('{"server": 3}', 'server must be an object'),
-    ('{"execution": {"engine": "torch"}}', 'must be one of tff, jax'),
+    ('{"execution": {"engine": "torch"}}', "must be one of 'tff', 'jax'"),
     ('no json', 'run.json: '),
   ],
 )
@@ -99,7 +99,7 @@ def test_a_bad_config_is_one_line(typed, tmp_path, text, message):
   path = tmp_path / 'run.json'
   path.write_text(text)
   typed(f'--config={path}')
-  with pytest.raises((TypeError, ValueError), match='run.json') as e:
+  with pytest.raises(ValueError, match='run.json') as e:
     spec_flags.spec()
   assert message in str(e.value)
   assert '\n' not in str(e.value)
