@@ -13,16 +13,9 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 from collections.abc import Callable
-import contextlib
-import dataclasses
-import statistics
 import time
-from typing import Optional
 
-from absl import flags
 import numpy as np
-from pda_fed import models
-from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import tff as pda_tff
 from pda_fed.common import tables
@@ -30,54 +23,18 @@ from pda_fed.tff import runtime
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from bench import pfl_peer
+from bench import rounds
+from bench import timing
 
-_WORK = flags.DEFINE_list(
-  'work', ['small', 'paper'], 'Sizes to measure: small, paper or both.'
-)
-_ROUNDS = flags.DEFINE_integer(
-  'rounds', 5, 'Number of measured rounds of each algorithm.', lower_bound=1
-)
-_CONCURRENT_CLIENTS = flags.DEFINE_integer(
-  'max_concurrent_clients',
-  None,
-  'Number of clients to simulate at a time. Default: the number of cores.',
-  lower_bound=1,
-)
-_PFL = flags.DEFINE_bool(
-  'pfl',
-  False,
-  'Also measure pfl-research, which is installed into build/pfl-venv.',
-)
-_PFL_PYTHON = flags.DEFINE_string(
-  'pfl_python',
-  None,
-  'Python interpreter with pfl, to use instead of installing pfl.',
-)
-_STOCK, _DP_FEDAVG, _PDA_DPMD, _PFL_NAME = (
-  'stock TFF',
-  'DP-FedAvg',
-  'PDA-DPMD',
-  'pfl-research',
+_STOCK, _DP_FEDAVG, _PDA_DPMD = 'stock TFF', 'DP-FedAvg', 'PDA-DPMD'
+_RATIOS = (
+  (_DP_FEDAVG, _STOCK),
+  (_PDA_DPMD, _DP_FEDAVG),
+  (_DP_FEDAVG, rounds.PEER),
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Work:
-  """A cohort and a model."""
-
-  clients: int
-  sentences: int
-  spec: models.RecurrentSpec
-
-
-_WORKS = {
-  'small': _Work(50, 32, models.RecurrentSpec(num_words=1000, lstm_size=64)),
-  'paper': _Work(8, 64, models.RecurrentSpec()),
-}
-
-
-def _stock_model_fn(work: _Work):
+def _stock_model_fn(work: rounds.Work):
   """Returns a model_fn with the same layers, loss and sizes, in Keras."""
   sizes = work.spec
   tokens = tf.TensorSpec([None, None], tf.int64)
@@ -102,20 +59,13 @@ def _stock_model_fn(work: _Work):
   return model_fn
 
 
-def _build_processes(work: _Work) -> dict:
+def _build_processes(work: rounds.Work) -> dict:
   model_fn = pda_tff.build_model_fn(work.spec)
   client, server = (
     tff.learning.optimizers.build_sgdm(0.5),
     tff.learning.optimizers.build_sgdm(1.0, 0.9),
   )
-  plan = privacy.PrivacyPlan(
-    population=100 * work.clients,
-    expected_cohort=work.clients,
-    rounds=100,
-    delta=1e-5,
-    noise_multiplier=0.4,
-    clip_norm=0.3,
-  )
+  plan = rounds.plan(work)
   public = [
     (tokens[:, :-1], tokens[:, 1:])
     for tokens in _sentences(work, max(10, work.clients // 10), seed=1)
@@ -137,7 +87,7 @@ def _build_processes(work: _Work) -> dict:
   }
 
 
-def _sentences(work: _Work, users: int, seed: int) -> np.ndarray:
+def _sentences(work: rounds.Work, users: int, seed: int) -> np.ndarray:
   rng = np.random.default_rng(seed)
   shape = users, work.sentences, 21
   return rng.integers(1, work.spec.num_words + 1, shape)
@@ -156,55 +106,25 @@ def _round_fn(process, cohort) -> Callable[[], float]:
   return run
 
 
-def _measure(
-  work: _Work, rounds: int, peer: Optional[pfl_peer.PflRounds]
-) -> dict[str, float]:
+def _measure(work: rounds.Work) -> dict[str, float]:
   """Returns the median seconds of a round, after one to warm up."""
   cohort = [
     pda_tff.make_dataset(s, 16) for s in _sentences(work, work.clients, seed=0)
   ]
-  round_fns = {
+  measures = {
     name: _round_fn(process, cohort)
     for name, process in _build_processes(work).items()
   }
-  if peer is not None:
-    round_fns[_PFL_NAME] = peer.round
-  seconds = {name: [] for name in round_fns}
-  for _ in range(rounds + 1):
-    for name, run in round_fns.items():
-      seconds[name].append(run())
-  return {name: statistics.median(s[1:]) for name, s in seconds.items()}
-
-
-def _peer(work: _Work):
-  """Starts pfl-research for a work, if asked for."""
-  if not _PFL.value and _PFL_PYTHON.value is None:
-    return contextlib.nullcontext()
-  return pfl_peer.running(
-    pfl_peer.ensure_python(_PFL_PYTHON.value),
-    clients=work.clients,
-    sentences=work.sentences,
-    **dataclasses.asdict(work.spec),
-  )
-
-
-_RATIOS = (
-  (_DP_FEDAVG, _STOCK),
-  (_PDA_DPMD, _DP_FEDAVG),
-  (_DP_FEDAVG, _PFL_NAME),
-)
+  with rounds.peer(work) as peer:
+    return timing.in_turn(measures | peer, rounds.ROUNDS.value)[0]
 
 
 def main() -> None:
   """Measures the works of the flags, and prints a table of each."""
-  unknown = set(_WORK.value) - set(_WORKS)
-  if unknown:
-    raise ValueError(f'--work must be among {list(_WORKS)}. Found {unknown}.')
-  with runtime.in_process(max_concurrent_clients=_CONCURRENT_CLIENTS.value):
-    for name in _WORK.value:
-      work = _WORKS[name]
-      with _peer(work) as peer:
-        median = _measure(work, _ROUNDS.value, peer)
+  works = rounds.chosen_works()
+  with runtime.in_process():
+    for name, work in works.items():
+      median = _measure(work)
       rows = [(key, f'{seconds:.2f} s') for key, seconds in median.items()]
       rows += [
         (f'{a} / {b}', f'{median[a] / median[b]:.2f}')

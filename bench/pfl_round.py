@@ -1,11 +1,8 @@
-"""Measures rounds of DP-FedAvg in pfl-research, as a comparison.
+"""Rounds of DP-FedAvg in pfl-research, for `rounds.peer` to measure.
 
-It runs in an interpreter with torch and pfl, not in ours: see `pfl_peer.py`. It
-prints the seconds of each round, one per line. With `--on_request`, a round
-begins when a line is read, so that rounds can alternate with those of other
-programs.
-
-    PFL_PYTHON bench/pfl_round.py --clients=8 --sentences=64 --rounds=6
+It runs in an interpreter with torch and pfl, not in ours. A round begins when a
+line is read; its seconds are printed. So rounds can alternate with those of
+other programs.
 
 The work is the same as ours: the same sizes, one local epoch of SGD in batches,
 clipping, Gaussian noise, a central step with momentum. pfl reports no training
@@ -35,21 +32,16 @@ import torch
 _PAD = 0
 _SPECIAL_TOKENS = 4
 _LENGTH = 20
+_BATCH = 16
 
 
 def _parse_arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__)
-  for name, default in (
-    ('clients', 8),
-    ('sentences', 64),
-    ('num_words', 10_000),
-    ('embedding_size', 96),
-    ('lstm_size', 670),
-    ('batch_size', 16),
-    ('rounds', 6),
+  for name in (
+    *('clients', 'sentences'),
+    *('num_words', 'embedding_size', 'lstm_size'),
   ):
-    parser.add_argument(f'--{name}', type=int, default=default)
-  parser.add_argument('--on_request', action='store_true')
+    parser.add_argument(f'--{name}', type=int, required=True)
   return parser.parse_args()
 
 
@@ -86,9 +78,6 @@ class _NextWordModel(torch.nn.Module):
 class _Stopwatch(TrainingProcessCallback):
   """Prints the seconds of each round, and waits for the next request."""
 
-  def __init__(self, on_request: bool):
-    self._on_request = on_request
-
   def on_train_begin(self, *, model):
     """See the base class."""
     del model
@@ -104,8 +93,8 @@ class _Stopwatch(TrainingProcessCallback):
     return not self._start(), Metrics()
 
   def _start(self) -> bool:
-    """Returns whether there is another round."""
-    wanted = not self._on_request or bool(sys.stdin.readline())
+    """Waits for the next round; returns whether there is one."""
+    wanted = bool(sys.stdin.readline())
     self._started = time.perf_counter()
     return wanted
 
@@ -132,10 +121,9 @@ def main() -> None:
   mechanism = CentrallyAppliedPrivacyMechanism(
     GaussianMechanism(clipping_bound=0.3, relative_noise_stddev=0.4)
   )
-  rounds = sys.maxsize if arguments.on_request else arguments.rounds
   federated_averaging.FederatedAveraging().run(
     NNAlgorithmParams(
-      central_num_iterations=rounds,
+      central_num_iterations=sys.maxsize,
       evaluation_frequency=sys.maxsize,
       train_cohort_size=arguments.clients,
       val_cohort_size=0,
@@ -147,12 +135,12 @@ def main() -> None:
       central_optimizer=torch.optim.SGD(module.parameters(), 1.0, momentum=0.9),
     ),
     NNTrainHyperParams(
-      local_batch_size=arguments.batch_size,
+      local_batch_size=_BATCH,
       local_num_epochs=1,
       local_learning_rate=0.5,
     ),
-    NNEvalHyperParams(local_batch_size=arguments.batch_size),
-    [_Stopwatch(arguments.on_request)],
+    NNEvalHyperParams(local_batch_size=_BATCH),
+    [_Stopwatch()],
     send_metrics_to_platform=False,
   )
 

@@ -1,4 +1,9 @@
-"""Bugs of DP training, planted for audits to find."""
+"""Plants bugs into DP training, and shows which of them an audit finds.
+
+    python -m bench.planted_bugs
+
+The runs are short, on handwritten digits.
+"""
 
 from collections.abc import Iterator
 import contextlib
@@ -6,20 +11,21 @@ import dataclasses
 from typing import Optional
 from unittest import mock
 
-from data_prep import sample_level
+from absl import app
 import jax
 import numpy as np
 from pda_fed import audit
-from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import runs as runs_lib
+from pda_fed.common import tables
 from pda_fed.jax import aggregation
 from pda_fed.jax import clipping
 from pda_fed.models import convolutional
-from pda_fed.runs import sample_level_config
 from pda_fed.runs.engines import jax_sample_level
 
-_SPLIT = sample_level.SplitConfig(public_examples=144)
-_SPEC = convolutional.ConvolutionalSpec(
+# Digits without public and test examples.
+_NUM_PRIVATE = 1293
+_MODEL = convolutional.ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(),
   dense_sizes=(256,),
@@ -89,62 +95,66 @@ def _planted(bug: str) -> Iterator[None]:
     forget_programs()
 
 
-def make_config(
-  method: Optional[methods.Method] = None, **plan
-) -> sample_level_config.SampleLevelConfig:
-  """Returns the settings of a short run on handwritten digits.
+def make_run(method: str = 'cold', **values) -> runs_lib.Run:
+  """Returns a short run on handwritten digits.
 
   Args:
-    method: The method. Default: cold start.
-    **plan: Fields of the plan to change.
+    method: The method.
+    **values: Other settings, by name.
   """
-  data = jax_sample_level.load_data('digits', None)
-  split = jax_sample_level.load_split(data, _SPLIT)
-  settings = dict(
-    population=len(split.private),
-    expected_cohort=len(split.private) // 5,
-    rounds=40,
-    delta=1e-4,
-    noise_multiplier=3.0,
-    clip_norm=1.0,
-    unit='example',
+  spec = runs_lib.RunSpec.for_data(
+    'digits',
+    **{
+      'method': method,
+      'validation_examples': 0,
+      'rounds': 40,
+      'noise_multiplier': 3.0,
+      'server.mean_clip_norm': None,
+      'rounds_per_dispatch': 10,
+      'seed': 0,
+      'audit': 'run',
+      'audit_canaries': _CANARIES,
+      **values,
+    },
   )
-  return sample_level_config.SampleLevelConfig(
-    method=method or methods.ColdStart(),
-    dataset='digits',
-    data_hash=sample_level.data_hash(data, split),
-    engine='jax',
-    plan=privacy.PrivacyPlan(**(settings | plan)),
-    split=_SPLIT,
-    spec=_SPEC,
-    learning_rate=0.5,
-    public_batch_size=32,
-    rounds_per_dispatch=10,
-    seed=0,
-    audit=audit.AuditConfig(canaries=_CANARIES),
-  )
+  spec = spec.with_values({'expected_cohort': _NUM_PRIVATE // 5})
+  return dataclasses.replace(runs_lib.resolve(spec), model=_MODEL)
 
 
-def audited(
-  bug: str, config: Optional[sample_level_config.SampleLevelConfig] = None
-) -> audit.AuditReport:
+def audited(bug: str, run: Optional[runs_lib.Run] = None) -> audit.AuditReport:
   """Returns the audit of a run with a bug.
 
   Args:
     bug: A key of `BUGS`.
-    config: Settings of the run. Default: those of `make_config`.
+    run: The run. Default: that of `make_run`.
   """
-  config = config or make_config()
+  run = run or make_run()
   with _planted(bug):
-    engine = jax_sample_level.SampleLevelEngine(
-      config, privacy.SeedStreams(config.seed)
-    )
+    engine = jax_sample_level.SampleLevelEngine(run, privacy.SeedStreams(0))
     auditor = audit.Auditor(engine.canaries)
     state = engine.initialize()
     auditor.start(engine.get_weights(state))
-    state, metrics = engine.run_rounds(state, 0, config.plan.rounds)
+    state, metrics = engine.run_rounds(state, 0, run.plan.rounds)
   for row in metrics:
     auditor.add_round(row['canary_scores'])
   weights = engine.get_weights(state)
   assert all(np.isfinite(w).all() for w in weights)
-  return auditor.report(weights, privacy.epsilon(config.plan))
+  return auditor.report(weights, run.plan.epsilon())
+
+
+def main(argv) -> None:
+  """Audits a run with each bug, and prints a table."""
+  del argv
+  rows = []
+  for bug in BUGS:
+    report = audited(bug)
+    estimate = max(view.estimate for view in report.views.values())
+    values = report.proven, report.lower_bound, estimate
+    found = 'yes' if report.is_violated else 'no'
+    rows.append([bug, *(f'{value:.2f}' for value in values), found])
+  header = ['bug', 'proven epsilon', 'audited bound', 'estimate', 'found']
+  print(tables.format_table(header, rows))
+
+
+if __name__ == '__main__':
+  app.run(main)

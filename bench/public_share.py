@@ -18,6 +18,7 @@ from absl import app
 from pda_fed import methods
 from pda_fed import schedules
 from pda_fed.compare import benchmark_tasks
+from pda_fed.compare import styles
 from scripts.lib import cli
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -71,7 +72,7 @@ def mean_public_share(
     alpha = schedules.cosine(float(settings['alpha_K']))
   else:
     return None
-  return float(1 - alpha.values(rounds).mean())
+  return float(1 - schedules.values(alpha, rounds).mean())
 
 
 def _load(task: str) -> benchmark_tasks.Task:
@@ -145,7 +146,10 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
       )
       kind = methods.get(method)
       axes.plot(
-        *zip(*line, strict=True), 'o-', color=kind.colour, label=kind.title
+        *zip(*line, strict=True),
+        'o-',
+        color=styles.colour(kind.name),
+        label=kind.title,
       )
     axes.set_xscale('log')
     # Larger losses than gains are of no interest: lines leave the panel.

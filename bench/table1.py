@@ -20,6 +20,7 @@ import statistics
 
 from absl import app
 from pda_fed import methods
+from pda_fed.compare import styles
 from pda_fed.compare import verdicts
 
 _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
@@ -34,38 +35,26 @@ _SHOWN = {
   'perplexity': ('perplexity', 'PDA-DPMD minus warm start,\nperplexity'),
 }
 # Rows of the figure: the data set, the comparison whose curves are shown, and
-# the comparisons whose differences are shown, by label.
+# the comparisons whose differences are shown, by label with the line's style.
 _ROWS = (
   (
     'Blogs',
     'Blogs',
     {
-      'server rate 3': 'Blogs',
-      'rate 2': 'Blogs, server rate 2',
-      'rate 2, public gradients': 'Blogs, public gradients',
+      'server rate 3': ('Blogs', '-'),
+      'rate 2': ('Blogs, server rate 2', '--'),
+      'rate 2, public gradients': ('Blogs, public gradients', ':'),
     },
   ),
   (
     'Stack Exchange',
     'Stack Exchange, i = 8',
     {
-      'local training': 'Stack Exchange, i = 8',
-      'public gradients': 'Stack Exchange, public gradients',
+      'local training': ('Stack Exchange, i = 8', '-'),
+      'public gradients': ('Stack Exchange, public gradients', ':'),
     },
   ),
 )
-_DIFFERENCE_STYLES = {
-  'server rate 3': '-',
-  'rate 2': '--',
-  'rate 2, public gradients': ':',
-  'local training': '-',
-  'public gradients': ':',
-}
-# Runs on blogs that the figure shows though one of them stopped early, by
-# title: server learning rate and number of the pre-training.
-_WITH_STOPPED_RUNS = {
-  'Blogs, public gradients': ('2', '4'),
-}
 # Warm start is drawn over PDA-DPMD, since the two nearly coincide.
 _STYLES = {
   'cold': {'linestyle': ':'},
@@ -96,6 +85,10 @@ def _read(name: str) -> list[Row]:
     return list(csv.DictReader(file))
 
 
+def _where(rows: Sequence[Row], **wanted: str) -> list[Row]:
+  return [r for r in rows if all(r[name] == v for name, v in wanted.items())]
+
+
 def comparisons(
   final: Sequence[Row], others: Sequence[Row]
 ) -> dict[str, list[Row]]:
@@ -106,54 +99,24 @@ def comparisons(
       and of warm start began with different models, so they are not compared.
     others: Rows of other_runs.csv.
   """
-  on_blogs = [run for run in final if run['data'] == 'blogs']
-  on_stackexchange = [run for run in final if run['data'] == 'stackexchange']
+  first = {
+    data: [
+      *_where(final, data=data, method='cold'),
+      *_where(others, data=data, pretraining='1'),
+    ]
+    for data in ('blogs', 'stackexchange')
+  }
+  on_stackexchange = _where(final, data='stackexchange')
   return {
-    'Blogs': on_blogs,
-    'Blogs, server rate 2': [
-      *(run for run in on_blogs if run['method'] == 'cold'),
-      *(
-        run
-        for run in others
-        if run['data'] == 'blogs' and run['pretraining'] == '1'
-      ),
-    ],
-    'Stack Exchange, i = 8': [
-      *(run for run in on_stackexchange if run['method'] == 'cold'),
-      *(
-        run
-        for run in others
-        if run['data'] == 'stackexchange' and run['pretraining'] == '1'
-      ),
-    ],
+    'Blogs': _where(final, data='blogs'),
+    'Blogs, server rate 2': first['blogs'],
+    'Stack Exchange, i = 8': first['stackexchange'],
     'Stack Exchange, public gradients': [
       run
       for run in on_stackexchange
       if run['public_update'] != 'local_training'
     ],
   }
-
-
-def on_blogs_from(
-  points: Sequence[Row], rate: str, pretraining: str
-) -> list[Row]:
-  """Returns runs on blogs from the same models, also those that stopped early.
-
-  Args:
-    points: Rows of curves.csv.
-    rate: The server learning rate.
-    pretraining: The number of the pre-training.
-  """
-  wanted = {
-    'data': 'blogs',
-    'server_learning_rate': rate,
-    'pretraining': pretraining,
-  }
-  return [
-    point
-    for point in points
-    if all(point[name] == value for name, value in wanted.items())
-  ]
 
 
 def sentences(runs: Sequence[Row]) -> Iterator[str]:
@@ -220,7 +183,9 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
     rounds = [r for r in runs[0] if all(r in run for run in runs)]
     means = [statistics.fmean(run[r] for run in runs) for r in rounds]
     kind = methods.get(method)
-    style = {'color': kind.colour, 'label': kind.title} | _STYLES[method]
+    style = {'color': styles.colour(method), 'label': kind.title} | _STYLES[
+      method
+    ]
     axes.plot(rounds, means, linewidth=1.8, **style)
     shown += means[len(means) // 4 :]
   # The first rounds of cold start are far from the rest.
@@ -230,7 +195,7 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
 
 def _plot_differences(axes, curves: Curves, metric: str, **style) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
-  style |= {'color': methods.get('pda').colour, 'alpha': 0.7}
+  style |= {'color': styles.colour('pda'), 'alpha': 0.7}
   warm = curves['warm', metric]
   for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]
@@ -260,8 +225,8 @@ def draw(curves: Mapping[str, Curves], path: pathlib.Path) -> None:
       _plot_means(row[place], by_method)
       differences = row[len(_SHOWN) + place]
       differences.axhline(0, color='#888888', linewidth=1)
-      for label, title in compared.items():
-        style = {'label': label, 'linestyle': _DIFFERENCE_STYLES[label]}
+      for label, (title, line) in compared.items():
+        style = {'label': label, 'linestyle': line}
         _plot_differences(differences, curves[title], metric, **style)
     for axes in row:
       axes.grid(alpha=0.3)
@@ -288,8 +253,10 @@ def main(argv: Sequence[str]) -> None:
     print(f'{title}:', *sentences(runs), sep='\n  ')
   points = _read('curves')
   path = _RESULTS / 'curves.png'
-  for title, wanted in _WITH_STOPPED_RUNS.items():
-    compared[title] = on_blogs_from(points, *wanted)
+  # One of these runs on blogs stopped early, so that no file has its end.
+  compared['Blogs, public gradients'] = _where(
+    points, data='blogs', server_learning_rate='2', pretraining='4'
+  )
   draw(
     {title: read_curves(points, runs) for title, runs in compared.items()},
     path,

@@ -4,26 +4,35 @@
 
 The folder is `tensorflow_federated/python` of TFF's sources: its wheel has no
 tests. Each file runs in a process of its own, forked from one that has imported
-TFF. `tff_tests.json` has the tests that are expected to fail, by reason. The
-exit code is 1 if another test fails, or one of those passes.
+TFF, which takes seconds, and has run nothing in TensorFlow. `tff_tests.json`
+has the tests that are expected to fail, by reason. The exit code is 1 if
+another test fails, or one of those passes.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
 import collections
-from collections.abc import Mapping, Sequence
-import importlib
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import fnmatch
+import importlib.abc
+import importlib.util
 import json
+import os
 import pathlib
 import re
+import runpy
+import signal
 import sys
+import tempfile
+import traceback
+from typing import NamedTuple
+from xml.etree import ElementTree
 
 from absl import flags
 from pda_fed.common import tables
 import tqdm
-
-from bench import forked_tests
 
 _TESTS = flags.DEFINE_string(
   'tests',
@@ -51,16 +60,203 @@ _IMPORTS = flags.DEFINE_list(
   ['pda_fed.tff.runtime', 'tensorflow_federated', 'tensorflow_privacy'],
   'Modules to import before the processes are forked.',
 )
+_PACKAGE = 'tensorflow_federated.python.'
+_KINDS = ('passed', 'expected', 'failed', 'skipped')
+
+
+class Outcome(NamedTuple):
+  """What became of a test.
+
+  Attributes:
+    name: 'learning/a_test.py::Class.test_b', or just the file's path if the
+      file failed outside of its tests.
+    status: 'passed', 'failed' or 'skipped'.
+    error: The first line of the first error.
+  """
+
+  name: str
+  status: str
+  error: str = ''
+
+
+class _Helpers(importlib.abc.MetaPathFinder):
+  """Finds the modules for tests that TFF's wheel lacks."""
+
+  def __init__(self, folder: pathlib.Path):
+    self._folder = folder
+
+  def find_spec(self, fullname, path=None, target=None):
+    if not fullname.startswith(_PACKAGE):
+      return None
+    parts = fullname.removeprefix(_PACKAGE).split('.')
+    file = self._folder.joinpath(*parts).with_suffix('.py')
+    if not file.exists():
+      return None
+    return importlib.util.spec_from_file_location(fullname, file)
+
+
+def _run(folder: pathlib.Path, file: pathlib.Path, work: pathlib.Path):
+  """Runs a file of tests as if it were the program; never returns.
+
+  Args:
+    folder: TFF's package.
+    file: Path of the file in it.
+    work: An empty folder, for the file's output and its results.
+  """
+  os.setsid()  # So that what a test has started ends with it.
+  signal.setitimer(signal.ITIMER_REAL, _TIME_LIMIT.value)
+  output = os.open(work / 'output', os.O_CREAT | os.O_WRONLY)
+  os.dup2(output, 1)
+  os.dup2(output, 2)
+  os.chdir(work)
+  os.mkdir('tmp')
+  tempfile.tempdir = os.environ['TEST_TMPDIR'] = str(work / 'tmp')
+  sys.meta_path.append(_Helpers(folder))
+  golden = (folder / file).with_name(f'{file.stem}_goldens')
+  sys.argv = [
+    str(folder / file),
+    f'--test_tmpdir={work / "tmp"}',
+    f'--xml_output_file={work / "results.xml"}',
+    *(f'--golden={p}' for p in golden.glob('*')),
+  ]
+  try:
+    runpy.run_path(sys.argv[0], run_name='__main__')
+  except SystemExit:
+    pass  # The results say which test failed.
+  except BaseException:
+    traceback.print_exc()
+    os._exit(1)
+  os._exit(0)  # Threads of TensorFlow and gRPC do not end.
+
+
+def _tests(file: pathlib.Path, results: pathlib.Path) -> Iterator[Outcome]:
+  """Yields the outcomes that the file's program has written."""
+  for case in ElementTree.parse(results).iter('testcase'):
+    # Parameters and subtests stand behind a space.
+    test = case.get('name').partition(' ')[0]
+    if test == 'test_session':  # Each class of TensorFlow's has this method.
+      continue
+    group = case.get('classname').removeprefix('__main__.')
+    name = f'{file}::{group}.{test}'
+    error = next(iter(case), None)
+    if error is not None:
+      line, *_ = error.get('message').splitlines() or ['']
+      yield Outcome(name, 'failed', f'{error.get("type")}: {line}')
+    else:
+      skipped = case.get('status') == 'notrun'
+      yield Outcome(name, 'skipped' if skipped else 'passed')
+
+
+def _outcomes(
+  file: pathlib.Path, work: pathlib.Path, code: int
+) -> list[Outcome]:
+  """Returns the outcomes of a file, each test once.
+
+  Args:
+    file: Path of the file.
+    work: Folder of its process.
+    code: How the process ended.
+  """
+  found = {}
+  results = work / 'results.xml'
+  if results.exists() and results.stat().st_size:  # A crash leaves it empty.
+    for outcome in _tests(file, results):
+      if outcome.name not in found or found[outcome.name].status != 'failed':
+        found[outcome.name] = outcome
+  if code or not found:
+    error = 'no test ran'
+    if code == -signal.SIGALRM:
+      error = f'took more than {_TIME_LIMIT.value:g} s'
+    elif code < 0:
+      error = f'crashed: {signal.Signals(-code).name}'
+    elif code:
+      error = (work / 'output').read_text().splitlines()[-1]
+    found[str(file)] = Outcome(str(file), 'failed', error)
+  return list(found.values())
+
+
+def _kill(group: int) -> None:
+  with contextlib.suppress(ProcessLookupError):
+    os.killpg(group, signal.SIGKILL)
+
+
+def _run_files(
+  folder: pathlib.Path, files: Sequence[pathlib.Path]
+) -> Iterator[list[Outcome]]:
+  """Yields the outcomes of each file, as soon as it has ended."""
+  waiting, running = list(files)[::-1], {}
+  with tempfile.TemporaryDirectory() as temporary:
+    try:
+      while waiting or running:
+        while waiting and len(running) < _JOBS.value:
+          file = waiting.pop()
+          work = pathlib.Path(temporary, str(len(waiting)))
+          work.mkdir()
+          pid = os.fork()
+          if not pid:
+            _run(folder, file, work)
+          running[pid] = file, work
+        pid, status = os.wait()
+        _kill(pid)
+        yield _outcomes(*running.pop(pid), os.waitstatus_to_exitcode(status))
+    finally:
+      for pid in running:
+        _kill(pid)
+
+
+def covers(pattern: str, name: str) -> bool:
+  """Returns whether a row of the table of expected failures is about a test.
+
+  Args:
+    pattern: Name of a file, a class or a test; may have * and ?.
+    name: Name of an outcome.
+  """
+  whole = (pattern, f'{pattern}::*', f'{pattern}.*')
+  return any(fnmatch.fnmatchcase(name, p) for p in whole)
+
+
+def _folder_of(name: str) -> str:
+  first, *others = pathlib.PurePath(name.partition('::')[0]).parts[:-1] or '.'
+  return f'{first}/{others[0]}' if first == 'core' and others else first
+
+
+def judge(
+  outcomes: Sequence[Outcome], patterns: Sequence[str]
+) -> tuple[Mapping[str, collections.Counter], list[str]]:
+  """Compares outcomes to the table of expected failures.
+
+  Args:
+    outcomes: What became of the tests.
+    patterns: The rows of the table for the files that ran.
+
+  Returns:
+    For each folder, how many tests were passed, expected, failed and skipped;
+    a line for each problem.
+  """
+  counts = collections.defaultdict(collections.Counter)
+  problems = []
+  used = set()
+  for outcome in outcomes:
+    rows = [p for p in patterns if covers(p, outcome.name)]
+    failed = outcome.status == 'failed'
+    used.update(rows if failed else ())
+    kind = 'expected' if failed and rows else outcome.status
+    counts[_folder_of(outcome.name)][kind] += 1
+    if kind == 'failed':
+      problems.append(f'{outcome.name}: {outcome.error}')
+    elif rows and kind == 'passed':
+      problems.append(f'{outcome.name}: passed; expected to fail: {rows[0]}')
+  problems += [f'{p}: has no failure' for p in set(patterns) - used]
+  return counts, sorted(problems)
 
 
 def _table(counts: Mapping[str, collections.Counter]) -> str:
-  kinds = ('passed', 'expected', 'failed', 'skipped')
   rows = [
-    [folder, sum(c.values()), *(c[kind] for kind in kinds)]
+    [folder, sum(c.values()), *(c[kind] for kind in _KINDS)]
     for folder, c in sorted(counts.items())
   ]
   rows.append(['all', *(sum(r[i] for r in rows) for i in range(1, 6))])
-  return tables.format_table(['folder', 'tests', *kinds], rows)
+  return tables.format_table(['folder', 'tests', *_KINDS], rows)
 
 
 def _find_files(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -83,21 +279,17 @@ def _find_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _read_expected(files: Sequence[pathlib.Path]) -> list[str]:
   """Returns the rows of the table for some files."""
-  text = pathlib.Path(_EXPECTED.value).read_text()
   try:
-    groups = json.loads(text)
+    groups = json.loads(pathlib.Path(_EXPECTED.value).read_text())
   except ValueError as e:
     raise ValueError(
       f'--expected must be a JSON file. Found {_EXPECTED.value!r}: {e}.'
     ) from e
+  patterns = [pattern for group in groups.values() for pattern in group]
   return [
     pattern
-    for group in groups.values()
-    for pattern in group
-    if any(
-      forked_tests.covers(pattern.partition('::')[0], str(file))
-      for file in files
-    )
+    for pattern in patterns
+    if any(covers(pattern.partition('::')[0], str(f)) for f in files)
   ]
 
 
@@ -110,12 +302,10 @@ def main() -> None:
     importlib.import_module(module)
   outcomes = []
   with tqdm.tqdm(total=len(files), unit='file', disable=None) as bar:
-    for found in forked_tests.run_files(
-      folder, files, jobs=_JOBS.value, time_limit=_TIME_LIMIT.value
-    ):
+    for found in _run_files(folder, files):
       outcomes += found
       bar.update()
-  counts, problems = forked_tests.judge(outcomes, patterns)
+  counts, problems = judge(outcomes, patterns)
   print(_table(counts))
   if problems:
     print('', *problems, sep='\n')

@@ -14,34 +14,28 @@ alternately with ours.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-import contextlib
+from collections.abc import Callable, Sequence
 import dataclasses
+import itertools
 import resource
-import statistics
 import time
-from typing import Optional
 
 from absl import flags
 import data_prep
+import jax
 import numpy as np
-from pda_fed import models
-from pda_fed import privacy
+from pda_fed import jax as pda_jax
 from pda_fed.common import tables
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax.federated import chunks
 
-from bench import pfl_peer
+from bench import rounds
+from bench import timing
 
-_WORK = flags.DEFINE_list(
-  'work', ['small', 'paper'], 'Sizes to measure: small, paper, full.'
-)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir',
   None,
-  'Token store whose users to train, instead of random ones.',
-)
-_ROUNDS = flags.DEFINE_integer(
-  'rounds', 5, 'Number of measured rounds of each configuration.', lower_bound=1
+  'Token store, of which 100 users train in a round, instead of --work.',
 )
 _ROUNDS_PER_DISPATCH = flags.DEFINE_integer(
   'rounds_per_dispatch', 1, 'Number of rounds in one call.', lower_bound=1
@@ -56,189 +50,119 @@ _CLIENTS_PER_CHUNK = flags.DEFINE_list(
   ['0'],
   'Numbers of clients side by side. 0 lets the engine choose.',
 )
-_PFL = flags.DEFINE_bool(
-  'pfl',
-  False,
-  'Also measure pfl-research, which is installed into build/pfl-venv.',
-)
-_PFL_PYTHON = flags.DEFINE_string(
-  'pfl_python',
-  None,
-  'Python interpreter with pfl, to use instead of installing pfl.',
-)
 _SCALE = flags.DEFINE_list(
   'scale', ['1'], 'Multiples of the cohort to measure.'
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Work:
-  """A cohort and a model."""
-
-  clients: int
-  sentences: int
-  spec: models.RecurrentSpec
-
-
-_WORKS = {
-  'small': _Work(50, 32, models.RecurrentSpec(num_words=1000, lstm_size=64)),
-  'paper': _Work(8, 64, models.RecurrentSpec()),
-  'full': _Work(100, 256, models.RecurrentSpec()),
-}
 _BATCH = 16
 
 
-def _settings(spec: models.RecurrentSpec, clients: int, compute_dtype: str):
-  """Returns the settings of DP-FedAvg."""
-  from pda_fed import jax as pda_jax
+class _RandomWords:
+  """Clients with full batches of random words."""
 
-  return pda_jax.FederatedSettings(
-    model=spec.jax_model(),
-    plan=privacy.PrivacyPlan(
-      population=100 * clients,
-      expected_cohort=clients,
-      rounds=100,
-      delta=1e-5,
-      noise_multiplier=0.4,
-      clip_norm=0.3,
-    ),
-    client_learning_rate=0.5,
-    server_learning_rate=1.0,
-    server_momentum=0.9,
-    compute_dtype=compute_dtype,
-  )
+  def __init__(self, work: rounds.Work):
+    self._num_words = work.spec.num_words
+    self._steps = -(-work.sentences // _BATCH)
+    self.sizes = np.full(work.clients, work.sentences)
 
-
-def _made_up_round(work: _Work, clients: int, per_chunk: int, num_devices: int):
-  """Returns clients with full batches of random words."""
-  rng = np.random.default_rng(0)
-  steps = -(-work.sentences // _BATCH)
-  shape = steps, _BATCH, 21
-
-  def load(places, num_clients):
-    tokens = np.zeros((num_clients, *shape), np.uint16)
-    tokens[: len(places)] = rng.integers(
-      1, work.spec.num_words + 1, (len(places), *shape)
+  def load(self, clients: np.ndarray, room: int):
+    """Returns batches and their weights, with empty ones up to `room`."""
+    shape = self._steps, _BATCH, 21
+    tokens = np.zeros((room, *shape), np.uint16)
+    tokens[: len(clients)] = np.random.default_rng(0).integers(
+      1, self._num_words + 1, (len(clients), *shape)
     )
-    weights = np.zeros((num_clients, *shape[:2]), np.float32)
-    weights[: len(places)] = 1
+    weights = np.zeros((room, *shape[:2]), np.float32)
+    weights[: len(clients)] = 1
     return (tokens,), weights
 
-  return chunks.chunk_clients(
-    np.full(clients, work.sentences),
-    load,
-    batch_size=_BATCH,
-    clients_per_chunk=per_chunk,
-    num_devices=num_devices,
-  )
 
+class _StoredUsers:
+  """The private users of a store."""
 
-def _real_round(store, clients: int, seed: int, per_chunk, num_devices):
-  """Returns random users of a store."""
-  rng = np.random.default_rng(seed)
-  sizes = store.num_examples('private')
-  users = rng.choice(len(sizes), clients, replace=False)
-  steps = -(-int(sizes.max()) // _BATCH)
+  def __init__(self, store: data_prep.TokenStore):
+    self._store = store
+    self.sizes = store.num_examples('private')
+    self._steps = -(-int(self.sizes.max()) // _BATCH)
 
-  def load(places, num_clients):
+  def load(self, clients: np.ndarray, room: int):
+    """Returns batches and their weights, with empty ones up to `room`."""
     cohort = data_prep.load_cohort(
-      store,
+      self._store,
       'private',
-      users[places],
+      clients,
       batch_size=_BATCH,
-      steps=steps,
-      num_clients=num_clients,
+      steps=self._steps,
+      num_clients=room,
     )
     return cohort.examples, cohort.weights
 
-  return chunks.chunk_clients(
-    sizes[users],
-    load,
+
+def _inputs(
+  users, num_clients: int, seed: int, per_chunk: int, num_devices: int
+) -> pda_jax.RoundInputs:
+  """Returns a round of random users."""
+  rng = np.random.default_rng(seed)
+  chosen = rng.choice(len(users.sizes), num_clients, replace=False)
+  private = chunks.chunk_clients(
+    users.sizes[chosen],
+    lambda places, room: users.load(chosen[places], room),
     batch_size=_BATCH,
     clients_per_chunk=per_chunk,
     num_devices=num_devices,
   )
+  return pda_jax.RoundInputs(round_num=np.int32(seed), private=private)
 
 
-def _measure(
-  work: _Work,
-  clients: int,
-  dtype: str,
-  per_chunk: int,
-  store: Optional[data_prep.TokenStore],
-  peer: Optional[pfl_peer.PflRounds],
-) -> tuple[float, float, int, Optional[float]]:
-  """Measures rounds, alternating with the peer's.
-
-  Returns:
-    Median seconds of a round, seconds of compilation, clients in a chunk, and
-    the peer's median.
-  """
-  import jax
-  from pda_fed import jax as pda_jax
-  from pda_fed.jax.federated import training
-
-  used = devices_lib.choose_devices()
-  sizes = (
-    np.full(clients, work.sentences)
-    if store is None
-    else store.num_examples('private')
-  )
-  per_chunk = per_chunk or devices_lib.choose_clients_per_chunk(
+def _clients_per_chunk(work: rounds.Work, users, used: Sequence) -> int:
+  return devices_lib.choose_clients_per_chunk(
     sum(work.spec.parameter_counts.values()),
     used[0],
-    -(-sizes // _BATCH),
-    -(-clients // len(used)),
+    -(-users.sizes // _BATCH),
+    -(-work.clients // len(used)),
   )
-  per_chunk = min(per_chunk, clients)
-  settings = _settings(work.spec, clients, dtype)
-  run = training.build_rounds(settings, used)
-  state = pda_jax.initial_state(settings, settings.model.initial_params(0))
+
+
+def _round_fn(
+  work: rounds.Work, users, dtype: str, per_chunk: int
+) -> tuple[Callable[[], float], int]:
+  """Returns a function that measures DP-FedAvg, and the clients in a chunk."""
+  used = devices_lib.choose_devices()
+  per_chunk = per_chunk or _clients_per_chunk(work, users, used)
+  per_chunk = min(per_chunk, work.clients)
+  trainer = pda_jax.Federated(
+    work.spec.jax_model(),
+    rounds.plan(work),
+    client_optimizer=pda_jax.sgd(0.5),
+    server_optimizer=pda_jax.sgd(1.0, 0.9),
+    compute_dtype=dtype,
+  )
+  state = trainer.init(trainer.model.initial_params(0))
   key = pda_jax.noise_key(0)
-  room = _ROUNDS_PER_DISPATCH.value
+  room, seeds = _ROUNDS_PER_DISPATCH.value, itertools.count()
 
-  def make(seed):
-    args = per_chunk, len(used)
-    private = (
-      _made_up_round(work, clients, *args)
-      if store is None
-      else _real_round(store, clients, seed, *args)
-    )
-    return pda_jax.RoundInputs(round_num=np.int32(seed), private=private)
-
-  seconds, peers = [], []
-  for i in range(_ROUNDS.value + 1):
+  def run() -> float:
+    nonlocal state
     inputs = pda_jax.stack_rounds(
-      [make(i * room + j) for j in range(room)], room
+      [
+        _inputs(users, work.clients, next(seeds), per_chunk, len(used))
+        for _ in range(room)
+      ],
+      room,
     )
     started = time.perf_counter()
-    state, metrics = jax.block_until_ready(run(state, inputs, room, key))
-    seconds.append((time.perf_counter() - started) / room)
-    if peer is not None:
-      peers.append(peer.round())
-  if not np.isfinite(metrics['train_loss']).all():
-    raise ValueError(f'The loss is not finite: {metrics}.')
-  median = statistics.median(seconds[1:])
-  peers_median = statistics.median(peers[1:]) if peers else None
-  return median, seconds[0] - median, per_chunk, peers_median
+    state, metrics = jax.block_until_ready(
+      trainer.run(state, inputs, room, key)
+    )
+    seconds = (time.perf_counter() - started) / room
+    if not np.isfinite(metrics['train_loss']).all():
+      raise ValueError(f'The loss is not finite: {metrics}.')
+    return seconds
 
-
-def _peer(work: _Work, clients: int):
-  """Starts pfl-research for a work, if asked for."""
-  if not _PFL.value and _PFL_PYTHON.value is None:
-    return contextlib.nullcontext()
-  return pfl_peer.running(
-    pfl_peer.ensure_python(_PFL_PYTHON.value),
-    clients=clients,
-    sentences=work.sentences,
-    **dataclasses.asdict(work.spec),
-  )
+  return run, per_chunk
 
 
 def _memory() -> str:
   """Returns the peak memory so far, of the accelerator if there is one."""
-  import jax
-
   stats = jax.devices()[0].memory_stats()
   peak = stats and stats.get('peak_bytes_in_use')
   if peak is None:
@@ -246,42 +170,38 @@ def _memory() -> str:
   return f'{peak / 2**30:.2f}'
 
 
+def _row(name: str, work: rounds.Work, users, dtype: str, per_chunk: int):
+  run, per_chunk = _round_fn(work, users, dtype, per_chunk)
+  with rounds.peer(work) as peer:
+    median, first = timing.in_turn({'ours': run} | peer, rounds.ROUNDS.value)
+  ours = median['ours']
+  row = [f'{name}: {work.clients} x {work.sentences or "all"}', dtype]
+  row += [per_chunk, f'{ours:.4f}', f'{ours / work.clients * 1000:.2f}']
+  row += [f'{first["ours"]:.1f}', _memory()]
+  if peer:
+    theirs = median[rounds.PEER]
+    row += [f'{theirs:.4f}', f'{ours / theirs:.2f}']
+  print(*row, flush=True)
+  return row
+
+
 def main() -> None:
   """Measures according to the flags, and prints a table."""
   devices_lib.use_all_cores()
-  store = data_prep.open_store(_DATA_DIR.value) if _DATA_DIR.value else None
-  if store is None:
-    unknown = set(_WORK.value) - set(_WORKS)
-    if unknown:
-      raise ValueError(f'--work must be among {list(_WORKS)}. Found {unknown}.')
-    works = {name: _WORKS[name] for name in _WORK.value}
-  elif _PFL.value or _PFL_PYTHON.value is not None:
-    raise ValueError('--pfl must not be given with --data_dir.')
+  if _DATA_DIR.value:
+    store = data_prep.open_store(_DATA_DIR.value)
+    works = {'store': rounds.Work(100, 0, store.spec)}
   else:
-    works = {'store': _Work(100, 0, store.spec)}
+    works = rounds.chosen_works()
   rows = []
   for name, work in works.items():
-    for scale in map(float, _SCALE.value):
-      for dtype in _COMPUTE_DTYPE.value:
-        for per_chunk in map(int, _CLIENTS_PER_CHUNK.value):
-          clients = round(work.clients * scale)
-          with _peer(work, clients) as peer:
-            median, compilation, used, peers = _measure(
-              work, clients, dtype, per_chunk, store, peer
-            )
-          rows.append(
-            (
-              f'{name}: {clients} x {work.sentences or "all"}',
-              dtype,
-              used,
-              f'{median:.4f}',
-              f'{median / clients * 1000:.2f}',
-              f'{compilation:.1f}',
-              _memory(),
-              *([f'{peers:.4f}', f'{median / peers:.2f}'] if peers else []),
-            )
-          )
-          print(*rows[-1], flush=True)
+    for scale, dtype, per_chunk in itertools.product(
+      _SCALE.value, _COMPUTE_DTYPE.value, _CLIENTS_PER_CHUNK.value
+    ):
+      clients = round(work.clients * float(scale))
+      scaled = dataclasses.replace(work, clients=clients)
+      users = _StoredUsers(store) if _DATA_DIR.value else _RandomWords(scaled)
+      rows.append(_row(name, scaled, users, dtype, int(per_chunk)))
   header = ['clients x sentences', 'products', 'chunk', 's/round']
   header += ['ms/client', 'compile s', 'peak GiB so far']
   header += ['pfl-research s', 'ratio'][: len(rows[0]) - len(header)]

@@ -6,10 +6,9 @@ Training reads a store, here a store of tokens:
     store.users('private')                 names
     store.sentences(name)                  token ids [sentences, 21]
     data_prep.load_cohort(store, 'private', cohort)     padded arrays
-    data_prep.as_client_data(store, 'private')          for TFF
 
 or a store of examples, read with `store.examples(name)`. `prepare` writes
-stores. Only `as_client_data` needs TensorFlow; it imports TFF when called.
+stores. Only the source `tff` needs TensorFlow.
 """
 
 from data_prep.assignment import Assignment
@@ -20,17 +19,16 @@ from data_prep.cohorts import CohortArrays
 from data_prep.cohorts import load_cohort
 from data_prep.errors import SourceError
 from data_prep.errors import StoreError
-from data_prep.example_store import ExampleStore
 from data_prep.partition import Partition
 from data_prep.partition import partition_users
 from data_prep.partition import PartitionConfig
 from data_prep.partition import UserSlices
 from data_prep.sources import open_source
+from data_prep.store import ExampleStore
 from data_prep.store import open_store
 from data_prep.store import TokenStore
 from data_prep.user_store import UserStore
 from data_prep.vocabulary import VocabularyConfig
-from pda_fed.common import validate
 
 __all__ = [
   'Assignment',
@@ -46,36 +44,9 @@ __all__ = [
   'UserSlices',
   'UserStore',
   'VocabularyConfig',
-  'as_client_data',
   'load_cohort',
   'open_source',
   'open_store',
   'partition_users',
   'prepare',
 ]
-
-
-def as_client_data(data: TokenStore, group: str = 'private'):
-  """Returns a group's users as a `tff.simulation.datasets.ClientData`.
-
-  Example:
-
-  ```
-  clients = as_client_data(open_store('data/synthetic'), 'private')
-  dataset = clients.create_tf_dataset_for_client(clients.client_ids[0])
-  ```
-
-  Args:
-    data: The store.
-    group: One of the store's groups.
-
-  Returns:
-    See `data_prep.client_data.as_client_data`.
-
-  Raises:
-    TypeError: If `data` is not a token store.
-  """
-  validate.instances(TokenStore, data=data)
-  from data_prep import client_data
-
-  return client_data.as_client_data(data, group)

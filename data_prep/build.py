@@ -18,7 +18,6 @@ from typing import Any, Optional, Union
 from data_prep import assignment
 from data_prep import cautions
 from data_prep import encoding
-from data_prep import example_writer
 from data_prep import parallel
 from data_prep import partition
 from data_prep import spool
@@ -116,12 +115,12 @@ class _CountWords:
   source: base.Source
 
   def __call__(self, batch: _Batch) -> tuple[dict[str, int], int]:
+    self.source.tally = base.Tally()  # The encoder counts skipped rows.
     counts: collections.Counter[str] = collections.Counter()
     num_sentences = 0
     for sentences in _read(self.source, batch):
       num_sentences += len(sentences)
       counts.update(' '.join(sentences).split())
-    self.source.tally.take()  # The encoder counts skipped rows.
     return counts, num_sentences
 
 
@@ -133,6 +132,7 @@ class _Encode:
   encoder: encoding.Encoder
 
   def __call__(self, batch: _Batch):
+    self.source.tally = base.Tally()
     sentences: list[str] = []
     counts = []
     for all_sentences in _read(self.source, batch):
@@ -140,7 +140,7 @@ class _Encode:
       sentences += usable
       counts.append(len(usable))
     rows = self.encoder.encode(sentences)
-    return batch, np.array(counts, np.int64), rows, self.source.tally.take()
+    return batch, np.array(counts, np.int64), rows, self.source.tally
 
 
 def _no_progress(what: str, done: int, total: int, unit: str) -> None:
@@ -215,15 +215,15 @@ class _Run:
     name = source.name
     notes = {}
     if isinstance(source, base.RecordSource):
-      notes = dict(source.notes)
+      stream, notes = source, source.notes
       source = spool.regroup(
-        source,
+        stream,
         self._work / 'sentences.sqlite',
-        num_processes=config.processes_for(source.num_bytes // 100),
+        num_processes=config.processes_for(stream.num_bytes // 100),
         on_progress=self._on_progress,
       )
-      self._tally.add(source.spooled)
-      cautions.warn_of_faults(name, source.spooled)
+      self._tally.add(stream.tally)
+      cautions.warn_of_faults(name, stream.tally)
     plan = assignment.assign_users(
       source, config.partition, config.holdout, config.public_user_ids
     )
@@ -233,7 +233,7 @@ class _Run:
     with store_writer.StoreWriter(self._folder) as writer:
       dropped, unknown = self._encode(source, plan, words, writer)
       self._tally.check(name)
-      public = writer.names(assignment.PUBLIC)
+      public = writer.names[assignment.PUBLIC]
       cautions.warn_of_lost(public, plan.groups[assignment.PUBLIC].names)
       covered, statement = words_lib.COVERAGE[origin]
       vocabulary = {
@@ -262,7 +262,7 @@ class _Run:
     )
     _check_held_out(plan, config.holdout)
     store_writer.check_space(self._folder, source.x.nbytes + source.y.nbytes)
-    writer = example_writer.ExampleWriter(self._folder)
+    writer = store_writer.ExampleWriter(self._folder)
     examples = writer.write_examples(source, plan)
     public = plan.groups[assignment.PUBLIC].names
     details = _describe(source.name, config, plan, public, **examples)

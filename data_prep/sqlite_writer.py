@@ -35,36 +35,24 @@ def _set_temporary_folder(connection: sqlite3.Connection, folder: str) -> None:
 
 
 def write_sqlite(
-  path: os.PathLike | str,
-  sentences: Iterable[tuple[str, str, str]],
-  *,
-  all_features: bool = True,
+  path: os.PathLike | str, sentences: Iterable[tuple[str, str]]
 ) -> None:
-  """Writes sentences, in any order, to a database indexed by user.
-
-  The file only appears under its name once it is complete.
+  """Writes sentences, in any order, to a new database indexed by user.
 
   Args:
-    path: File of the database. An existing one is replaced.
-    sentences: Tuples (user, split, tokens separated by spaces).
-    all_features: See `example_proto.encode_tokens`.
+    path: File of the database. It is not usable if the writing failed.
+    sentences: Tuples (user, tokens separated by spaces).
 
   Raises:
     SourceError: If SQLite cannot write, for instance on a full disk.
   """
   path = pathlib.Path(path)
-  partial = path.with_name(f'.{path.name}.partial')
-  partial.unlink(missing_ok=True)
   rows = (
-    (
-      split,
-      user,
-      example_proto.encode_tokens(tokens.encode(), all_features=all_features),
-    )
-    for user, split, tokens in sentences
+    (base.TRAIN, user, example_proto.encode_tokens(tokens.encode()))
+    for user, tokens in sentences
   )
   try:
-    connection = sqlite3.connect(partial, isolation_level=None)
+    connection = sqlite3.connect(path, isolation_level=None)
     try:
       # An interrupted file is never used.
       connection.execute('PRAGMA journal_mode = OFF')
@@ -83,34 +71,7 @@ def write_sqlite(
         _set_temporary_folder(connection, '')
       finally:
         connection.close()
-    os.replace(partial, path)
   except sqlite3.Error as e:
     raise errors.SourceError(
       f'{path.name} could not be written: {e}. Is the disk full?'
     ) from e
-  finally:
-    partial.unlink(missing_ok=True)
-
-
-def export_sqlite(source: base.Source, path: os.PathLike | str) -> None:
-  """Writes a source to a database with TFF's schema.
-
-  Args:
-    source: The source. Its users and splits are kept.
-    path: File of the database. An existing one is replaced.
-
-  Raises:
-    SourceError: If SQLite cannot write, for instance on a full disk.
-  """
-
-  def sentences():
-    for split in source.splits:
-      users = source.users(split)
-      for user, count in zip(
-        users.ids, users.num_sentences.tolist(), strict=True
-      ):
-        for tokens in source.sentences(user, split, 0, count):
-          if tokens:
-            yield user, split, tokens
-
-  write_sqlite(path, sentences())

@@ -1,35 +1,34 @@
-"""The token store: sentences as token ids, by user, memory-mapped.
+"""The token store and the example store.
 
-A folder with the files of `data_prep.user_store`, and
+Beside the files of `data_prep.user_store`, a token store has
 
     tokens.npy           uint16 [sentences, 21]: bos, then 20 tokens, padded
     vocabulary.txt       one word per line; the word on line i has the id i
 
+and an example store, of images or rows of numbers,
+
+    x.npy                [examples, height, width, channels] or [examples,
+                         features], with the source's dtype
+    y.npy                int32 [examples]: classes
+
 This module only needs numpy.
 """
 
-import functools
 import os
-from typing import Any, Union
+from typing import Union
 
 from data_prep import encoding
-from data_prep import example_store
 from data_prep import user_store
 import numpy as np
 from pda_fed import models
 
-FORMAT = 'pda_fed token store'
-VERSION = 2
-
 TOKENS = 'tokens.npy'
-USER_OFFSETS = user_store.USER_OFFSETS
-USER_IDS = user_store.USER_IDS
-USER_ID_OFFSETS = user_store.USER_ID_OFFSETS
 VOCABULARY = 'vocabulary.txt'
+X = 'x.npy'
+Y = 'y.npy'
+LABEL_DTYPE = np.dtype('<i4')
 MANIFEST = user_store.MANIFEST
-DATA_FILES = (TOKENS, *user_store.INDEX_FILES, VOCABULARY)
 
-UserStore = user_store.UserStore
 file_sha256 = user_store.file_sha256
 
 
@@ -48,63 +47,32 @@ class TokenStore(user_store.UserStore):
     path: Folder of the store.
     manifest: Content of manifest.json.
     spec: The ids of the special tokens, and the number of words.
+    tokens: All sentences, [sentences, 21], read-only.
+    vocabulary: The words; the word at i has the token id i + 1.
   """
 
-  FORMAT = FORMAT
-  KIND = 'a token store'
-  VERSION = VERSION
+  FORMAT = 'pda_fed token store'
+  VERSION = 2
   UNIT = 'sentences'
-  DATA_FILES = DATA_FILES
+  ROW_FILES = (TOKENS,)
+  DATA_FILES = (*ROW_FILES, *user_store.INDEX_FILES, VOCABULARY)
 
-  def _check_kind(self, manifest: dict[str, Any]) -> None:
-    size = manifest['vocabulary']['size']
+  def __init__(self, path: os.PathLike | str):
+    super().__init__(path)
+    size = self.manifest['vocabulary']['size']
     self.spec = models.RecurrentSpec(num_words=size)
-
-  def _map_rows(self) -> int:
-    self._tokens = self._map(TOKENS)
-    row = (encoding.ROW_LENGTH,)
-    if (
-      self._tokens.shape[1:] != row
-      or self._tokens.dtype != encoding.TOKEN_DTYPE
-      or not self._tokens.flags.c_contiguous
-    ):
-      self._fail(
-        TOKENS,
-        f'must be {encoding.TOKEN_DTYPE} [sentences, {encoding.ROW_LENGTH}].'
-        f' Found {self._tokens.dtype} {list(self._tokens.shape)}.',
-      )
-    return len(self._tokens)
+    shape = (self.manifest[self.UNIT], encoding.ROW_LENGTH)
+    self.tokens = self._map(TOKENS, encoding.TOKEN_DTYPE, shape)
+    # Not splitlines, which also splits at some characters that are words.
+    text = (self.path / VOCABULARY).read_text(encoding='utf-8')
+    self.vocabulary = tuple(text.removesuffix('\n').split('\n'))
 
   @property
   def row_shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
     return (((encoding.ROW_LENGTH,), encoding.TOKEN_DTYPE),)
 
   def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
-    return (self._tokens[start:stop],)
-
-  @functools.cached_property
-  def vocabulary(self) -> tuple[str, ...]:
-    """The words; the word at i has the token id i + 1."""
-    try:
-      text = (self.path / VOCABULARY).read_text(encoding='utf-8')
-    except (OSError, UnicodeDecodeError) as e:
-      self._fail(VOCABULARY, f'cannot be read: {e}.')
-    words = tuple(text.removesuffix('\n').split('\n'))
-    if len(words) != self.spec.num_words:
-      self._fail(
-        VOCABULARY,
-        f'must have {self.spec.num_words} words. Found {len(words)}.',
-      )
-    return words
-
-  @property
-  def tokens(self) -> np.ndarray:
-    """All sentences, [sentences, 21], read-only."""
-    return self._tokens
-
-  def num_sentences(self, group: str) -> np.ndarray:
-    """Returns the number of sentences of each of a group's users."""
-    return self.num_examples(group)
+    return (self.tokens[start:stop],)
 
   def sentences(self, user: Union[str, tuple[str, int]]) -> np.ndarray:
     """Returns a user's sentences.
@@ -126,18 +94,61 @@ class TokenStore(user_store.UserStore):
 
     Args:
       row: Token ids: a row of `sentences`.
-
-    Raises:
-      StoreError: If a token id is invalid.
     """
-    words = self.vocabulary
+    words = ('', *self.vocabulary, '<oov>')  # Ids begin at 1.
     special = {self.spec.bos, self.spec.eos, self.spec.pad}
-    tokens = [token for token in row.tolist() if token not in special]
-    last = self.spec.oov  # The largest id that is not bos, eos or pad.
-    for token in tokens:
-      if not 0 < token <= last:
-        self._fail(TOKENS, f'must hold ids in [1, {last}]. Found {token}.')
-    return ['<oov>' if t == last else words[t - 1] for t in tokens]
+    return [words[token] for token in row.tolist() if token not in special]
+
+
+class ExampleStore(user_store.UserStore):
+  """Reads an example store.
+
+  The mean and scale of each channel or feature were computed on public users
+  only: standardising reveals nothing about private users.
+
+  Example:
+
+  ```
+  store = ExampleStore('data/mine')
+  name = store.users('private')[0]
+  x, y = store.examples(name)  # float32, standardised, and int32
+  ```
+
+  Attributes:
+    path: Folder of the store.
+    manifest: Content of manifest.json.
+    input_shape: Shape of one input: (height, width, channels) or (features,).
+    num_classes: Number of classes.
+  """
+
+  FORMAT = 'pda_fed example store'
+  VERSION = 1
+  UNIT = 'examples'
+  ROW_FILES = (X, Y)
+  DATA_FILES = (*ROW_FILES, *user_store.INDEX_FILES)
+
+  def __init__(self, path: os.PathLike | str):
+    super().__init__(path)
+    inputs = self.manifest['inputs']
+    self.num_classes = self.manifest['classes']['number']
+    self.input_shape = tuple(inputs['shape'])
+    self._mean, self._scale = (
+      np.array(inputs[name], np.float32) for name in ('mean', 'scale')
+    )
+    count = self.manifest[self.UNIT]
+    shape = (count, *self.input_shape)
+    self._x = self._map(X, np.dtype(inputs['dtype']), shape)
+    self._y = self._map(Y, LABEL_DTYPE, (count,))
+
+  @property
+  def row_shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
+    return (self.input_shape, np.dtype(np.float32)), ((), LABEL_DTYPE)
+
+  def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
+    x = self._x[start:stop].astype(np.float32)
+    x -= self._mean
+    x /= self._scale
+    return x, self._y[start:stop]
 
 
 def open_store(path: os.PathLike | str) -> user_store.UserStore:
@@ -160,7 +171,7 @@ def open_store(path: os.PathLike | str) -> user_store.UserStore:
   Raises:
     StoreError: If the folder is not a store, or is damaged.
   """
-  has_examples = user_store.load_manifest(path).get('format') == (
-    example_store.FORMAT
+  has_examples = (
+    user_store.load_manifest(path).get('format') == ExampleStore.FORMAT
   )
-  return (example_store.ExampleStore if has_examples else TokenStore)(path)
+  return (ExampleStore if has_examples else TokenStore)(path)

@@ -8,23 +8,29 @@ of the public loss in its first-order mirror step (equation (3)):
     alpha_t = cos(pi t / (2 K)).
 
 t counts from 0: rounds in federated training, epochs in sample-level training.
+Any function from t to a weight is a schedule:
 
-    >>> cosine(K=4).values(6).round(3)
+    >>> values(cosine(K=4), 6).round(3)
     array([1.   , 0.924, 0.707, 0.383, 0.   , 0.   ])
+    >>> values(lambda t: 1 / (1 + t), 3).round(3)
+    array([1.   , 0.5  , 0.333])
 
-Schedules are plain numpy, so that all engines use the same values.
+Engines call a schedule outside of compiled code, so that all have its values.
 """
 
-import abc
 from collections.abc import Sequence
 import dataclasses
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from pda_fed.common import validate
 
 
-class Schedule(abc.ABC):
-  """A function from t to alpha_t in [0, 1].
+@runtime_checkable
+class Schedule(Protocol):
+  """A function from t to a weight alpha_t in [0, 1].
+
+  A frozen dataclass with `__call__` has settings that a run can record.
 
   Example:
 
@@ -33,82 +39,81 @@ class Schedule(abc.ABC):
     (1.0, 0.707, 0.0)
   """
 
-  @abc.abstractmethod
-  def _alpha(self, t: np.ndarray) -> np.ndarray:
-    """The schedule before it is clamped, for t >= 0."""
-
-  def values(self, T: int) -> np.ndarray:
-    """Returns alpha_0 ... alpha_{T-1} as float64.
-
-    Args:
-      T: The number of values.
-
-    Raises:
-      ValueError: If `T` is negative.
-    """
-    validate.integers(0, T=T)
-    return np.clip(self._alpha(np.arange(T, dtype=np.float64)), 0.0, 1.0)
-
   def __call__(self, t: float) -> float:
     """Returns alpha_t.
 
     Args:
-      t: The round or epoch, from 0. It may be a fraction.
-
-    Raises:
-      ValueError: If `t` is negative.
+      t: The round or epoch, from 0.
     """
+
+
+def values(schedule: Schedule, T: int) -> np.ndarray:
+  """Returns alpha_0 ... alpha_{T-1} as float64.
+
+  Example:
+
+    >>> values(constant(0.5), 3)
+    array([0.5, 0.5, 0.5])
+
+  Args:
+    schedule: Any function of t.
+    T: The number of values.
+
+  Raises:
+    ValueError: If `T` is negative.
+  """
+  validate.integers(0, T=T)
+  return np.array([schedule(t) for t in range(T)], np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cosine:
+  K: float
+
+  def __post_init__(self):
+    validate.positive(K=self.K)
+
+  def __call__(self, t: float) -> float:
     validate.non_negative(t=t)
-    return float(np.clip(self._alpha(np.asarray(t, np.float64)), 0.0, 1.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Cosine(Schedule):
-  K: float
-
-  def __post_init__(self):
-    validate.positive(K=self.K)
-
-  def _alpha(self, t: np.ndarray) -> np.ndarray:
     # The clipped cosine would rise again after 3K; alpha stays at 0 from K on.
-    return np.where(
-      t < self.K, np.cos(np.pi / 2 * np.minimum(t / self.K, 1.0)), 0.0
-    )
+    return float(np.cos(np.pi / 2 * (t / self.K))) if t < self.K else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Linear(Schedule):
+class _Linear:
   K: float
 
   def __post_init__(self):
     validate.positive(K=self.K)
 
-  def _alpha(self, t: np.ndarray) -> np.ndarray:
-    return 1.0 - t / self.K
+  def __call__(self, t: float) -> float:
+    validate.non_negative(t=t)
+    return max(0.0, 1.0 - t / self.K)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Constant(Schedule):
+class _Constant:
   alpha: float
 
   def __post_init__(self):
     validate.in_range(0.0, 1.0, alpha=self.alpha)
 
-  def _alpha(self, t: np.ndarray) -> np.ndarray:
-    return np.full_like(t, self.alpha)
+  def __call__(self, t: float) -> float:
+    validate.non_negative(t=t)
+    return self.alpha
 
 
 @dataclasses.dataclass(frozen=True)
-class _Listed(Schedule):
+class _Listed:
   numbers: tuple[float, ...]
 
   def __post_init__(self):
     for number in self.numbers:
       validate.in_range(0.0, 1.0, alpha=number)
 
-  def _alpha(self, t: np.ndarray) -> np.ndarray:
-    places = np.minimum(t.astype(np.int64), len(self.numbers) - 1)
-    return np.asarray(self.numbers)[places]
+  def __call__(self, t: float) -> float:
+    validate.non_negative(t=t)
+    return self.numbers[min(int(t), len(self.numbers) - 1)]
 
 
 def listed(alphas: Sequence[float]) -> Schedule:
@@ -116,7 +121,7 @@ def listed(alphas: Sequence[float]) -> Schedule:
 
   Example:
 
-    >>> listed([1.0, 0.5]).values(4)
+    >>> values(listed([1.0, 0.5]), 4)
     array([1. , 0.5, 0.5, 0.5])
 
   Args:
@@ -125,13 +130,13 @@ def listed(alphas: Sequence[float]) -> Schedule:
   Raises:
     ValueError: If `alphas` is empty, or a value is outside [0, 1].
   """
-  values = np.asarray(alphas, np.float64)
-  if values.ndim != 1 or not values.size:
+  numbers = np.asarray(alphas, np.float64)
+  if numbers.ndim != 1 or not numbers.size:
     raise ValueError(
       'alpha must be a list of numbers, or a schedule such as'
       f' schedules.constant(0.5). Found {alphas!r}.'
     )
-  return _Listed(tuple(values.tolist()))
+  return _Listed(tuple(numbers.tolist()))
 
 
 def cosine(K: float) -> Schedule:
@@ -139,7 +144,7 @@ def cosine(K: float) -> Schedule:
 
   Example:
 
-    >>> cosine(K=2).values(4).round(3)
+    >>> values(cosine(K=2), 4).round(3)
     array([1.   , 0.707, 0.   , 0.   ])
 
   Args:
@@ -176,7 +181,7 @@ def linear(K: float) -> Schedule:
 
   Example:
 
-    >>> linear(K=4).values(6)
+    >>> values(linear(K=4), 6)
     array([1.  , 0.75, 0.5 , 0.25, 0.  , 0.  ])
 
   Args:
@@ -193,8 +198,8 @@ def constant(alpha: float) -> Schedule:
 
   Example:
 
-    >>> constant(0.5).values(3)
-    array([0.5, 0.5, 0.5])
+    >>> constant(0.5)(7)
+    0.5
 
   Args:
     alpha: The weight of the private gradient, in [0, 1].

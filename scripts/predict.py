@@ -16,8 +16,8 @@ import warnings
 
 from absl import flags
 from data_prep import errors
-from data_prep.sample_level import files
-from data_prep.sample_level import npz
+from data_prep import files
+from data_prep import npz
 import numpy as np
 from pda_fed import runs as runs_lib
 from pda_fed.common import tables

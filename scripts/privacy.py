@@ -128,7 +128,7 @@ def _settings_from_flags() -> dict[str, Any]:
   """Returns the fields of the plan, before anything is solved for."""
   settings = {'clip_norm': 1.0}
   if _PRESET.value is not None:
-    plan = presets.get_preset(_PRESET.value).plan
+    plan = presets.PRESETS[_PRESET.value].plan
     settings = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
   elif _TARGET_EPSILON.value is not None:
     # A placeholder until it is solved for.
@@ -143,34 +143,29 @@ def _settings_from_flags() -> dict[str, Any]:
   return settings
 
 
-def _epsilon(plan: privacy.PrivacyPlan, accountant: str) -> Optional[float]:
+def _epsilon(plan: privacy.PrivacyPlan, accountant: Any) -> Optional[float]:
   """Returns epsilon; None if the accountant cannot handle the plan."""
-  if accountant == 'pld' and privacy.tightest_accountant(plan) != 'pld':
+  if accountant == 'pld' and plan.accountant != 'pld':
     return None
-  return privacy.epsilon(plan, accountant=accountant)
-
-
-def _tightest(plan: privacy.PrivacyPlan) -> str:
-  return _ACCOUNTANT.value or privacy.tightest_accountant(plan)
+  return plan.epsilon(accountant=accountant)
 
 
 def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
   """Returns the plan, with noise or rounds solved for a target epsilon."""
   target = _TARGET_EPSILON.value
   if target is not None and not _SOLVE_ROUNDS.value:
-    # Adaptive clipping has the same epsilon, but rejects large noise.
-    plan = privacy.PrivacyPlan(**(settings | {'adaptive_clipping': None}))
-    found = privacy.calibrate(plan, target, _tightest(plan))
-    adaptive = settings.get('adaptive_clipping')
-    return dataclasses.replace(found, adaptive_clipping=adaptive)
+    settings.pop('noise_multiplier')
+    return privacy.PrivacyPlan.for_epsilon(
+      target, **settings, accountant=_ACCOUNTANT.value
+    )
   plan = privacy.PrivacyPlan(**settings)
   if target is None:
     return plan
-  rounds = privacy.max_rounds(plan, target, _tightest(plan))
+  rounds = plan.max_rounds(target, _ACCOUNTANT.value)
   if rounds == 0:
     raise ValueError(
       '--target_epsilon must allow at least one round, which spends'
-      f' {privacy.epsilon(plan, 1, accountant=_tightest(plan)):.4g}. Found'
+      f' {plan.epsilon(1, accountant=_ACCOUNTANT.value):.4g}. Found'
       f' {target!r}.'
     )
   return dataclasses.replace(plan, rounds=rounds)
@@ -191,7 +186,7 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   for accountant, style in (('rdp', '--'), ('pld', '-')):
     if _epsilon(plan, accountant) is None:
       continue
-    curve = privacy.epsilon_curve(plan, rounds, accountant)
+    curve = plan.epsilon_curve(rounds, accountant)
     axes.plot(rounds, curve, style, label=accountant.upper())
     axes.annotate(
       f'{curve[-1]:.3g}',
@@ -285,14 +280,14 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
     rows.insert(4, ('noise multiplier of updates', noise))
   rows += _search_rows(plan)
   if _PRESET.value is not None:
-    preset = presets.get_preset(_PRESET.value)
+    preset = presets.PRESETS[_PRESET.value]
     if preset.plan == plan:
       rows.insert(2, ("the paper's epsilon", f'{preset.paper_epsilon:g}'))
   width = max(len(name) for name, _ in rows)
   for name, value in rows:
     print(f'{name:<{width}}  {value}')
   best = epsilons['pld'] if epsilons['pld'] is not None else epsilons['rdp']
-  print(f'\n{plan.describe(best)}')
+  print(f'\n{plan.statement(best)}')
 
 
 def main() -> None:
@@ -307,8 +302,8 @@ def main() -> None:
     plan = _solve(_settings_from_flags())
   search_flags.build()  # Fail before anything is written.
   if _ACCOUNTANT.value is not None:
-    privacy.epsilon(
-      plan, 1, accountant=_ACCOUNTANT.value
+    plan.epsilon(
+      1, accountant=_ACCOUNTANT.value
     )  # Raises if it cannot handle the plan.
   if _PLOT.value is not None:
     _plot(plan, _PLOT.value)

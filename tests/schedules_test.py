@@ -6,13 +6,13 @@ import pytest
 
 
 def test_cosine_by_hand():
-  values = schedules.cosine(K=3).values(4)
+  values = schedules.values(schedules.cosine(K=3), 4)
   np.testing.assert_allclose(values, [1, math.sqrt(3) / 2, 0.5, 0], atol=1e-15)
 
 
 def test_cosine_stays_at_zero():
   # cos itself is 1 again at 4K, where the run must have left private data.
-  values = schedules.cosine(K=2).values(20)
+  values = schedules.values(schedules.cosine(K=2), 20)
   assert (values[2:] == 0).all()
 
 
@@ -26,9 +26,11 @@ def test_for_stackoverflow_is_the_papers():
 
 def test_linear_and_constant():
   np.testing.assert_allclose(
-    schedules.linear(K=4).values(6), [1, 0.75, 0.5, 0.25, 0, 0]
+    schedules.values(schedules.linear(K=4), 6), [1, 0.75, 0.5, 0.25, 0, 0]
   )
-  np.testing.assert_array_equal(schedules.constant(0.3).values(3), [0.3] * 3)
+  np.testing.assert_array_equal(
+    schedules.values(schedules.constant(0.3), 3), [0.3] * 3
+  )
 
 
 @pytest.mark.parametrize(('t', 'alpha'), [(0, 0.9), (1, 0.2), (7, 0.2)])
@@ -47,12 +49,20 @@ def test_the_last_of_a_list_holds(t, alpha):
   ],
 )
 def test_calls_and_values_agree_and_lie_in_the_unit_interval(schedule):
-  values = schedule.values(50)
+  values = schedules.values(schedule, 50)
   assert values.dtype == np.float64
   assert ((values >= 0) & (values <= 1)).all()
   assert (np.diff(values) <= 0).all()
   np.testing.assert_array_equal([schedule(t) for t in range(50)], values)
-  assert schedule.values(0).shape == (0,)
+  assert schedules.values(schedule, 0).shape == (0,)
+
+
+def test_any_function_is_a_schedule():
+  np.testing.assert_array_equal(
+    schedules.values(lambda t: 0.5**t, 3), [1, 0.5, 0.25]
+  )
+  assert isinstance(math.cos, schedules.Schedule)
+  assert not isinstance(0.5, schedules.Schedule)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_calls_and_values_agree_and_lie_in_the_unit_interval(schedule):
     (lambda: schedules.listed(0.5), 'alpha must be a list.* Found 0.5'),
     (lambda: schedules.for_stackoverflow(0, 10), 'i must be positive'),
     (lambda: schedules.for_stackoverflow(2, 0), 'T must be at least 1'),
-    (lambda: schedules.cosine(3).values(-1), 'T must be at least 0'),
+    (lambda: schedules.values(schedules.cosine(3), -1), 'T must be at least 0'),
     (lambda: schedules.cosine(3)(-1), 't must be non-negative'),
   ],
 )

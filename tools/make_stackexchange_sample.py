@@ -113,10 +113,11 @@ def read_users(
   source = stackexchange.StackExchangeSource(folder)
   users = collections.defaultdict(list)
   left_out = collections.Counter()
-  for user, _, content in source.records():
+  for user, text, is_html in source.records():
     if len(users[user]) >= most:
       continue
-    for sentence, reason in _clean(source.plain_text(content)):
+    plain = tokenizer.strip_html(text) if is_html else html.unescape(text)
+    for sentence, reason in _clean(plain):
       if reason:
         left_out[reason] += 1
       elif len(users[user]) < most:

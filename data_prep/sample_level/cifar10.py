@@ -8,8 +8,8 @@ record is a label and 3,072 bytes: red, green, blue, row by row.
 import os
 import pathlib
 
+from data_prep import files
 from data_prep.sample_level import base
-from data_prep.sample_level import files
 import numpy as np
 
 _FOLDERS = ('cifar-10-batches-bin', 'cifar-10/cifar-10-batches-bin')

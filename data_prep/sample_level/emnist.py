@@ -10,8 +10,8 @@ import pathlib
 import struct
 
 from data_prep import errors
+from data_prep import files
 from data_prep.sample_level import base
-from data_prep.sample_level import files
 import numpy as np
 
 _FOLDERS = ('gzip', 'emnist', 'emnist/gzip')

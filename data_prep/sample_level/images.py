@@ -16,8 +16,8 @@ import pathlib
 from typing import NamedTuple, Optional
 
 from data_prep import errors
+from data_prep import npz
 from data_prep.sample_level import base
-from data_prep.sample_level import npz
 import numpy as np
 
 _PARTS = ('train', 'test', 'public')

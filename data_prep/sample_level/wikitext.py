@@ -13,8 +13,8 @@ import os
 import pathlib
 
 from data_prep import errors
+from data_prep import files
 from data_prep.sample_level import base
-from data_prep.sample_level import files
 from data_prep.sample_level import splits
 import numpy as np
 from pda_fed.common import validate

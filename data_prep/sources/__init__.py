@@ -1,18 +1,18 @@
 """Sources of users' data, with the interfaces of `base`."""
 
 import os
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 from data_prep.sources.arrays import ArraySource
 from data_prep.sources.arrays import open_csv
 from data_prep.sources.arrays import open_npz
+from data_prep.sources.base import Record
 from data_prep.sources.base import RecordSource
 from data_prep.sources.base import Source
 from data_prep.sources.base import Tally
 from data_prep.sources.base import UserCounts
 from data_prep.sources.base import UserSource
 from data_prep.sources.jsonl import JsonlSource
-from data_prep.sources.sqlite import open_sqlite
 from data_prep.sources.sqlite import SqliteSource
 from data_prep.sources.stackexchange import StackExchangeSource
 from data_prep.sources.synthetic import SyntheticConfig
@@ -24,6 +24,7 @@ from data_prep.sources.tff_stackoverflow import TffStackOverflowSource
 __all__ = [
   'ArraySource',
   'JsonlSource',
+  'Record',
   'RecordSource',
   'Source',
   'SqliteSource',
@@ -39,11 +40,10 @@ __all__ = [
   'open_csv',
   'open_npz',
   'open_source',
-  'open_sqlite',
 ]
 
-_WITH_PATH = {
-  'sqlite': open_sqlite,
+_WITH_PATH: dict[str, Any] = {
+  'sqlite': SqliteSource,
   'stackexchange': StackExchangeSource,
   'jsonl': JsonlSource,
   'npz': open_npz,

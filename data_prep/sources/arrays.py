@@ -17,8 +17,8 @@ import pathlib
 from typing import Optional
 
 from data_prep import errors
-from data_prep.sample_level import files
-from data_prep.sample_level import npz
+from data_prep import files
+from data_prep import npz
 from data_prep.sources import base
 import numpy as np
 
@@ -59,7 +59,7 @@ class ArraySource(base.UserSource):
     Raises:
       SourceError: If an array is invalid.
     """
-    self._name = path.name
+    self.name = path.name
     self.x = _check_inputs(path, x)
     self.y = npz.check_labels(path, 'y', y)
     npz.check_lengths(path, x=x, y=y, user=owners)
@@ -70,14 +70,6 @@ class ArraySource(base.UserSource):
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))
     rows = zip(names, np.split(order, ends[:-1]), strict=True)
     self._rows = dict(sorted(rows, key=lambda user: user[0]))
-
-  @property
-  def name(self) -> str:
-    return self._name
-
-  @property
-  def splits(self) -> tuple[str, ...]:
-    return (base.TRAIN,)
 
   def users(self, split: str) -> base.UserCounts:
     del split  # There is only one.

@@ -8,12 +8,13 @@ from it. A `RecordSource` is a stream in which a user's texts may be anywhere;
 
 import abc
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 import dataclasses
-from typing import Any, Optional
+import os
+from typing import NamedTuple, Optional
 
 from data_prep import errors
-from data_prep.sources import files
+from data_prep import files
 import numpy as np
 
 TRAIN = 'train'
@@ -69,13 +70,6 @@ class Tally:
     self.skipped[reason] += 1
     self.first_fault = self.first_fault or fault
 
-  def take(self) -> 'Tally':
-    """Returns the counts since the last call, and resets them."""
-    taken = Tally(self.rows, self.skipped, self.first_fault)
-    self.rows, self.skipped = 0, collections.Counter()
-    self.first_fault = ''
-    return taken
-
   @property
   def num_faulty(self) -> int:
     """Number of rows that are malformed or not UTF-8."""
@@ -120,17 +114,14 @@ class UserSource(abc.ABC):
   """Users with known numbers of rows, by which they are assigned.
 
   Example: see `SyntheticSource`.
+
+  Attributes:
+    name: Name in messages and the manifest, without folders of this machine.
+    splits: The splits of the source, out of `SPLITS`; always with `TRAIN`.
   """
 
-  @property
-  @abc.abstractmethod
-  def name(self) -> str:
-    """Name in messages and the manifest, without folders of this machine."""
-
-  @property
-  @abc.abstractmethod
-  def splits(self) -> tuple[str, ...]:
-    """The splits of the source, out of `SPLITS`; always with `TRAIN`."""
+  name: str
+  splits: tuple[str, ...] = (TRAIN,)
 
   @abc.abstractmethod
   def users(self, split: str) -> UserCounts:
@@ -146,9 +137,13 @@ class Source(UserSource):
 
   Attributes:
     tally: Counts of rows read and skipped so far.
+    words_reveal_users: Whether `ranked_words` was made from users' text.
   """
 
-  def __init__(self):
+  words_reveal_users = True
+
+  def __init__(self, name: str):
+    self.name = name
     self.tally = Tally()
 
   @abc.abstractmethod
@@ -177,10 +172,21 @@ class Source(UserSource):
     del size
     return None
 
-  @property
-  def words_reveal_users(self) -> bool:
-    """Whether `ranked_words` was made from users' text."""
-    return True
+
+class Record(NamedTuple):
+  """A text of a user, with any number of sentences.
+
+  Example: see `JsonlSource`.
+
+  Attributes:
+    user: The user's id.
+    text: Plain text, in which HTML symbols may be escaped, or HTML.
+    is_html: Whether the text is HTML.
+  """
+
+  user: str
+  text: str
+  is_html: bool = False
 
 
 class RecordSource(abc.ABC):
@@ -189,62 +195,46 @@ class RecordSource(abc.ABC):
   Example: see `JsonlSource`.
 
   Attributes:
+    name: Name in messages and the manifest, without folders of this machine.
+    notes: Notes on how the source was read, for the manifest.
     tally: Counts of rows read and skipped so far.
+    num_bytes: Size of all files, as stored.
+    bytes_read: Number of bytes read so far, to measure progress.
   """
 
-  def __init__(self):
+  def __init__(self, name: str, paths: Iterable[os.PathLike | str]):
+    self.name = name
+    self.notes: dict[str, list[str]] = {}
     self.tally = Tally()
-
-  @property
-  @abc.abstractmethod
-  def name(self) -> str:
-    """Name in messages and the manifest, without folders of this machine."""
-
-  @property
-  def notes(self) -> Mapping[str, list[str]]:
-    """Notes on how the source was read, for the manifest."""
-    return {}
-
-  @property
-  @abc.abstractmethod
-  def num_bytes(self) -> int:
-    """Size of the files, to measure progress."""
-
-  @property
-  def bytes_read(self) -> int:
-    """Number of bytes read so far."""
-    return 0
+    self.num_bytes = sum(os.stat(path).st_size for path in paths)
+    self.bytes_read = 0
 
   @abc.abstractmethod
-  def records(self) -> Iterator[tuple[str, str, Any]]:
-    """Yields (user, split, content) in the order of the files."""
+  def records(self) -> Iterator[Record]:
+    """Yields texts in the order of the files, and counts rows."""
 
-  @abc.abstractmethod
-  def split_sentences(self, content: Any) -> list[str]:
-    """Returns the sentences of a content, with tokens separated by spaces.
+  def _lines(self, path: os.PathLike | str) -> Iterator[bytes]:
+    """Yields the lines of one of the files; a very long one in pieces."""
+    before = self.bytes_read
+    with files.opened(path) as f:
+      while line := f.readline(files.MAX_LINE):
+        # The place in the file as stored, not in what is decompressed.
+        self.bytes_read = before + os.lseek(f.fileno(), 0, os.SEEK_CUR)
+        yield line
+    self.bytes_read = before + os.stat(path).st_size
 
-    This is most of the work, and may run in another process.
-
-    Args:
-      content: A content that `records` yielded.
-    """
-
-
-class LineSource(RecordSource):
-  """A stream that reads the lines of files with `_reader`.
-
-  Example: see `JsonlSource`.
-  """
-
-  _reader: files.LineReader
-
-  @property
-  def num_bytes(self) -> int:
-    return self._reader.num_bytes
-
-  @property
-  def bytes_read(self) -> int:
-    return self._reader.bytes_read
+  def _is_somebody(self, user: str, where: str) -> bool:
+    """Returns whether a row has a valid user; counts it if not."""
+    if len(user) > MAX_ID_LENGTH:
+      fault = f'"user" has more than {MAX_ID_LENGTH} characters'
+      self.tally.add_fault(MALFORMED, f'{where}: {fault}')
+    elif not is_encodable(user):
+      self.tally.add_fault(NOT_UTF8, f'{where}: "user" is not UTF-8')
+    elif not user:
+      self.tally.skipped[NO_USER] += 1
+    else:
+      return True
+    return False
 
 
 def is_encodable(text: str) -> bool:

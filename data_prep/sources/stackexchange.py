@@ -10,17 +10,14 @@ Folders of archives that hold one table each also count as one site.
 """
 
 import collections
-from collections.abc import Iterator, Mapping
-import html
+from collections.abc import Iterator
 import pathlib
 import re
 from typing import Optional
 from xml.etree import ElementTree
 
 from data_prep import errors
-from data_prep import tokenizer
 from data_prep.sources import base
-from data_prep.sources import files
 
 _POSTS = 'Posts.xml'
 _COMMENTS = 'Comments.xml'
@@ -64,7 +61,7 @@ class _SeenIds:
     return True
 
 
-class StackExchangeSource(base.LineSource):
+class StackExchangeSource(base.RecordSource):
   """A site's folder, or a folder of such folders. A user is 'SITE/ID'.
 
   Example:
@@ -84,11 +81,10 @@ class StackExchangeSource(base.LineSource):
     Raises:
       FileNotFoundError: If there are no such files.
     """
-    super().__init__()
-    self._folder = pathlib.Path(folder).absolute()
-    if not self._folder.is_dir():
+    root = pathlib.Path(folder).absolute()
+    if not root.is_dir():
       raise FileNotFoundError(f'stackexchange: there is no folder {folder}.')
-    sites = [self._folder, *sorted(self._folder.iterdir())]
+    sites = [root, *sorted(root.iterdir())]
     self._files = [
       site / name
       for site in sites
@@ -100,14 +96,7 @@ class StackExchangeSource(base.LineSource):
         f'stackexchange: {folder} and its subfolders must hold {_POSTS} or'
         f' {_COMMENTS}. Found neither.'
       )
-    self._reader = files.LineReader(self._files)
-
-  @property
-  def name(self) -> str:
-    return f'stackexchange:{self._folder.name}'
-
-  @property
-  def notes(self) -> Mapping[str, list[str]]:
+    super().__init__(f'stackexchange:{root.name}', self._files)
     folders = collections.defaultdict(set)
     for path in self._files:
       folders[_site(path)].add(path.parent.name)
@@ -116,9 +105,10 @@ class StackExchangeSource(base.LineSource):
       for site, names in sorted(folders.items())
       if len(names) > 1
     ]
-    return {'sites in several folders': folded} if folded else {}
+    if folded:
+      self.notes['sites in several folders'] = folded
 
-  def records(self) -> Iterator[tuple[str, str, tuple[bool, str]]]:
+  def records(self) -> Iterator[base.Record]:
     # By table, not by file: a site that was unpacked twice, under two names,
     # must not give its users every sentence twice.
     seen = collections.defaultdict(_SeenIds)
@@ -126,7 +116,7 @@ class StackExchangeSource(base.LineSource):
       is_html = path.name == _POSTS
       ids = seen[_archive(path), path.name]
       for user, text in self._read_file(path, ids):
-        yield f'{_site(path)}/{user}', base.TRAIN, (is_html, text)
+        yield base.Record(f'{_site(path)}/{user}', text, is_html)
 
   def _read_file(
     self, path: pathlib.Path, seen: _SeenIds
@@ -137,7 +127,7 @@ class StackExchangeSource(base.LineSource):
       rb'^(?:\xef\xbb\xbf)?(?:<\?xml[^>]*>)?\s*(?:<%s\b[^>]*>)?\s*' % table
     )
     has_rows = is_closed = False
-    for line in self._reader.lines(path):
+    for line in self._lines(path):
       line = line.strip()
       if not has_rows:  # The first row may follow the table's tag.
         line = opening.sub(b'', line)
@@ -187,18 +177,3 @@ class StackExchangeSource(base.LineSource):
   def _skip(self, reason: str) -> Optional[tuple[str, str]]:
     self.tally.skipped[reason] += 1
     return None
-
-  def plain_text(self, content: tuple[bool, str]) -> str:
-    """Returns the plain text of a content, without HTML and code blocks.
-
-    Args:
-      content: A content that `records` yielded.
-    """
-    is_html, text = content
-    return tokenizer.strip_html(text) if is_html else html.unescape(text)
-
-  def split_sentences(self, content: tuple[bool, str]) -> list[str]:
-    is_html, text = content
-    if is_html:
-      return tokenizer.split_html(text)
-    return tokenizer.split_sentences(text)

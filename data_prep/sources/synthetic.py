@@ -180,26 +180,17 @@ class SyntheticSource(base.Source):
     (8, 0)
   """
 
+  words_reveal_users = False
+
   def __init__(self, config: SyntheticConfig):
-    super().__init__()
+    super().__init__('synthetic')
     self._config = config
     self._block: tuple[int, Optional[_Text]] = (-1, None)
 
   def __getstate__(self):
     # Values computed from the settings are not pickled.
-    return {'tally': self.tally, '_config': self._config, '_block': (-1, None)}
-
-  @property
-  def name(self) -> str:
-    return 'synthetic'
-
-  @property
-  def config(self) -> SyntheticConfig:
-    return self._config
-
-  @property
-  def splits(self) -> tuple[str, ...]:
-    return (base.TRAIN,)
+    kept = ('name', 'tally', '_config')
+    return {n: self.__dict__[n] for n in kept} | {'_block': (-1, None)}
 
   @functools.cached_property
   def _counts(self) -> np.ndarray:
@@ -244,10 +235,6 @@ class SyntheticSource(base.Source):
 
   def ranked_words(self, size: int) -> list[str]:
     return ['.', '?', *self._words][:size]
-
-  @property
-  def words_reveal_users(self) -> bool:
-    return False
 
   def _text(self, block: int) -> _Text:
     if self._block[0] != block:

@@ -1,22 +1,21 @@
 """A table of texts in a .csv file, with the columns `user` and `text`."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import csv
 import os
 import pathlib
 
 from data_prep import errors
-from data_prep import tokenizer
+from data_prep import files
 from data_prep.sources import base
-from data_prep.sources import files
 
 _USER = 'user'
 _TEXT = 'text'
 _LABEL = 'label'  # Of a table of numbers, see `arrays.open_csv`.
 
 
-class TextTableSource(base.LineSource):
+class TextTableSource(base.RecordSource):
   """The texts of a .csv file, plain, .gz or .xz.
 
   The first row names the columns: `user`, `text`, and any number of columns
@@ -39,7 +38,6 @@ class TextTableSource(base.LineSource):
     Raises:
       SourceError: If the file is missing, or lacks one of the columns.
     """
-    super().__init__()
     self._path = pathlib.Path(path)
     header = read_header(self._path)
     for column in (_USER, _TEXT):
@@ -48,55 +46,37 @@ class TextTableSource(base.LineSource):
           f'{self._path} must have a header with one column {column}. Found'
           f' {", ".join(header) or "an empty file":.200}.'
         )
+    super().__init__(f'csv:{self._path.name}', [self._path])
     self._num_columns = len(header)
     self._user, self._text = header.index(_USER), header.index(_TEXT)
-    self._reader = files.LineReader([self._path])
 
-  @property
-  def name(self) -> str:
-    return f'csv:{self._path.name}'
-
-  def records(self) -> Iterator[tuple[str, str, str]]:
+  def records(self) -> Iterator[base.Record]:
     # csv's own limit is 131,072 characters. Without any limit, a quote that is
     # never closed would read the whole file as one text.
     csv.field_size_limit(files.MAX_LINE)
-    rows = csv.reader(_decoded(self._reader, self._path), strict=True)
+    rows = csv.reader(_decoded(self._lines(self._path)), strict=True)
     try:
       next(rows)
       for row in filter(None, rows):  # Skips blank lines.
         self.tally.rows += 1
         where = f'{self._path.name}, line {rows.line_num}'
-        fault, reason = self._find_fault(row)
-        if fault:
-          self.tally.add_fault(reason, f'{where}: {fault}')
-        elif not row[self._user]:
-          self.tally.skipped[base.NO_USER] += 1
-        else:
-          yield row[self._user], base.TRAIN, row[self._text]
+        if len(row) != self._num_columns:
+          fault = f'it has {len(row)} cells instead of {self._num_columns}'
+          self.tally.add_fault(base.MALFORMED, f'{where}: {fault}')
+        elif self._is_somebody(row[self._user], where):
+          if base.is_encodable(row[self._text]):
+            yield base.Record(row[self._user], row[self._text])
+          else:
+            self.tally.add_fault(base.NOT_UTF8, f'{where}: it is not UTF-8')
     except csv.Error as e:
       raise errors.SourceError(
         f'{self._path}, line {rows.line_num}, must be a row of a CSV file: {e}.'
       ) from e
 
-  def _find_fault(self, row: list[str]) -> tuple[str, str]:
-    """Returns the fault of a row, and its kind; ('', '') if there is none."""
-    if len(row) != self._num_columns:
-      found = f'it has {len(row)} cells instead of {self._num_columns}'
-      return found, base.MALFORMED
-    if len(row[self._user]) > base.MAX_ID_LENGTH:
-      found = f'"user" has more than {base.MAX_ID_LENGTH} characters'
-      return found, base.MALFORMED
-    if not base.is_encodable(row[self._user] + row[self._text]):
-      return 'it is not UTF-8', base.NOT_UTF8
-    return '', ''
 
-  def split_sentences(self, content: str) -> list[str]:
-    return tokenizer.split_sentences(content)
-
-
-def _decoded(reader: files.LineReader, path: pathlib.Path) -> Iterator[str]:
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
   """Yields lines; bytes that are not UTF-8 become lone surrogates."""
-  for number, line in enumerate(reader.lines(path)):
+  for number, line in enumerate(lines):
     if number == 0:
       line = line.removeprefix(codecs.BOM_UTF8)
     yield line.decode(errors='surrogateescape')
@@ -111,11 +91,9 @@ def read_header(path: pathlib.Path) -> list[str]:
   Raises:
     SourceError: If the file is missing or damaged.
   """
-  if not path.is_file():
-    raise errors.SourceError(f'{path} is missing, or is not a file.')
-  lines = _decoded(files.LineReader([path]), path)
   try:
-    return next(csv.reader(lines, strict=True), [])
+    with files.opened(path) as f:
+      return next(csv.reader(_decoded(f), strict=True), [])
   except csv.Error as e:
     raise errors.SourceError(f'{path} must be a CSV file: {e}.') from e
 
@@ -130,8 +108,7 @@ def is_text_table(path: os.PathLike | str) -> bool:
     SourceError: If the file is missing or damaged, or has neither a column
       `text` nor a column `label`.
   """
-  path = pathlib.Path(path)
-  header = read_header(path)
+  header = read_header(pathlib.Path(path))
   if _TEXT not in header and _LABEL not in header:
     raise errors.SourceError(
       f'{path} must have a header with the columns {_USER} and {_TEXT}, or'

@@ -1,6 +1,5 @@
 """TFF's StackOverflow data, downloaded by TFF and read directly."""
 
-import collections
 import os
 import pathlib
 from typing import Optional
@@ -34,34 +33,33 @@ class TffStackOverflowSource(sqlite.SqliteSource):
       SourceError: If TFF is not installed, or the download fails.
     """
     self._cache_dir = None if cache_dir is None else os.fspath(cache_dir)
-    datasets = _tff_stackoverflow()
-    folder = pathlib.Path(self._cache_dir or '~/.tff').expanduser()
+    path = pathlib.Path(self._cache_dir or '~/.tff').expanduser() / _DATABASE
     try:
-      datasets.load_data(cache_dir=self._cache_dir)
+      _tff_stackoverflow().load_data(cache_dir=self._cache_dir)
+    except ImportError as e:
+      raise errors.SourceError(
+        'The source tff needs TensorFlow Federated, which is not installed.'
+      ) from e
     except Exception as e:
       # TFF does not notice a download that stopped early: from then on, it
       # takes the partial file for the database.
       raise errors.SourceError(
         f'TFF could not load its StackOverflow data: {e}. If a download was'
-        f' interrupted, remove {folder / _DATABASE} and try again, or read'
-        ' your own database with sqlite:PATH.'
+        f' interrupted, remove {path} and try again, or read your own database'
+        ' with sqlite:PATH.'
       ) from e
-    super().__init__(folder / _DATABASE)
-    self._name = 'tff:stackoverflow'
+    super().__init__(path)
+    self.name = 'tff:stackoverflow'
 
   def ranked_words(self, size: int) -> Optional[list[str]]:
-    counts: collections.OrderedDict = _tff_stackoverflow().load_word_counts(
+    counts = _tff_stackoverflow().load_word_counts(
       cache_dir=self._cache_dir, vocab_size=size
     )
     return list(counts)
 
 
 def _tff_stackoverflow():
-  try:
-    import pda_fed.tff  # noqa: F401, I001  Makes TFF importable.
-    import tensorflow_federated as tff
-  except ImportError as e:
-    raise errors.SourceError(
-      'The source tff needs TensorFlow Federated, which is not installed.'
-    ) from e
+  import pda_fed.tff  # noqa: F401, I001  Makes TFF importable.
+  import tensorflow_federated as tff
+
   return tff.simulation.datasets.stackoverflow

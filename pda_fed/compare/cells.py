@@ -11,13 +11,13 @@ import pathlib
 from typing import Optional
 import warnings
 
-from pda_fed import methods as methods_lib
 from pda_fed.common import tables
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import fairness
 from pda_fed.compare import findings
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import result_tables
+from pda_fed.compare import styles
 from pda_fed.runs import errors
 from pda_fed.runs import outputs
 
@@ -129,7 +129,7 @@ def methods_of(cells: Sequence[Cell]) -> list[str]:
   """Returns the methods of all cells, in the usual order."""
   found = {m for c in cells for m in c.comparison.scores}
   public = [comparison_lib.PUBLIC] if comparison_lib.PUBLIC in found else []
-  return [*public, *methods_lib.in_order(found - {comparison_lib.PUBLIC})]
+  return [*public, *styles.in_order(found - {comparison_lib.PUBLIC})]
 
 
 def header(cells: Sequence[Cell]) -> list[str]:

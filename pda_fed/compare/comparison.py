@@ -13,6 +13,7 @@ from pda_fed import methods as methods_lib
 from pda_fed import privacy
 from pda_fed.compare import fairness
 from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import styles
 from pda_fed.compare import verdicts as verdicts_lib
 from pda_fed.runs import outputs
 from pda_fed.runs import records
@@ -274,7 +275,7 @@ def compare(
   fairness.check_data(tested)
   by_method = {
     name: [run for run in tested if run.method == name]
-    for name in methods_lib.in_order({run.method for run in tested})
+    for name in styles.in_order({run.method for run in tested})
   }
   known = sorted(set.intersection(*(set(r.result['test']) for r in tested)))
   shown, selected = metrics_lib.to_show(known, metrics, select_by)
@@ -308,7 +309,7 @@ def guarantees(comparison: Comparison) -> dict[str, list[str]]:
   for method, runs in comparison.runs.items():
     for run in runs:
       if run.epsilon is not None:
-        found.setdefault(run.plan.describe(run.epsilon), {})[method] = None
+        found.setdefault(run.plan.statement(run.epsilon), {})[method] = None
   return {statement: list(methods) for statement, methods in found.items()}
 
 

@@ -16,6 +16,7 @@ from pda_fed.compare import cells as cells_lib
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import styles
 
 # With more methods, all share one figure.
 _MOST_PAIRED = 3
@@ -93,7 +94,10 @@ def _line_style(method: str) -> dict[str, Any]:
   found = methods_lib.find(method) or methods_lib.Method
   dashes = (0, (6, 1.5)) if found.warm_start else (0, (4, 2))
   is_solid = found.public != 'none'
-  return {'color': found.colour, 'linestyle': 'solid' if is_solid else dashes}
+  return {
+    'color': styles.colour(method),
+    'linestyle': 'solid' if is_solid else dashes,
+  }
 
 
 def _plot(
@@ -223,7 +227,7 @@ def draw_gains(
     path: A PNG or SVG file.
   """
   found = {method for *_, gains in panels for method in gains}
-  methods = methods_lib.in_order(found)
+  methods = styles.in_order(found)
   columns = min(len(panels), _MOST_PANELS)
   rows = -(-len(panels) // columns)
   size = 0.9 + 2.6 * columns, rows * (1.2 + 0.32 * len(methods))
@@ -276,7 +280,7 @@ def _plot_gain(
   limit: Optional[float],
 ) -> None:
   """Draws a point and its interval, or an arrow and a number beyond a limit."""
-  colour = (methods_lib.find(method) or methods_lib.Method).colour
+  colour = styles.colour(method)
   if limit is not None and abs(gain.mean) > limit:
     side = math.copysign(1, gain.mean)
     marker = '>' if side > 0 else '<'

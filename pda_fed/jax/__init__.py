@@ -3,27 +3,27 @@
 from pda_fed.jax.aggregation import clipped_sum
 from pda_fed.jax.aggregation import ClippedSum
 from pda_fed.jax.aggregation import noised_mean
-from pda_fed.jax.aggregation import private_mean
 from pda_fed.jax.canaries import CanaryInputs
 from pda_fed.jax.canaries import CanarySettings
 from pda_fed.jax.canaries import stack_cohorts
 from pda_fed.jax.clipping import clip_by_norm
 from pda_fed.jax.clipping import ClippedUpdates
-from pda_fed.jax.errors import DeviceError
-from pda_fed.jax.errors import DivergenceError
+from pda_fed.jax.devices import DeviceError
 from pda_fed.jax.federated.chunks import chunk_clients
 from pda_fed.jax.federated.chunks import chunk_rounds
+from pda_fed.jax.federated.chunks import chunk_users
 from pda_fed.jax.federated.chunks import ClientChunks
 from pda_fed.jax.federated.chunks import one_batch
+from pda_fed.jax.federated.chunks import RoundInputs
 from pda_fed.jax.federated.evaluation import evaluate
 from pda_fed.jax.federated.pretraining import pretrain
-from pda_fed.jax.federated.settings import FederatedSettings
-from pda_fed.jax.federated.settings import initial_state
-from pda_fed.jax.federated.settings import RoundInputs
-from pda_fed.jax.federated.settings import ServerState
-from pda_fed.jax.federated.training import build_rounds
-from pda_fed.jax.public_draws import draw_rows
-from pda_fed.jax.public_draws import draw_users
+from pda_fed.jax.federated.training import Federated
+from pda_fed.jax.optimizers import adam
+from pda_fed.jax.optimizers import of_server
+from pda_fed.jax.optimizers import Optimizer
+from pda_fed.jax.optimizers import sgd
+from pda_fed.jax.rounds import draw_rows
+from pda_fed.jax.rounds import draw_users
 from pda_fed.jax.rounds import noise_key
 from pda_fed.jax.rounds import stack_rounds
 from pda_fed.jax.sample_level.batches import draw_batches
@@ -34,8 +34,9 @@ from pda_fed.jax.sample_level.settings import SampleLevelSettings
 from pda_fed.jax.sample_level.training import (
   initial_state as initial_sample_state,
 )
-from pda_fed.jax.sample_level.training import SampleState
 from pda_fed.jax.sample_level.training import SampleTrainer
+from pda_fed.jax.server_round import server_round
+from pda_fed.jax.server_round import ServerState
 
 __all__ = [
   'CanaryInputs',
@@ -44,19 +45,19 @@ __all__ = [
   'ClippedSum',
   'ClippedUpdates',
   'DeviceError',
-  'DivergenceError',
   'ExampleArrays',
-  'FederatedSettings',
+  'Federated',
+  'Optimizer',
   'RoundInputs',
   'SampleLevelSettings',
-  'SampleState',
   'SampleTrainer',
   'ServerState',
   'StepInputs',
   'TrainingArrays',
-  'build_rounds',
+  'adam',
   'chunk_clients',
   'chunk_rounds',
+  'chunk_users',
   'clip_by_norm',
   'clipped_sum',
   'draw_batches',
@@ -64,12 +65,13 @@ __all__ = [
   'draw_users',
   'evaluate',
   'initial_sample_state',
-  'initial_state',
   'noise_key',
   'noised_mean',
+  'of_server',
   'one_batch',
   'pretrain',
-  'private_mean',
+  'server_round',
+  'sgd',
   'stack_cohorts',
   'stack_rounds',
 ]

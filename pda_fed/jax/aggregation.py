@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.jax import clipping
 from pda_fed.privacy import rounding
@@ -189,77 +190,10 @@ def _noised_mean(
   )
 
 
-def private_mean(
-  updates: Any,
-  mask: jax.Array,
-  *,
-  clip_norm: clipping.Scalar,
-  noise_multiplier: clipping.Scalar,
-  expected_cohort: clipping.Scalar,
-  key: jax.Array,
-) -> tuple[Any, dict[str, jax.Array]]:
-  """Clips and sums updates, adds noise, and divides by the expected cohort.
-
-  Adding or removing one client changes the mean before noise by at most
-  `clip_norm / expected_cohort`. The standard deviation of the noise is
-  `noise_multiplier` times that. An empty cohort returns noise only.
-
-  Example:
-
-    >>> mean, metrics = private_mean(
-    ...   np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([True, True]),
-    ...   clip_norm=1.0, noise_multiplier=0.0, expected_cohort=2.0,
-    ...   key=jax.random.PRNGKey(0),
-    ... )
-    >>> np.asarray(mean).round(2)
-    array([0.3, 0.4], dtype=float32)
-    >>> float(metrics['clipped_fraction'])
-    0.5
-
-  Args:
-    updates: See `clipped_sum`.
-    mask: See `clipped_sum`.
-    clip_norm: See `noised_mean`.
-    noise_multiplier: See `noised_mean`.
-    expected_cohort: See `noised_mean`.
-    key: See `noised_mean`.
-
-  Returns:
-    The mean, a pytree of arrays without the client axis, and metrics:
-    `clipped_fraction`, the fraction of clients that were clipped (0 if the
-    cohort is empty), `num_non_finite`, the number of clients whose updates were
-    replaced by zeros, and `num_clients`, the size of the cohort. Metrics have
-    no noise: the privacy guarantee does not cover releasing them.
-
-  Raises:
-    TypeError: If a leaf is not a floating-point array.
-    ValueError: If the shapes do not match, or if a number is out of range.
-  """
-  clipped = clipped_sum(updates, mask, clip_norm)
-  mean = noised_mean(
-    clipped.total,
-    clip_norm=clip_norm,
-    noise_multiplier=noise_multiplier,
-    expected_cohort=expected_cohort,
-    key=key,
-  )
-  return mean, {
-    'clipped_fraction': (
-      clipped.num_clipped / jnp.maximum(clipped.num_clients, 1)
-    ),
-    'num_non_finite': clipped.num_non_finite,
-    'num_clients': clipped.num_clients,
-  }
-
-
 def adapted_clip_norm(
+  plan: privacy.PrivacyPlan,
   clip_norm: jax.Array,
   sums: ClippedSum,
-  *,
-  target_quantile: float,
-  learning_rate: float,
-  count_stddev: float,
-  expected_cohort: float,
   key: jax.Array,
 ) -> jax.Array:
   """Moves the clipping norm towards a quantile of the updates' norms.
@@ -269,23 +203,22 @@ def adapted_clip_norm(
   noised fraction of clients that were not clipped.
 
   Args:
+    plan: A plan with adaptive clipping.
     clip_norm: The norm that updates were clipped to.
     sums: The clipped sum of the round.
-    target_quantile: The fraction of updates that should not be clipped.
-    learning_rate: Learning rate of the clipping norm.
-    count_stddev: Standard deviation of the noise on the count.
-    expected_cohort: qN; it must not depend on the actual cohort.
     key: Noise key. Never use the key of another round or of the updates' noise.
 
   Returns:
     The clipping norm of the next round.
   """
+  settings = plan.adaptive_clipping
   # Each client adds +1/2 or -1/2, so the sensitivity is 1/2.
   count = sums.num_clients / 2 - sums.num_clipped
-  count = count + count_stddev * draw_normal(key, (), clip_norm.dtype)
-  count = round_noised(count, count_stddev)
-  share = count / expected_cohort + 0.5
-  return clip_norm * jnp.exp(-learning_rate * (share - target_quantile))
+  count = count + plan.count_stddev * draw_normal(key, (), clip_norm.dtype)
+  count = round_noised(count, plan.count_stddev)
+  share = count / plan.expected_cohort + 0.5
+  change = settings.learning_rate * (share - settings.target_quantile)
+  return clip_norm * jnp.exp(-change)
 
 
 def draw_normal(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:

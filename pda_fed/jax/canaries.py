@@ -103,44 +103,77 @@ def stack_cohorts(
   ]
 
 
-def add_canaries(
-  sums: aggregation.ClippedSum,
-  inputs: CanaryInputs,
-  signs: jax.Array,
-  settings: CanarySettings,
-  clip_norm: jax.Array,
-  before_clip: Optional[Callable[[arrays.Update], arrays.Update]] = None,
-) -> aggregation.ClippedSum:
-  """Adds the clipped updates of canaries to a sum.
+class Canaries(NamedTuple):
+  """The canaries of one round in a compiled program.
 
-  Args:
-    sums: The sum over clients or examples.
-    inputs: The canaries of the round.
-    signs: Random signs of the canaries' directions.
+  Attributes:
     settings: Canary settings.
-    clip_norm: S, the clipping norm.
-    before_clip: How the method changes an update before it is clipped.
-
-  Returns:
-    The sum including canaries.
+    inputs: The round's canaries.
+    signs: Random signs of the canaries' directions.
   """
-  leaves, structure = jax.tree_util.tree_flatten(sums.total)
-  unit = settings.at_a_time
 
-  def body(i, sums):
-    places = i * unit + jnp.arange(unit)
-    flat = settings.norm * settings.directions.take(
-      jnp, signs, inputs.canaries[places]
-    )
-    updates = _split(flat, leaves)
-    if before_clip is not None:
-      updates = jax.vmap(before_clip)(updates)
-    new = aggregation.clipped_sum(
-      structure.unflatten(updates), places < inputs.count, clip_norm
-    )
-    return jax.tree_util.tree_map(jnp.add, sums, new)
+  settings: CanarySettings
+  inputs: CanaryInputs
+  signs: jax.Array
 
-  return jax.lax.fori_loop(0, -(-inputs.count // unit), body, sums)
+  def add_to(
+    self,
+    sums: aggregation.ClippedSum,
+    clip_norm: jax.Array,
+    before_clip: Optional[Callable[[arrays.Update], arrays.Update]] = None,
+  ) -> aggregation.ClippedSum:
+    """Adds the clipped updates of canaries to a sum.
+
+    Args:
+      sums: The sum over clients or examples.
+      clip_norm: S, the clipping norm.
+      before_clip: How the method changes an update before it is clipped.
+
+    Returns:
+      The sum including canaries.
+    """
+    leaves, structure = jax.tree_util.tree_flatten(sums.total)
+    unit = self.settings.at_a_time
+    canaries, count = self.inputs
+
+    def body(i, sums):
+      places = i * unit + jnp.arange(unit)
+      flat = self.settings.norm * self.settings.directions.take(
+        jnp, self.signs, canaries[places]
+      )
+      updates = _split(flat, leaves)
+      if before_clip is not None:
+        updates = jax.vmap(before_clip)(updates)
+      new = aggregation.clipped_sum(
+        structure.unflatten(updates), places < count, clip_norm
+      )
+      return jax.tree_util.tree_map(jnp.add, sums, new)
+
+    return jax.lax.fori_loop(0, -(-count // unit), body, sums)
+
+  def scores(
+    self,
+    mean: Any,
+    known: aggregation.ClippedSum,
+    clip_norm: jax.Array,
+    expected_cohort: float,
+  ) -> jax.Array:
+    """Returns the score of each canary, in units of the clipping norm.
+
+    Differential privacy holds against an adversary who knows all other data. So
+    the sum over real clients is subtracted, which leaves noise and canaries.
+
+    Args:
+      mean: The noised mean.
+      known: The sum without canaries.
+      clip_norm: S.
+      expected_cohort: qN, the divisor of the mean.
+    """
+    unknown = jax.tree_util.tree_map(
+      lambda m, total: (m * expected_cohort - total).ravel(), mean, known.total
+    )
+    flat = jnp.concatenate(jax.tree_util.tree_leaves(unknown))
+    return self.settings.directions.scores(jnp, self.signs, flat) / clip_norm
 
 
 def _split(flat: jax.Array, leaves: Sequence[jax.Array]) -> arrays.Update:
@@ -151,32 +184,3 @@ def _split(flat: jax.Array, leaves: Sequence[jax.Array]) -> arrays.Update:
     part.reshape(len(flat), *leaf.shape)
     for part, leaf in zip(parts, leaves, strict=True)
   )
-
-
-def scores_of(
-  mean: Any,
-  known: aggregation.ClippedSum,
-  signs: jax.Array,
-  settings: CanarySettings,
-  *,
-  clip_norm: jax.Array,
-  expected_cohort: float,
-) -> jax.Array:
-  """Returns the score of each canary, in units of the clipping norm.
-
-  Differential privacy holds against an adversary who knows all other data. So
-  the sum over real clients is subtracted, which leaves noise and canaries.
-
-  Args:
-    mean: The noised mean.
-    known: The sum without canaries.
-    signs: Random signs of the directions.
-    settings: Canary settings.
-    clip_norm: S.
-    expected_cohort: qN, the divisor of the mean.
-  """
-  unknown = jax.tree_util.tree_map(
-    lambda m, total: (m * expected_cohort - total).ravel(), mean, known.total
-  )
-  flat = jnp.concatenate(jax.tree_util.tree_leaves(unknown))
-  return settings.directions.scores(jnp, signs, flat) / clip_norm

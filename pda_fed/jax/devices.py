@@ -7,7 +7,7 @@ from typing import Any, Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.jax import errors
+from pda_fed import errors
 
 # Axes of the mesh: each device trains some of a round's clients, or computes
 # the gradients of some of a step's examples.
@@ -20,6 +20,16 @@ _SMALL_GPU = 8 * 2**30
 # Memory of a client in training, as copies of its weights; this includes its
 # activations.
 _COPIES = 8
+
+
+class DeviceError(errors.PdaFedError):
+  """A requested device is not available.
+
+  Example:
+
+    >>> issubclass(DeviceError, errors.PdaFedError)
+    True
+  """
 
 
 def use_all_cores(cores: Optional[int] = None) -> None:
@@ -50,7 +60,7 @@ def choose_devices(platform: Optional[str] = None) -> list[jax.Device]:
   try:
     return list(jax.devices(platform))
   except RuntimeError as e:
-    raise errors.DeviceError(
+    raise DeviceError(
       f'platform must be available to JAX, such as'
       f' {jax.default_backend()!r}. Found {platform!r}: {e}'
     ) from e

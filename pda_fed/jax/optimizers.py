@@ -1,151 +1,171 @@
-"""Optimizers for the server, for DP-SGD steps and for warm starts, in JAX."""
+"""Optimizers of the server, of DP-SGD steps and of warm starts, in JAX.
 
-from typing import Any, NamedTuple, Union
+As in optax, an optimizer is a pair of pure functions, and a step is
+
+    changes, state = optimizer.update(gradients, state, params)
+    params = apply_updates(params, changes)
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional, Union
 
 import jax
 import jax.numpy as jnp
 from pda_fed.common import server_optimizers
+from pda_fed.common import validate
 
 _Scalar = Union[float, jax.Array]
-# Adam's defaults in `tff.learning.optimizers.build_adam`.
-_BETA_1 = 0.9
-_BETA_2 = 0.999
-_EPSILON = 1e-7
 
 
-def sgd_step(
-  params: Any,
-  momentum: Any,
-  update: Any,
-  learning_rate: _Scalar,
-  momentum_rate: float,
-) -> tuple[Any, Any]:
-  """Takes a step of SGD with momentum, as TFF's `build_sgdm` does.
+class Optimizer(NamedTuple):
+  """An optimizer, with the two functions of `optax.GradientTransformation`.
 
-  Args:
-    params: The weights.
-    momentum: The accumulator; ignored if there is no momentum.
-    update: The gradient, or pseudo-gradient, to descend.
-    learning_rate: The learning rate.
-    momentum_rate: The decay of the accumulator; 0 for none.
+  Example: see `sgd`.
 
-  Returns:
-    New weights and accumulator.
+  Attributes:
+    init: Returns the optimizer's first state, given the weights.
+    update: Returns what to add to the weights and the next state, given the
+      gradient (or another update to descend), the state and the weights.
+    learning_rate: If a step only subtracts this times the gradient. A model may
+      then compute gradient and step together, which is faster.
   """
-  if momentum_rate:
-    momentum = update = jax.tree_util.tree_map(
-      lambda m, u: momentum_rate * m + u, momentum, update
-    )
-  params = jax.tree_util.tree_map(
-    lambda w, u: w - learning_rate * u, params, update
-  )
-  return params, momentum
+
+  init: Callable[[Any], Any]
+  update: Callable[..., tuple[Any, Any]]
+  learning_rate: Optional[_Scalar] = None
 
 
-class Adam(NamedTuple):
-  """Adam's state."""
+class Moments(NamedTuple):
+  """The state of `adam` and `yogi`.
 
-  step: jax.Array
+  Attributes:
+    count: Number of steps.
+    mean: The mean of gradients.
+    square: The mean of squared gradients.
+  """
+
+  count: jax.Array
   mean: Any
   square: Any
 
-  @classmethod
-  def start(cls, params: Any) -> 'Adam':
-    zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
-    return cls(jnp.zeros((), jnp.int32), zeros, zeros)
+
+def apply_updates(params: Any, changes: Any) -> Any:
+  """Adds an optimizer's changes to the weights."""
+  return jax.tree_util.tree_map(jnp.add, params, changes)
 
 
-def adam_step(params: Any, state: Adam, gradients: Any, learning_rate):
-  """Takes a step of Adam; returns new weights and state."""
-  step = state.step + 1
-  rate = learning_rate * jnp.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
-  mean = jax.tree_util.tree_map(
-    lambda m, g: m + (g - m) * (1 - _BETA_1), state.mean, gradients
-  )
-  square = jax.tree_util.tree_map(
-    lambda s, g: s + (g * g - s) * (1 - _BETA_2), state.square, gradients
-  )
-  params = jax.tree_util.tree_map(
-    lambda w, m, s: w - rate * m / (jnp.sqrt(s) + _EPSILON),
-    params,
-    mean,
-    square,
-  )
-  return params, Adam(step, mean, square)
+def sgd(learning_rate: _Scalar, momentum: float = 0.0) -> Optimizer:
+  """Returns SGD, with TFF's momentum.
 
+  Example:
 
-def server_start(
-  name: str, params: Any, momentum_rate: float
-) -> tuple[Any, Any]:
-  """Returns the initial means of updates and of their squares.
+    >>> optimizer = sgd(0.5)
+    >>> changes, _ = optimizer.update(jnp.array([2.0]), optimizer.init(0.0))
+    >>> changes.tolist()
+    [-1.0]
 
   Args:
-    name: 'sgd', 'adam' or 'yogi'.
-    params: The weights.
-    momentum_rate: The server's momentum.
-
-  Returns:
-    Both means. A mean that the optimizer does not use is ().
+    learning_rate: The learning rate; it may be traced.
+    momentum: The decay of the accumulator, at least 0; 0 for none.
   """
-  tree_map = jax.tree_util.tree_map
-  if name == 'sgd':
-    return tree_map(jnp.zeros_like, params) if momentum_rate else (), ()
-  first = server_optimizers.FIRST_SQUARE[name]
-  return (
-    tree_map(jnp.zeros_like, params),
-    tree_map(lambda w: jnp.full_like(w, first), params),
-  )
+  _check(learning_rate, momentum)
+
+  def init(params):
+    return jax.tree_util.tree_map(jnp.zeros_like, params) if momentum else ()
+
+  def update(gradients, state, params=None):
+    del params
+    if momentum:
+      state = gradients = jax.tree_util.tree_map(
+        lambda m, g: momentum * m + g, state, gradients
+      )
+    changes = jax.tree_util.tree_map(lambda g: -learning_rate * g, gradients)
+    return changes, state
+
+  return Optimizer(init, update, None if momentum else learning_rate)
 
 
-def server_step(
-  name: str,
-  params: Any,
-  momentum: Any,
-  squares: Any,
-  update: Any,
+def adam(
+  learning_rate: _Scalar,
+  b1: float = 0.9,
+  b2: float = 0.999,
+  eps: float = 1e-7,
   *,
-  step: _Scalar,
-  learning_rate: float,
-  momentum_rate: float,
-) -> tuple[Any, Any, Any]:
-  """Takes the server's step, as TFF's optimizer of the same name does.
+  first_square: float = 0.0,
+  is_yogi: bool = False,
+) -> Optimizer:
+  """Returns Adam, with the defaults of TFF's `build_adam`.
+
+  Args:
+    learning_rate: The learning rate; it may be traced.
+    b1: The decay of the mean of gradients.
+    b2: The decay of the mean of squared gradients.
+    eps: Added to the root of the mean of squares.
+    first_square: The initial mean of squares.
+    is_yogi: Whether to change the mean of squares as Yogi does: by the new
+      square with the sign of the difference, not by the difference.
+  """
+  _check(learning_rate, b1)
+  tree_map = jax.tree_util.tree_map
+
+  def init(params):
+    return Moments(
+      jnp.zeros((), jnp.int32),
+      tree_map(jnp.zeros_like, params),
+      tree_map(lambda w: jnp.full_like(w, first_square), params),
+    )
+
+  def next_square(s, g):
+    change = g * g - s
+    return s + (1 - b2) * (jnp.sign(change) * g * g if is_yogi else change)
+
+  def update(gradients, state, params=None):
+    del params
+    count = state.count + 1
+    rate = learning_rate * jnp.sqrt(1 - b2**count) / (1 - b1**count)
+    mean = tree_map(lambda m, g: m + (g - m) * (1 - b1), state.mean, gradients)
+    square = tree_map(next_square, state.square, gradients)
+    changes = tree_map(
+      lambda m, s: -rate * m / (jnp.sqrt(s) + eps), mean, square
+    )
+    return changes, Moments(count, mean, square)
+
+  return Optimizer(init, update)
+
+
+def of_server(
+  name: str, learning_rate: float, momentum: float = 0.0
+) -> Optimizer:
+  """Returns the server's optimizer, which steps as TFF's of the same name.
+
+  Example:
+
+    >>> state = of_server('yogi', 0.1, 0.9).init(jnp.zeros(2))
+    >>> int(state.count), state.mean.tolist()
+    (0, [0.0, 0.0])
 
   Args:
     name: 'sgd', 'adam' or 'yogi'.
-    params: The weights.
-    momentum: The mean of updates.
-    squares: The mean of squared updates.
-    update: The pseudo-gradient: the noised mean, as changed by the method.
-    step: The index of the step, from 1.
     learning_rate: The learning rate.
-    momentum_rate: The decay of `momentum`.
+    momentum: Momentum of SGD; b1 of Adam and Yogi.
 
-  Returns:
-    New weights, mean and squares.
+  Raises:
+    ValueError: If a number is out of range, or there is no such optimizer.
   """
+  validate.one_of(server_optimizers.NAMES, server_optimizer=name)
   if name == 'sgd':
-    params, momentum = sgd_step(
-      params, momentum, update, learning_rate, momentum_rate
-    )
-    return params, momentum, squares
-  beta_2, tree_map = server_optimizers.BETA_2, jax.tree_util.tree_map
-  rate = learning_rate * jnp.sqrt(1 - beta_2**step) / (1 - momentum_rate**step)
-  momentum = tree_map(
-    lambda m, u: m + (u - m) * (1 - momentum_rate), momentum, update
-  )
-
-  def next_square(s, u):
-    change = u * u - s
-    # Yogi adds u^2 with the sign of the difference, Adam the difference.
-    return s + (1 - beta_2) * (
-      jnp.sign(change) * u * u if name == 'yogi' else change
-    )
-
-  squares = tree_map(next_square, squares, update)
-  params = tree_map(
-    lambda w, m, s: w - rate * m / (jnp.sqrt(s) + server_optimizers.EPSILON),
-    params,
+    return sgd(learning_rate, momentum)
+  return adam(
+    learning_rate,
     momentum,
-    squares,
+    server_optimizers.BETA_2,
+    server_optimizers.EPSILON,
+    first_square=server_optimizers.FIRST_SQUARE[name],
+    is_yogi=name == 'yogi',
   )
-  return params, momentum, squares
+
+
+def _check(learning_rate: _Scalar, momentum: float) -> None:
+  if not isinstance(learning_rate, jax.Array):  # It may be traced.
+    validate.positive(learning_rate=learning_rate)
+  validate.non_negative(momentum=momentum)

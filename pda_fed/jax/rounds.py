@@ -1,4 +1,4 @@
-"""Runs several rounds in one compiled program."""
+"""Runs several rounds in one compiled program; keys and public draws."""
 
 from collections.abc import Callable, Sequence
 import contextlib
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.common import validate
+from pda_fed.jax import philox
 
 
 def lasting_noise() -> contextlib.AbstractContextManager:
@@ -87,7 +88,11 @@ def noise_key(seed: int) -> np.ndarray:
 def stack_rounds(rounds: Sequence[Any], room: int) -> Any:
   """Stacks rounds along a new axis, padded to a fixed length.
 
-  Example: see `build_rounds`.
+  Example:
+
+    >>> rounds = stack_rounds([{'t': 5}, {'t': 6}], room=3)
+    >>> rounds['t'].tolist()
+    [5, 6, 6]
 
   Args:
     rounds: One or more rounds of equal shapes.
@@ -99,3 +104,52 @@ def stack_rounds(rounds: Sequence[Any], room: int) -> Any:
   """
   padded = [*rounds, *[rounds[-1]] * (room - len(rounds))]
   return jax.tree_util.tree_map(lambda *a: np.stack(a), *padded)
+
+
+def draw_users(
+  seed: int, round_num: int, num_users: int, users_per_round: int
+) -> np.ndarray:
+  """Draws users without replacement, for the mode 'local_training'.
+
+  The draws equal those of `pda_tff.PublicUpdate`: with the same seed, both
+  engines train on the same public users.
+
+  Example:
+
+    >>> drawn = draw_users(seed=0, round_num=3, num_users=9, users_per_round=9)
+    >>> sorted(drawn.tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+  Args:
+    seed: Sampling seed of public users, 63 bits.
+    round_num: Index of the round.
+    num_users: Number of public users.
+    users_per_round: Number of users to draw.
+
+  Returns:
+    Indices of the users, in the order of the draw.
+  """
+  draws = philox.uniform((seed, round_num), num_users)
+  return np.argsort(draws, kind='stable')[:users_per_round]
+
+
+def draw_rows(
+  seed: int, round_num: int, num_sentences: int, count: int
+) -> np.ndarray:
+  """Draws sentences of all users with replacement, for the mode 'gradient'.
+
+  Example:
+
+    >>> draw_rows(seed=0, round_num=3, num_sentences=100, count=4).shape
+    (4,)
+
+  Args:
+    seed: Sampling seed of public users, 63 bits.
+    round_num: Index of the round.
+    num_sentences: Number of sentences of all public users.
+    count: Number of sentences to draw.
+
+  Returns:
+    Indices of the sentences.
+  """
+  return philox.integers((seed, round_num), count, num_sentences)

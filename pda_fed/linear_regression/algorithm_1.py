@@ -38,8 +38,7 @@ class Setting:
     clip_norm: L, the clipping norm of a gradient.
     num_steps: T, the number of steps.
     noise_stddev: sigma, the standard deviation of the noise on each coordinate
-      of the mean gradient; from `privacy.algorithm_1_noise_stddev` or
-      `privacy.tight_noise_stddev`.
+      of the mean gradient; from `privacy.algorithm_1_noise_stddev`.
   """
 
   learning_rate: LearningRate

@@ -69,12 +69,8 @@ def noise_stddev(
     ValueError: If an argument is out of range.
   """
   validate.one_of(('algorithm_1', 'tight'), noise=noise)
-  function = (
-    privacy.algorithm_1_noise_stddev
-    if noise == 'algorithm_1'
-    else privacy.tight_noise_stddev
-  )
-  return function(
+  return privacy.algorithm_1_noise_stddev(
+    tight=noise == 'tight',
     lipschitz=clip_norm,
     rounds=rounds,
     epsilon=epsilon,

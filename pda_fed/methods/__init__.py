@@ -13,7 +13,6 @@ from pda_fed.methods.dope import Dope
 from pda_fed.methods.pda_dpmd import PdaDpmd
 from pda_fed.methods.registry import find
 from pda_fed.methods.registry import get
-from pda_fed.methods.registry import in_order
 from pda_fed.methods.registry import names
 from pda_fed.methods.registry import title
 from pda_fed.methods.semi_dp import SemiDp
@@ -29,7 +28,6 @@ __all__ = [
   'WarmStart',
   'find',
   'get',
-  'in_order',
   'mix',
   'names',
   'server_step',

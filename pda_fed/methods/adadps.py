@@ -40,8 +40,6 @@ class AdaDps(base.Method):
 
   name = 'adadps'
   title = 'AdaDPS'
-  colour = '#8c6d46'
-  order = 5
   public = 'update'
 
   decay: float = base.setting(0.9, 'Decay of the mean of squares, in [0, 1).')
@@ -67,21 +65,23 @@ class AdaDps(base.Method):
       self.decay * m + (1 - self.decay) * p * p
       for m, p in zip(memory, public, strict=True)
     )
-    mean = sum(map(arrays.total, squares)) / arrays.size(squares)
+    xp = arrays.namespace(*squares)
+    mean = sum(map(xp.sum, squares)) / arrays.size(squares)
     # Before the first public update, all coordinates have the same scale.
-    safe = arrays.where(mean > 0, mean, mean + 1)
+    safe = xp.where(mean > 0, mean, mean + 1)
     extra = self.epsilon**2
 
     def scale(square):
-      relative = arrays.where(mean > 0, square / safe, square + 1)
-      return arrays.sqrt((relative + extra) / (1 + extra))
+      relative = xp.where(mean > 0, square / safe, square + 1)
+      return xp.sqrt((relative + extra) / (1 + extra))
 
     return tuple(map(scale, squares)), squares
 
   def before_clip(self, update, public):
     """See the base class; a coordinate with scale 0 becomes 0."""
+    xp = arrays.namespace(*public)
     return tuple(
-      arrays.where(a > 0, u / arrays.where(a > 0, a, a + 1), 0 * u)
+      xp.where(a > 0, u / xp.where(a > 0, a, a + 1), 0 * u)
       for u, a in zip(update, public, strict=True)
     )
 

@@ -1,8 +1,8 @@
-"""Operations whose names differ between numpy, JAX and TensorFlow.
+"""Arrays of numpy, JAX and TensorFlow, by one set of names.
 
-A method is written once, with + - * / and these functions, and runs on arrays
-of all three libraries. An *update* is a tuple of arrays, one for each weight of
-a model.
+A method is written once, with + - * / and functions of `xp = namespace(array)`,
+and runs on arrays of all three libraries: `xp.where`, `xp.sqrt`, `xp.sum`. An
+*update* is a tuple of arrays, one for each weight of a model.
 """
 
 import math
@@ -15,31 +15,26 @@ Array = Any
 Update = tuple[Array, ...]
 
 
-def _library(*arrays: Array) -> Any:
-  """Returns the module whose functions take these arrays."""
+def namespace(*arrays: Array) -> Any:
+  """Returns the module with numpy's functions for these arrays.
+
+  It is numpy, jax.numpy or TensorFlow's tf.experimental.numpy.
+
+  Example:
+
+    >>> namespace(np.ones(2), 0.5) is np
+    True
+
+  Args:
+    *arrays: Arrays of one library, and numbers.
+  """
   for array in arrays:
     name = type(array).__module__.partition('.')[0]
     if name in ('jax', 'jaxlib'):
       return sys.modules['jax.numpy']
     if name == 'tensorflow':
-      return sys.modules['tensorflow']
+      return sys.modules['tensorflow'].experimental.numpy
   return np
-
-
-def where(condition: Array, a: Array, b: Array) -> Array:
-  """Returns `a` where the condition holds and `b` elsewhere."""
-  return _library(condition, a, b).where(condition, a, b)
-
-
-def sqrt(x: Array) -> Array:
-  """Returns the square root of each entry."""
-  return _library(x).sqrt(x)
-
-
-def total(x: Array) -> Array:
-  """Returns the sum of all entries."""
-  library = _library(x)
-  return library.reduce_sum(x) if library.__name__ == 'tensorflow' else x.sum()
 
 
 def size(update: Update) -> int:
@@ -50,12 +45,13 @@ def size(update: Update) -> int:
 def dot(a: Update, b: Update) -> Array:
   """Returns the inner product of two updates."""
   # Not a matrix product, which may round to TF32 on GPUs.
-  return sum(total(x * y) for x, y in zip(a, b, strict=True))
+  xp = namespace(*a)
+  return sum(xp.sum(x * y) for x, y in zip(a, b, strict=True))
 
 
 def norm(update: Update) -> Array:
   """Returns the L2 norm of all arrays together."""
-  return sqrt(dot(update, update))
+  return namespace(*update).sqrt(dot(update, update))
 
 
 def mix(a: Update, b: Update, weight: Array) -> Update:
@@ -75,9 +71,10 @@ def mix(a: Update, b: Update, weight: Array) -> Update:
     b: An update of the same shapes.
     weight: A scalar in [0, 1].
   """
+  xp = namespace(weight, *a)
 
   def mixed(x: Array, y: Array) -> Array:
     both = weight * x + (1 - weight) * y
-    return where(weight >= 1, x, where(weight <= 0, y, both))
+    return xp.where(weight >= 1, x, xp.where(weight <= 0, y, both))
 
   return tuple(mixed(x, y) for x, y in zip(a, b, strict=True))

@@ -41,13 +41,10 @@ def setting(default: Any, description: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Known(schedules.Schedule):
+class _Known:
   """A schedule with a given value, which is an input of a compiled round."""
 
   value: Any
-
-  def _alpha(self, t):
-    return self.value
 
   def __call__(self, t):
     return self.value
@@ -59,8 +56,9 @@ class Method:
 
   Subclass it as a frozen dataclass in its own file. `--method=NAME` finds
   methods of this package, and `--method=my_package.my_module` any other method.
-  Fields of type float, int, bool and str become flags, `--NAME_FIELD`. A
-  `schedules.Schedule` named `alpha` has the flags --alpha_K, --alpha_i and
+  Fields of type float, int, bool and str become flags, `--NAME_FIELD`. A field
+  that is a function of t is a schedule. A `schedules.Schedule` named `alpha`
+  has the flags --alpha_K, --alpha_i and
   --alpha_constant; one with another name has --NAME_FIELD_K, and so on.
 
   Example:
@@ -77,8 +75,6 @@ class Method:
   Attributes:
     name: The method's name in flags and results.
     title: Its name in tables and figures.
-    colour: Its colour in figures, in matplotlib's format.
-    order: Its position in tables, smallest first.
     warm_start: Whether training starts from a model pre-trained on public data.
     public: What a round computes from public data: 'none'; 'update', the mean
       update of sampled public users, or the gradient of a public batch; or
@@ -90,8 +86,6 @@ class Method:
 
   name: ClassVar[str]
   title: ClassVar[str]
-  colour: ClassVar[str] = '0.5'
-  order: ClassVar[int] = 100
   warm_start: ClassVar[bool] = True
   public: ClassVar[Literal['none', 'update', 'clipped_update']] = 'none'
   measured: ClassVar[tuple[str, ...]] = ()
@@ -179,7 +173,7 @@ class Method:
     Args:
       t: The round, or the epoch.
     """
-    return {name: schedule(t) for name, schedule in self.schedules.items()}
+    return {name: float(at(t)) for name, at in self.schedules.items()}
 
   def with_schedules_at(self, values: Mapping[str, Any]) -> 'Method':
     """Returns the method with schedules that have these values.
@@ -231,7 +225,7 @@ def server_step(
   update, measured = method.after_noise(mean, prepared, t)
   public_norm = arrays.norm(public)
   scale = private_norm * public_norm
-  safe = arrays.where(scale > 0, scale, scale + 1)
+  safe = arrays.namespace(scale).where(scale > 0, scale, scale + 1)
   return update, {
     **measured,
     'private_norm': private_norm,

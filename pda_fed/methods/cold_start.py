@@ -22,6 +22,4 @@ class ColdStart(base.Method):
 
   name = 'cold'
   title = 'cold start'
-  colour = '#5b8def'
-  order = 0
   warm_start = False

@@ -29,8 +29,6 @@ class Dope(base.Method):
 
   name = 'dope'
   title = 'DOPE-SGD'
-  colour = '#d64550'
-  order = 4
   public = 'update'
 
   def before_clip(self, update, public):

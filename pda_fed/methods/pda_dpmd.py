@@ -28,13 +28,11 @@ class PdaDpmd(base.Method):
     [7.0]
 
   Attributes:
-    alpha: alpha_t, the weight of the noised private mean.
+    alpha: alpha_t, the weight of the noised private mean: any function of t.
   """
 
   name = 'pda'
   title = 'PDA-DPMD'
-  colour = '#2fa37c'
-  order = 2
   public = 'update'
 
   alpha: schedules.Schedule

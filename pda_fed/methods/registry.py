@@ -1,6 +1,5 @@
 """Methods by name."""
 
-from collections.abc import Iterable
 from typing import Optional
 
 from pda_fed import errors
@@ -9,28 +8,14 @@ from pda_fed.methods import base
 
 
 def names() -> list[str]:
-  """Returns the names of all methods, in the order of tables.
+  """Returns the names of all methods.
 
   Example:
 
     >>> names()[:3]
-    ['cold', 'warm', 'pda']
+    ['adadps', 'cold', 'dope']
   """
-  return in_order(base.REGISTRY)
-
-
-def in_order(some: Iterable[str]) -> list[str]:
-  """Returns names in the order of tables; unknown names come last.
-
-  Example:
-
-    >>> in_order(['unknown', 'pda', 'cold'])
-    ['cold', 'pda', 'unknown']
-
-  Args:
-    some: Names of methods.
-  """
-  return sorted(some, key=lambda n: ((find(n) or base.Method).order, n))
+  return sorted(base.REGISTRY)
 
 
 def find(name: str) -> Optional[type[base.Method]]:

@@ -29,8 +29,6 @@ class SemiDp(base.Method):
 
   name = 'semi_dp'
   title = 'Semi-DP'
-  colour = '#b05cc6'
-  order = 3
   public = 'clipped_update'
 
   weight: float = base.setting(

@@ -21,5 +21,3 @@ class WarmStart(base.Method):
 
   name = 'warm'
   title = 'warm start'
-  colour = '#e08e2b'
-  order = 1

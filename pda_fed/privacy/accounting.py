@@ -1,23 +1,21 @@
 """Epsilon of a privacy plan, computed by dp_accounting.
 
-`search` builds on it; no other module computes an epsilon.
+Methods of `PrivacyPlan` call it; they say what arguments and results mean.
 """
 
 from collections.abc import Callable, Sequence
 import functools
 import math
-from typing import Literal, Optional
+from typing import Optional, TYPE_CHECKING
 
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution
 import numpy as np
 from pda_fed.common import validate
-from pda_fed.privacy import plan as plan_lib
 
-Accountant = Literal['pld', 'rdp']
-_ACCOUNTANTS = ('pld', 'rdp')
-# Sampling schemes whose privacy loss distribution is unknown.
-_NO_PLD = ('fixed_size', 'epochs')
+if TYPE_CHECKING:
+  from pda_fed.privacy import plan as plan_lib
+
 
 # The grid error of a PLD epsilon falls with the square of the interval and is
 # on the safe side. The interval is divided by 3 until epsilon changes by less
@@ -38,7 +36,7 @@ CURVE_POINTS = 32
 
 
 def dp_event(
-  plan: plan_lib.PrivacyPlan, rounds: Optional[int] = None
+  plan: 'plan_lib.PrivacyPlan', rounds: Optional[int] = None
 ) -> dp_accounting.DpEvent:
   """Returns the `DpEvent` of `rounds` rounds of the plan.
 
@@ -70,7 +68,7 @@ def dp_event(
   return dp_accounting.SelfComposedDpEvent(_round_event(plan), rounds)
 
 
-def _round_event(plan: plan_lib.PrivacyPlan) -> dp_accounting.DpEvent:
+def _round_event(plan: 'plan_lib.PrivacyPlan') -> dp_accounting.DpEvent:
   if plan.sampling == 'fixed_size':
     # Replacing a user by another changes the sum by up to 2S, not S.
     return dp_accounting.SampledWithoutReplacementDpEvent(
@@ -84,7 +82,7 @@ def _round_event(plan: plan_lib.PrivacyPlan) -> dp_accounting.DpEvent:
 
 
 def _tree_event(
-  plan: plan_lib.PrivacyPlan, rounds: int
+  plan: 'plan_lib.PrivacyPlan', rounds: int
 ) -> dp_accounting.DpEvent:
   """Returns one tree per epoch; a user is in each tree at most once."""
 
@@ -105,7 +103,7 @@ def _tree_event(
 
 
 def _rdp_accountant(
-  plan: plan_lib.PrivacyPlan,
+  plan: 'plan_lib.PrivacyPlan',
 ) -> dp_accounting.PrivacyAccountant:
   relation = {
     'poisson': dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -119,30 +117,36 @@ def _rdp_accountant(
 
 
 @functools.lru_cache(maxsize=16)
-def _round_rdp(plan: plan_lib.PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-  """Returns RDP orders and values of one round; T rounds cost T times that."""
-  accountant = _rdp_accountant(plan).compose(dp_event(plan, 1))
-  # The accountant has no public access to them, and composing again for each T
-  # is slow.
+def _composed_rdp(
+  plan: 'plan_lib.PrivacyPlan', rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+  accountant = _rdp_accountant(plan).compose(dp_event(plan, rounds))
+  # The accountant has no public access to them.
   return np.asarray(accountant._orders), np.asarray(accountant._rdp)
 
 
-def _rdp_epsilon(
-  plan: plan_lib.PrivacyPlan, rounds: int, delta: float
-) -> float:
+def run_rdp(
+  plan: 'plan_lib.PrivacyPlan', rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns RDP orders and values of `rounds` rounds."""
   try:
     if plan.mechanism == 'tree':
-      accountant = _rdp_accountant(plan).compose(dp_event(plan, rounds))
-      return float(accountant.get_epsilon(delta))
-    orders, rdp = _round_rdp(plan)
-    return float(
-      dp_accounting.rdp.compute_epsilon(orders, rounds * rdp, delta)[0]
-    )
+      return _composed_rdp(plan, rounds)
+    # T rounds cost T times one round, and composing for each T is slow.
+    orders, rdp = _composed_rdp(plan, 1)
+    return orders, rounds * rdp
   except (OverflowError, ZeroDivisionError) as e:
     raise ValueError(
       'noise_multiplier must be in the range that accounting can handle, about'
       f' 1e-2 to 1e6. Found {plan.noise_multiplier!r}.'
     ) from e
+
+
+def _rdp_epsilon(
+  plan: 'plan_lib.PrivacyPlan', rounds: int, delta: float
+) -> float:
+  orders, rdp = run_rdp(plan, rounds)
+  return float(dp_accounting.rdp.compute_epsilon(orders, rdp, delta)[0])
 
 
 @functools.lru_cache(maxsize=16)
@@ -158,7 +162,7 @@ def _round_pld(
 
 
 def _pld_epsilon_on_grid(
-  plan: plan_lib.PrivacyPlan, rounds: int, delta: float, interval: float
+  plan: 'plan_lib.PrivacyPlan', rounds: int, delta: float, interval: float
 ) -> float:
   """Returns an upper bound by PLD or, where PLD fails, by RDP."""
   error = max(_FFT_ERROR_LEAST, rounds * _FFT_ERROR_PER_ROUND)
@@ -172,7 +176,7 @@ def _pld_epsilon_on_grid(
 
 
 def _pld_epsilon_and_interval(
-  plan: plan_lib.PrivacyPlan, rounds: int, delta: float
+  plan: 'plan_lib.PrivacyPlan', rounds: int, delta: float
 ) -> tuple[float, float]:
   """Refines the grid until epsilon converges."""
   # The number of grid points grows with the privacy loss, so a large epsilon
@@ -191,86 +195,32 @@ def _pld_epsilon_and_interval(
   return epsilon, interval
 
 
-def tightest_accountant(plan: plan_lib.PrivacyPlan) -> Accountant:
-  """Returns the accountant that gives the smallest epsilon for a plan.
-
-  Example:
-
-    >>> from pda_fed import privacy
-    >>> plan = privacy.PrivacyPlan(
-    ...   population=1000, expected_cohort=10, rounds=5, delta=1e-4,
-    ...   noise_multiplier=1.0, clip_norm=1.0, sampling='fixed_size',
-    ... )
-    >>> tightest_accountant(plan)
-    'rdp'
-
-  Args:
-    plan: The plan.
-
-  Returns:
-    'pld', or 'rdp' if the privacy loss distribution is unknown.
-  """
-  return 'rdp' if plan.sampling in _NO_PLD else 'pld'
-
-
-def check_accountant(
-  plan: plan_lib.PrivacyPlan, accountant: str, delta: float
-) -> None:
-  """Raises if the accountant is unknown or cannot handle the plan.
-
-  Args:
-    plan: The plan.
-    accountant: 'pld' or 'rdp'.
-    delta: The target delta.
-
-  Raises:
-    ValueError: If the accountant is invalid, or `delta` is outside (0, 1).
-  """
-  validate.one_of(_ACCOUNTANTS, accountant=accountant)
-  validate.between(0, 1, delta=delta)
-  if accountant == 'pld' and plan.sampling in _NO_PLD:
+def accountant_of(
+  plan: 'plan_lib.PrivacyPlan',
+  accountant: 'Optional[plan_lib.Accountant]',
+) -> 'plan_lib.Accountant':
+  """Returns an accountant that can handle the plan, by default its own."""
+  if accountant is None:
+    return plan.accountant
+  validate.one_of(('pld', 'rdp'), accountant=accountant)
+  if accountant == 'pld' and plan.accountant != 'pld':
     raise ValueError(
       f"accountant must be 'rdp' for sampling={plan.sampling!r}: its privacy"
       " loss distribution is unknown. Found 'pld'."
     )
+  return accountant
 
 
 def epsilon(
-  plan: plan_lib.PrivacyPlan,
-  rounds: Optional[int] = None,
-  delta: Optional[float] = None,
-  accountant: Accountant = 'pld',
+  plan: 'plan_lib.PrivacyPlan',
+  rounds: int,
+  delta: float,
+  accountant: 'Optional[plan_lib.Accountant]',
 ) -> float:
-  """Returns the epsilon spent by `rounds` rounds of the plan.
-
-  Example:
-
-    >>> from pda_fed import privacy
-    >>> plan = privacy.PrivacyPlan(
-    ...   population=342_477, expected_cohort=100, rounds=1600, delta=1e-6,
-    ...   noise_multiplier=0.4, clip_norm=0.3,
-    ... )
-    >>> round(epsilon(plan), 2), round(epsilon(plan, accountant='rdp'), 2)
-    (6.05, 7.51)
-
-  Args:
-    plan: The plan.
-    rounds: Number of completed rounds; by default the plan's.
-    delta: The target delta; by default the plan's.
-    accountant: 'pld' (tight) or 'rdp' (looser; used for the paper's figures).
-
-  Returns:
-    Epsilon. It is infinite if the plan adds no noise, and 0 before the first
-    round.
-
-  Raises:
-    ValueError: If an argument is out of range, or the accountant cannot handle
-      the plan.
-  """
-  rounds = plan.rounds if rounds is None else rounds
-  delta = plan.delta if delta is None else delta
+  """Returns `plan.epsilon(rounds, delta, accountant)`."""
   validate.integers(0, rounds=rounds)
-  check_accountant(plan, accountant, delta)
+  validate.between(0, 1, delta=delta)
+  accountant = accountant_of(plan, accountant)
   if rounds == 0:
     return 0.0
   if plan.noise_multiplier == 0:
@@ -281,39 +231,11 @@ def epsilon(
 
 
 def epsilon_curve(
-  plan: plan_lib.PrivacyPlan,
-  rounds: Optional[Sequence[int]] = None,
-  accountant: Accountant = 'pld',
+  plan: 'plan_lib.PrivacyPlan',
+  rounds: Sequence[int],
+  accountant: 'Optional[plan_lib.Accountant]',
 ) -> np.ndarray:
-  """Returns the epsilon spent after each of several numbers of rounds.
-
-  Shared work is done once. Up to 32 values are exact. Of more, 32 are exact;
-  the others get the epsilon of the next larger exact one, never less than was
-  spent.
-
-  Example:
-
-    >>> from pda_fed import privacy
-    >>> plan = privacy.PrivacyPlan(
-    ...   population=1000, expected_cohort=10, rounds=100, delta=1e-4,
-    ...   noise_multiplier=1.0, clip_norm=1.0,
-    ... )
-    >>> epsilon_curve(plan, [0, 10, 100], accountant='rdp').round(2)
-    array([0.  , 0.76, 0.92])
-
-  Args:
-    plan: The plan.
-    rounds: Numbers of rounds; by default 0, 1, ... up to the plan's.
-    accountant: See `epsilon`.
-
-  Returns:
-    An array as long as `rounds`.
-
-  Raises:
-    ValueError: See `epsilon`.
-  """
-  if rounds is None:
-    rounds = range(plan.rounds + 1)
+  """Returns `plan.epsilon_curve(rounds, accountant)`."""
   rounds = np.asarray(rounds)
   if (
     rounds.ndim != 1
@@ -323,7 +245,7 @@ def epsilon_curve(
     raise ValueError(
       f'rounds must be a list of non-negative integers. Found {rounds!r}.'
     )
-  check_accountant(plan, accountant, plan.delta)
+  accountant = accountant_of(plan, accountant)
   steps = np.unique(rounds[rounds > 0])
   if plan.noise_multiplier == 0 or not steps.size:
     return np.where(rounds > 0, math.inf, 0.0)
@@ -339,8 +261,8 @@ def epsilon_curve(
 
 
 def epsilon_function(
-  plan: plan_lib.PrivacyPlan, rounds: int, accountant: Accountant
-) -> Callable[[plan_lib.PrivacyPlan, int], float]:
+  plan: 'plan_lib.PrivacyPlan', rounds: int, accountant: 'plan_lib.Accountant'
+) -> Callable[['plan_lib.PrivacyPlan', int], float]:
   """Returns an epsilon function of (plan, rounds) near the given ones.
 
   With PLD, the grid is chosen once, for the given arguments. For other

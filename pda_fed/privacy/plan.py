@@ -2,52 +2,31 @@
 
 Sampling, clipping, noise, normalization and the accounted event all come from
 one frozen `PrivacyPlan`, so that the run and the stated guarantee cannot
-diverge. This module needs neither TensorFlow nor dp_accounting, so every engine
-can use it.
+diverge. A plan needs neither TensorFlow nor dp_accounting, so every engine can
+use it; only the methods that compute an epsilon import dp_accounting.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
-import decimal
 import math
-from typing import Literal, Optional
+from typing import Any, get_args, Literal, Optional, Union
 import warnings
 
 import numpy as np
 from pda_fed.common import validate
-from pda_fed.privacy import seeds
-
-
-def round_up(value: float, digits: int = 4) -> str:
-  """Formats a number, rounded up to some significant digits.
-
-  Example:
-
-    >>> round_up(6.05321)
-    '6.054'
-    >>> round_up(0.00012345)
-    '0.0001235'
-
-  Args:
-    value: An epsilon, or a noise multiplier.
-    digits: Number of significant digits.
-
-  Returns:
-    The rounded number, never below `value`.
-  """
-  if not math.isfinite(value) or value == 0:
-    return f'{value:g}'
-  exact = decimal.Decimal(repr(float(value)))
-  unit = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
-  return f'{float(exact.quantize(unit, decimal.ROUND_CEILING)):.{digits}g}'
-
+from pda_fed.privacy import adaptive
+from pda_fed.privacy import cohorts as cohorts_lib
+from pda_fed.privacy import seeds as seeds_lib
+from pda_fed.privacy import words
 
 Sampling = Literal['poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs']
 Mechanism = Literal['gaussian', 'tree']
+Accountant = Literal['pld', 'rdp']
 
-_SAMPLINGS = ('poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs')
-_MECHANISMS = ('gaussian', 'tree')
 # Outside this range, squares of float32 overflow or underflow.
 _CLIP_NORMS = (1e-18, 1e18)
+# Sampling schemes whose privacy loss distribution is unknown.
+_NO_PLD = ('fixed_size', 'epochs')
 # Neighbouring relation of each sampling scheme.
 _NEIGHBOURING = {
   'poisson': 'add or remove one',
@@ -55,45 +34,6 @@ _NEIGHBOURING = {
   'fixed_size_as_poisson': 'add or remove one',
   'epochs': 'zero out one',
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AdaptiveClipping:
-  """A clipping norm that follows a quantile of the updates' norms.
-
-  "Differentially Private Learning with Adaptive Clipping" (Andrew et al.,
-  NeurIPS 2021, arXiv:1905.03871): the clipping norm moves geometrically, driven
-  by a noised count of the updates below it. The count is a second query on
-  private data; the plan's noise multiplier covers the cost of both queries.
-
-  Example:
-
-    >>> from pda_fed import privacy
-    >>> plan = privacy.PrivacyPlan(
-    ...   population=10_000, expected_cohort=100, rounds=500, delta=1e-5,
-    ...   noise_multiplier=1.0, clip_norm=0.1,
-    ...   adaptive_clipping=AdaptiveClipping(target_quantile=0.5),
-    ... )
-    >>> round(plan.update_noise_multiplier, 3)  # A little more, for the count.
-    1.005
-
-  Attributes:
-    target_quantile: The fraction of updates that should not be clipped.
-    learning_rate: How fast the clipping norm moves. If all or none of the
-      updates are clipped, it changes by a factor of about exp(+-rate / 2).
-    count_stddev: Standard deviation of the noise on the count; by default a
-      twentieth of the expected cohort.
-  """
-
-  target_quantile: float = 0.5
-  learning_rate: float = 0.2
-  count_stddev: Optional[float] = None
-
-  def __post_init__(self):
-    validate.in_range(0, 1, target_quantile=self.target_quantile)
-    validate.positive(learning_rate=self.learning_rate)
-    if self.count_stddev is not None:
-      validate.positive(count_stddev=self.count_stddev)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,13 +47,14 @@ class PrivacyPlan:
 
   Example:
 
-  ```
-  plan = PrivacyPlan(
-      population=342_477, expected_cohort=100, rounds=1600, delta=1e-6,
-      noise_multiplier=0.4, clip_norm=0.3)
-  plan.cohort(round_num=0, seed=1)  # The users of the first round.
-  privacy.epsilon(plan)             # 6.05
-  ```
+    >>> plan = PrivacyPlan(
+    ...   population=342_477, expected_cohort=100, rounds=1600, delta=1e-6,
+    ...   noise_multiplier=0.4, clip_norm=0.3,
+    ... )
+    >>> round(plan.epsilon(), 2), round(plan.epsilon(accountant='rdp'), 2)
+    (6.05, 7.51)
+    >>> all_users = range(plan.population)
+    >>> first = next(plan.cohorts(all_users))  # The users of the first round.
 
   Attributes:
     population: N, the number of private users (or examples).
@@ -146,7 +87,7 @@ class PrivacyPlan:
   delta: float
   noise_multiplier: float
   clip_norm: float
-  adaptive_clipping: Optional[AdaptiveClipping] = None
+  adaptive_clipping: Optional[adaptive.AdaptiveClipping] = None
   mechanism: Mechanism = 'gaussian'
   sampling: Sampling = 'poisson'
   unit: str = 'user'
@@ -159,12 +100,12 @@ class PrivacyPlan:
     validate.non_negative(noise_multiplier=self.noise_multiplier)
     validate.positive(clip_norm=self.clip_norm)
     validate.in_range(*_CLIP_NORMS, clip_norm=self.clip_norm)
-    validate.one_of(_SAMPLINGS, sampling=self.sampling)
-    validate.one_of(_MECHANISMS, mechanism=self.mechanism)
+    validate.one_of(get_args(Sampling), sampling=self.sampling)
+    validate.one_of(get_args(Mechanism), mechanism=self.mechanism)
     validate.texts(unit=self.unit)
     if self.adaptive_clipping is not None:
       validate.instances(
-        AdaptiveClipping, adaptive_clipping=self.adaptive_clipping
+        adaptive.AdaptiveClipping, adaptive_clipping=self.adaptive_clipping
       )
     self._check_pairs()
     if self.delta > 1 / self.population:
@@ -244,8 +185,146 @@ class PrivacyPlan:
       return self.noise_multiplier
     return (self.noise_multiplier**-2 - (2 * self.count_stddev) ** -2) ** -0.5
 
+  @classmethod
+  def for_epsilon(
+    cls,
+    epsilon: float,
+    *,
+    delta: float,
+    population: int,
+    expected_cohort: float,
+    rounds: int,
+    clip_norm: float,
+    accountant: Optional[Accountant] = None,
+    **fields: Any,
+  ) -> 'PrivacyPlan':
+    """Returns the plan with the smallest noise that keeps epsilon.
+
+    Example:
+
+      >>> plan = PrivacyPlan.for_epsilon(
+      ...   4, delta=1e-5, population=10_000, expected_cohort=100, rounds=500,
+      ...   clip_norm=0.3,
+      ... )
+      >>> round(plan.noise_multiplier, 2), round(plan.epsilon(), 1)
+      (0.68, 4.0)
+
+    Args:
+      epsilon: The largest epsilon that all rounds of the plan may spend.
+      delta: See `PrivacyPlan`.
+      population: See `PrivacyPlan`.
+      expected_cohort: See `PrivacyPlan`.
+      rounds: See `PrivacyPlan`.
+      clip_norm: See `PrivacyPlan`.
+      accountant: See `epsilon`.
+      **fields: Other fields of the plan.
+
+    Returns:
+      A plan whose epsilon is at most the target, and within 0.5 % of it.
+
+    Raises:
+      ValueError: If a field is out of range, or no noise multiplier between
+        1e-3 and 1e6 meets `epsilon`.
+    """
+    from pda_fed.privacy import calibration
+
+    fields |= {
+      'delta': delta,
+      'population': population,
+      'expected_cohort': expected_cohort,
+      'rounds': rounds,
+      'clip_norm': clip_norm,
+    }
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # The plan that is returned warns.
+      # A fixed clipping norm costs the same, and allows any noise.
+      fixed = cls(**{**fields, 'adaptive_clipping': None}, noise_multiplier=1.0)
+      noise = calibration.least_noise(fixed, epsilon, accountant)
+    return cls(**fields, noise_multiplier=noise)
+
+  @property
+  def accountant(self) -> Accountant:
+    """The tightest accountant that applies to the plan.
+
+    'pld', or 'rdp' where the privacy loss distribution is unknown.
+    """
+    return 'rdp' if self.sampling in _NO_PLD else 'pld'
+
+  def epsilon(
+    self,
+    rounds: Optional[int] = None,
+    delta: Optional[float] = None,
+    accountant: Optional[Accountant] = None,
+  ) -> float:
+    """Returns the epsilon spent by `rounds` rounds.
+
+    Args:
+      rounds: Number of completed rounds; by default the plan's.
+      delta: The target delta; by default the plan's.
+      accountant: 'pld' (tight) or 'rdp' (looser; used for the paper's figures);
+        by default the tightest that applies, `plan.accountant`.
+
+    Returns:
+      Epsilon. It is infinite if the plan adds no noise, and 0 before the first
+      round.
+
+    Raises:
+      ValueError: If an argument is out of range, or the accountant cannot
+        handle the plan.
+    """
+    from pda_fed.privacy import accounting
+
+    rounds = self.rounds if rounds is None else rounds
+    delta = self.delta if delta is None else delta
+    return accounting.epsilon(self, rounds, delta, accountant)
+
+  def epsilon_curve(
+    self,
+    rounds: Optional[Sequence[int]] = None,
+    accountant: Optional[Accountant] = None,
+  ) -> np.ndarray:
+    """Returns the epsilon spent after each of several numbers of rounds.
+
+    Shared work is done once. Up to 32 values are exact. Of more, 32 are exact;
+    the others get the epsilon of the next larger exact one, never less than was
+    spent.
+
+    Args:
+      rounds: Numbers of rounds; by default 0, 1, ... up to the plan's.
+      accountant: See `epsilon`.
+
+    Returns:
+      An array as long as `rounds`.
+
+    Raises:
+      ValueError: See `epsilon`.
+    """
+    from pda_fed.privacy import accounting
+
+    rounds = range(self.rounds + 1) if rounds is None else rounds
+    return accounting.epsilon_curve(self, rounds, accountant)
+
+  def max_rounds(
+    self, epsilon: float, accountant: Optional[Accountant] = None
+  ) -> int:
+    """Returns the largest number of rounds that keeps epsilon.
+
+    Args:
+      epsilon: The largest epsilon that the rounds may spend.
+      accountant: See `epsilon`.
+
+    Returns:
+      The number of rounds; 0 if one round already exceeds `epsilon`.
+
+    Raises:
+      ValueError: If `epsilon` is not positive, or 2^40 rounds do not spend it.
+    """
+    from pda_fed.privacy import calibration
+
+    return calibration.most_rounds(self, epsilon, accountant)
+
   def cohort(self, round_num: int, seed: int) -> np.ndarray:
-    """Draws the users of a round.
+    """Returns the sorted indices of a round's users; see also `cohorts`.
 
     The draw depends only on `seed` and `round_num`, so a resumed run draws the
     same cohorts. An empty cohort is valid: the round still adds noise and takes
@@ -256,66 +335,67 @@ class PrivacyPlan:
       seed: The sampling seed of the run. Keep it secret: it determines the
         cohorts, and the guarantee requires that they are secret.
 
-    Returns:
-      The sorted indices of the users, from 0 to N - 1.
-
     Raises:
       ValueError: If `round_num` or `seed` is negative.
     """
-    validate.integers(0, round_num=round_num, seed=seed)
-    size = int(self.expected_cohort)
-    if self.sampling == 'epochs':
-      epoch, place = divmod(round_num, self.rounds_per_epoch)
-      draws = seeds.generator('sampling', seed, epoch).random(self.population)
-      # Sorting gives the same order in every numpy version; `permutation` and
-      # `choice` do not guarantee that.
-      order = np.argsort(draws, kind='stable')
-      return np.sort(order[place * size : (place + 1) * size])
-    draws = seeds.generator('sampling', seed, round_num).random(self.population)
-    if self.sampling == 'poisson':
-      return np.flatnonzero(draws < self.sampling_rate)
-    return np.sort(np.argsort(draws, kind='stable')[:size])
+    return cohorts_lib.draw(self, round_num, seed)
 
-  def aggregation_arguments(self) -> dict[str, float]:
-    """Returns the arguments of `pda_jax.private_mean`.
+  def cohorts(
+    self,
+    users: Union[Sequence[Any], Mapping[Any, Any]],
+    seeds: Optional[seeds_lib.SeedStreams] = None,
+    first_round: int = 0,
+  ) -> Iterator[cohorts_lib.Cohort]:
+    """Yields the users of each round.
+
+    Example:
+
+      >>> plan = PrivacyPlan(
+      ...   population=4, expected_cohort=2, rounds=3, delta=0.1,
+      ...   noise_multiplier=1.0, clip_norm=0.3,
+      ... )
+      >>> seeds = seeds_lib.SeedStreams(1)  # Without privacy: one knows it.
+      >>> for cohort in plan.cohorts(['Ann', 'Bo', 'Cy', 'Di'], seeds):
+      ...   print(cohort.round_num, list(cohort))
+      0 ['Cy']
+      1 ['Ann', 'Cy']
+      2 ['Ann', 'Bo', 'Di']
+
+    Args:
+      users: The data of each user: a list, or a mapping from the user's name.
+        Only data of sampled users is read.
+      seeds: The secrets of the run; fresh ones by default. The trainer takes
+        the noise of a round from its cohort's seeds, so that cohorts and noise
+        share one secret.
+      first_round: The first round, for a run that resumes with its own seeds.
+
+    Returns:
+      The cohorts, one for each round.
 
     Raises:
-      ValueError: If the plan's aggregation needs a state between rounds.
+      ValueError: If there are not as many users as the plan's population.
     """
-    if self.adaptive_clipping is not None or self.mechanism == 'tree':
+    validate.integers(0, first_round=first_round)
+    if len(users) != self.population:
       raise ValueError(
-        'adaptive_clipping must be None and mechanism must be'
-        f' "gaussian" for a stateless aggregation. Found {self!r}.'
+        f'users must be as many as population, {self.population:,}. Found'
+        f' {len(users):,}.'
       )
-    return {
-      'clip_norm': self.clip_norm,
-      'noise_multiplier': self.noise_multiplier,
-      'expected_cohort': self.expected_cohort,
-    }
+    seeds = seeds_lib.SeedStreams() if seeds is None else seeds
+    return (
+      cohorts_lib.Cohort(users, self.cohort(t, seeds.sampling), t, seeds)
+      for t in range(first_round, self.rounds)
+    )
 
-  def describe(self, epsilon: float) -> str:
+  def statement(self, epsilon: Optional[float] = None) -> str:
     """States the guarantee in a sentence.
 
     Args:
-      epsilon: The result of `privacy.epsilon` for this plan.
+      epsilon: An epsilon of this plan, by `plan.accountant`, that has been
+        computed before. By default it is computed now.
 
     Returns:
-      The unit, the neighbouring relation, epsilon, delta, cohorts and noise.
+      The unit, the neighbouring relation, epsilon, delta, the accountant,
+      cohorts and noise.
     """
-    cohorts = {
-      'poisson': f'Poisson cohorts of {self.expected_cohort:g} out of',
-      'epochs': f'cohorts of {self.expected_cohort:g}, once an epoch, out of',
-    }.get(self.sampling, f'fixed cohorts of {self.expected_cohort:g} out of')
-    if math.isinf(epsilon):
-      return (
-        f'No {self.unit}-level DP: epsilon is infinite with noise multiplier'
-        f' {self.noise_multiplier:g}; {cohorts} {self.population:,}'
-        f' {self.unit}s.'
-      )
-    caution = ' (approximate: accounted as Poisson)' if self.approximate else ''
-    return (
-      f'{self.unit.capitalize()}-level DP, {self.neighbouring}: (epsilon,'
-      f' delta) = ({round_up(epsilon)}, {self.delta:g}); {cohorts}'
-      f' {self.population:,} {self.unit}s{caution}, noise multiplier'
-      f' {round_up(self.noise_multiplier, 6)}.'
-    )
+    return words.statement(self, self.epsilon() if epsilon is None else epsilon)

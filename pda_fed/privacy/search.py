@@ -13,21 +13,20 @@ arXiv:1811.07971).
 import dataclasses
 import functools
 import math
-from typing import Literal
+from typing import get_args, Literal
 
 from dp_accounting.rdp import rdp_privacy_accountant
 import numpy as np
 from pda_fed.common import validate
 from pda_fed.privacy import accounting
 from pda_fed.privacy import plan as plan_lib
+from scipy import optimize
 
 Distribution = Literal['negative_binomial', 'poisson']
-DISTRIBUTIONS = ('negative_binomial', 'poisson')
+DISTRIBUTIONS = get_args(Distribution)
 
 # The largest log(1/gamma) for which all values are finite floats.
 _LARGEST_LOG = 700.0
-# Enough bisection steps to determine every bit of log(1/gamma).
-_BISECTIONS = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,16 +94,9 @@ class PrivateSearch:
         "distribution must be 'negative_binomial' for a gamma. Found 'poisson'."
       )
     target = math.log(self.expected_runs)
-    low, high = 0.0, _LARGEST_LOG
-    for _ in range(_BISECTIONS):
-      middle = (low + high) / 2
-      if middle in (low, high):
-        break
-      if self._log_mean(middle) < target:
-        low = middle
-      else:
-        high = middle
-    return high
+    return optimize.brentq(
+      lambda x: self._log_mean(x) - target, 1e-300, _LARGEST_LOG, xtol=1e-300
+    )
 
   @property
   def gamma(self) -> float:
@@ -154,33 +146,17 @@ def _check_plan(plan: plan_lib.PrivacyPlan) -> None:
     )
 
 
-def _run_rdp(plan: plan_lib.PrivacyPlan) -> tuple[np.ndarray, np.ndarray]:
-  """Returns RDP orders and values of one run of the plan."""
-  try:
-    if plan.mechanism == 'tree':
-      accountant = accounting._rdp_accountant(plan)
-      accountant.compose(accounting.dp_event(plan))
-      return np.asarray(accountant._orders), np.asarray(accountant._rdp)
-    orders, rdp = accounting._round_rdp(plan)
-    return orders, plan.rounds * rdp
-  except (OverflowError, ZeroDivisionError) as e:
-    raise ValueError(
-      'noise_multiplier must be in the range that accounting can handle, about'
-      f' 1e-2 to 1e6. Found {plan.noise_multiplier!r}.'
-    ) from e
-
-
 @functools.lru_cache(maxsize=16)
 def _run_deltas(plan: plan_lib.PrivacyPlan) -> np.ndarray:
   """Returns the delta of one run at Theorem 6's epsilon of each RDP order."""
-  orders, rdp = _run_rdp(plan)
+  orders, rdp = accounting.run_rdp(plan, plan.rounds)
   epsilons = np.log1p(1 / (orders - 1))
   by_rdp = np.array(
     [rdp_privacy_accountant.compute_delta(orders, rdp, e)[0] for e in epsilons]
   )
   rough = accounting._rdp_epsilon(plan, plan.rounds, plan.delta)
   is_large = rough > accounting._PLD_LARGEST_EPSILON
-  if accounting.tightest_accountant(plan) != 'pld' or is_large:
+  if plan.accountant != 'pld' or is_large:
     return by_rdp
   _, interval = accounting._pld_epsilon_and_interval(
     plan, plan.rounds, plan.delta
@@ -201,7 +177,7 @@ def _search_rdp(
   plan: plan_lib.PrivacyPlan, search: PrivateSearch
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns RDP orders and values of the best of K runs."""
-  orders, rdp = _run_rdp(plan)
+  orders, rdp = accounting.run_rdp(plan, plan.rounds)
   log_mean = math.log(search.expected_runs)
   if search.distribution == 'poisson':
     # Theorem 6: a run must be (log(1 + 1 / (order - 1)), delta)-DP.
@@ -231,7 +207,7 @@ def search_epsilon(
     ...   noise_multiplier=0.6, clip_norm=0.3,
     ... )
     >>> search = PrivateSearch(distribution='poisson', expected_runs=20)
-    >>> round(privacy.epsilon(plan), 2), round(search_epsilon(plan, search), 2)
+    >>> round(plan.epsilon(), 2), round(search_epsilon(plan, search), 2)
     (0.94, 3.02)
 
   Args:

@@ -2,12 +2,6 @@
 
 A private run must not have a seed: its noise and its cohorts come from system
 entropy. Anyone who knows the seed of a run can repeat the run and its noise.
-
-    >>> reproducible = SeedStreams(7)
-    >>> reproducible.sampling == reproducible.noise
-    False
-    >>> SeedStreams(7).noise == reproducible.noise
-    True
 """
 
 import secrets
@@ -30,17 +24,15 @@ _STREAMS = {
 }
 
 
-def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
-  """Returns the generator of a stream at one step, such as a round.
+class ReusedNoiseError(ValueError):
+  """The noise of a round would serve for two sums, and reveal their difference.
 
-  Args:
-    stream: The name of the stream.
-    seed: The seed of the stream.
-    step: Index of the step. Different steps have independent generators.
-
-  Raises:
-    ValueError: If there is no such stream.
+  Example: see `SeedStreams`.
   """
+
+
+def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
+  """Returns the generator of a stream at one step, such as a round."""
   validate.one_of(tuple(_STREAMS), stream=stream)
   # A spawn key, not a list of numbers: a large seed would overlap the step.
   return np.random.default_rng(
@@ -49,7 +41,10 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
 
 
 class SeedStreams:
-  """The seeds of a run.
+  """The seeds of a run: its cohorts, its noise and the rest.
+
+  One object holds them all, so that cohorts and noise share one secret. It
+  stays in its process: its text tells no seed, and it cannot be pickled.
 
   Example:
 
@@ -57,6 +52,12 @@ class SeedStreams:
     True
     >>> SeedStreams().noise == SeedStreams().noise
     False
+    >>> seeds = SeedStreams()
+    >>> seeds.claim(0, b'Ann and Bo')
+    >>> seeds.claim(0, b'Ann')
+    Traceback (most recent call last):
+    ...
+    pda_fed.privacy.seeds.ReusedNoiseError: Round 0 must have ...
 
   Attributes:
     reproducible: Whether the seeds are derived from a seed that the user gave.
@@ -87,6 +88,7 @@ class SeedStreams:
     if seed is not None:
       validate.integers(0, seed=seed)
     self.reproducible = seed is not None
+    self._claims: dict[int, bytes] = {}
     for name, number in _STREAMS.items():
       if seed is None:
         value = secrets.randbits(63)
@@ -95,6 +97,38 @@ class SeedStreams:
         words = sequence.generate_state(1, np.uint64)
         value = int(words[0]) >> 1  # 63 bits fit into TensorFlow's int64.
       setattr(self, name, value)
+
+  def __repr__(self) -> str:
+    """Tells no seed."""
+    return f'SeedStreams(reproducible={self.reproducible})'
+
+  def __reduce__(self):
+    """Raises TypeError: a pickle would leave the process with the secret."""
+    raise TypeError(
+      'SeedStreams must not be pickled or copied: whoever has the seeds can'
+      ' remove the noise. To keep them in a secret place, use as_dict.'
+    )
+
+  def claim(self, round_num: int, digest: bytes) -> None:
+    """Binds the noise of a round to what it is added to.
+
+    The noise follows from the seeds and the round. The difference of two sums
+    with the same noise has none: it reveals the user in whom they differ.
+
+    Args:
+      round_num: The index of the round.
+      digest: A digest of the users, and of all else that may differ.
+
+    Raises:
+      ReusedNoiseError: If the round has had another digest. The same one may
+        come again: a repeated round reveals nothing new.
+    """
+    if self._claims.setdefault(round_num, digest) != digest:
+      raise ReusedNoiseError(
+        f'Round {round_num} must have the users and the weights that it had'
+        ' before: the same noise with others would reveal the difference.'
+        ' Start again with fresh seeds.'
+      )
 
   def as_dict(self) -> dict[str, int]:
     """Returns the seed of each stream, for resuming a run without a seed.

@@ -109,9 +109,13 @@ def _schedule(kind: str, value: float, T: float) -> schedules.Schedule:
 def method_as_json(method: methods.Method) -> dict[str, Any]:
   """Returns a method's name and settings; a schedule has its kind."""
   found = {'name': method.name, **typed.as_json(method)}
-  for name in method.schedules:
-    kind = type(getattr(method, name)).__name__.strip('_').lower()
-    found[name] = {**found[name], _KIND: kind}
+  for name, schedule in method.schedules.items():
+    if dataclasses.is_dataclass(schedule):
+      kind = type(schedule).__name__.strip('_').lower()
+      found[name] = {**found[name], _KIND: kind}
+    else:
+      of: Any = schedule
+      found[name] = {_KIND: f'{of.__module__}.{of.__qualname__}'}
   return found
 
 

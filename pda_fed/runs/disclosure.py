@@ -164,7 +164,13 @@ TABLE = (
     'audit.views.*, audit.lower_bound',
     'measured by an attacker who knows all private updates',
   ),
-  Row(RESULT, _MECHANISM, 'audit.*', 'functions of settings'),
+  Row(
+    RESULT,
+    _MECHANISM,
+    'audit.canaries, audit.delta, audit.proven, audit.added_noise, audit.most,'
+    ' audit.resolution, audit.copy',
+    'functions of settings',
+  ),
   Row(
     CHECKPOINTS,
     _MECHANISM,
@@ -244,7 +250,8 @@ TABLE = (
   Row(
     EXPORT,
     _MECHANISM,
-    'about.*, */*',
+    'about.format, about.version, about.model.*, about.weights, about.round,'
+    ' about.privacy, */*',
     'weights, their names and shapes, the guarantee and its caveats',
   ),
   Row(EXPORT, _PUBLIC, 'mean, scale', 'of public users or examples'),

@@ -12,8 +12,7 @@ from pda_fed.runs import outputs
 
 
 def _curve(plan: privacy.PrivacyPlan, rounds: Sequence[int]) -> list[float]:
-  accountant = privacy.tightest_accountant(plan)
-  return privacy.epsilon_curve(plan, rounds, accountant).tolist()
+  return plan.epsilon_curve(rounds).tolist()
 
 
 def spent(

@@ -152,7 +152,7 @@ def _privacy(
     epsilon = (epsilons.spent(config.plan, [round_num]) or {}).get(round_num)
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
-    guarantee = config.plan.describe(epsilon)
+    guarantee = config.plan.statement(epsilon)
   of_run = guarantee, config.noise, *config.caveats
   if config.private_search is None:
     return of_run

@@ -4,11 +4,9 @@ run = resolve(RunSpec.for_data(data_dir='data/laptop'))
 run.plan, run.model, run.method
 """
 
-from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any, ClassVar, Optional, Union
-import warnings
 
 import numpy as np
 from pda_fed import methods
@@ -162,13 +160,12 @@ def build_plan(
     ValueError: If the settings do not fit the population, or no noise reaches
       the epsilon.
   """
-  cohort = spec.expected_cohort
+  cohort, rounds = spec.expected_cohort, spec.rounds
   if cohort > population:
     raise ValueError(
       f'expected_cohort must be at most {population}, the number of private'
       f' {unit}s. Found {cohort:g}.'
     )
-  rounds = spec.rounds
   if rounds is None:
     rounds = max(1, int(spec.epochs * population // cohort))
   adaptive = None
@@ -187,27 +184,15 @@ def build_plan(
     'rounds': rounds,
     'delta': spec.delta,
     'clip_norm': spec.clip_norm,
+    'adaptive_clipping': adaptive,
     'mechanism': spec.mechanism,
     'sampling': spec.sampling,
     'unit': unit,
   }
-  noise = spec.noise_multiplier
-  if noise is None:
-    noise = _solved(plan, spec.target_epsilon)
-  return privacy.PrivacyPlan(
-    **plan, noise_multiplier=noise, adaptive_clipping=adaptive
-  )
-
-
-def _solved(plan: Mapping[str, Any], target: float) -> float:
-  """Returns the smallest noise for an epsilon."""
+  if spec.target_epsilon is None:
+    return privacy.PrivacyPlan(**plan, noise_multiplier=spec.noise_multiplier)
   try:
-    with warnings.catch_warnings():  # The final plan warns of delta.
-      warnings.simplefilter('ignore')
-      # Adaptive clipping has the same epsilon, but rejects large noise.
-      start = privacy.PrivacyPlan(**plan, noise_multiplier=1.0)
-      accountant = privacy.tightest_accountant(start)
-      return privacy.calibrate(start, target, accountant).noise_multiplier
+    return privacy.PrivacyPlan.for_epsilon(spec.target_epsilon, **plan)
   except ModuleNotFoundError as e:
     raise ValueError(
       f'target_epsilon needs {e.name}, which is not installed. Solve for the'

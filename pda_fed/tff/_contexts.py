@@ -7,10 +7,33 @@ start its C++ program, in `tff.backends.native` and `tff.backends.test`.
 
 import functools
 import importlib
+import os
+import sys
 from typing import Any, Optional
 import warnings
 
+from pda_fed.common import validate
+
 _BACKENDS = 'tensorflow_federated.python.core.backends'
+_parent: Optional[int] = None
+
+
+def process_of_tensorflow() -> int:
+  """Returns the id of the process that can use TensorFlow.
+
+  It is this one, or the one that started TensorFlow and then forked this one.
+  """
+  return os.getpid() if _parent is None else _parent
+
+
+def _note_fork() -> None:
+  # TensorFlow exports no other way to see whether it has started its threads.
+  from tensorflow.python.eager import context
+
+  global _parent
+  found = context.context_safe()
+  if found is not None and found._initialized:
+    _parent = os.getppid()
 
 
 @functools.cache
@@ -50,8 +73,9 @@ def _create(
     'async': runtime.AsyncInProcessContext,
   }
   threads = max_concurrent_computation_calls
-  if threads is not None and threads < 1:
-    threads = None
+  if threads is not None:
+    validate.integers(-sys.maxsize, max_concurrent_computation_calls=threads)
+    threads = threads if threads >= 1 else None
   return of_kind[kind](threads, default_num_clients)
 
 
@@ -63,6 +87,7 @@ def _set(kind: str, *args, **kwargs) -> None:
 
 def install() -> None:
   """Replaces TFF's functions, in the packages and in the modules behind."""
+  os.register_at_fork(after_in_child=_note_fork)
   for backend in ('native', 'test'):
     package = importlib.import_module(f'{_BACKENDS}.{backend}')
     module = importlib.import_module(f'{package.__name__}.execution_contexts')

@@ -18,6 +18,7 @@ from typing import Any, Optional
 import numpy as np
 from pda_fed import methods
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed.tff import aggregators
 from pda_fed.tff import public_update as public_update_lib
 import tensorflow as tf
@@ -39,7 +40,7 @@ class _Steps:
   ):
     self._method = method
     self._tables = {
-      name: schedule.values(plan.rounds).astype(np.float32)
+      name: schedules.values(schedule, plan.rounds).astype(np.float32)
       for name, schedule in method.schedules.items()
     }
     is_clipped = method.public == 'clipped_update'

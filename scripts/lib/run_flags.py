@@ -237,20 +237,13 @@ def plan_with_noise(
       f' solves for it. Found {noise!r}, given or from a --flagfile.'
     )
   try:
-    with warnings.catch_warnings():  # The final plan warns of delta.
-      warnings.simplefilter('ignore')
-      # Adaptive clipping has the same epsilon, but rejects large noise.
-      fixed = {**plan, 'adaptive_clipping': None}
-      start = privacy.PrivacyPlan(**fixed, noise_multiplier=1.0)
-      accountant = privacy.tightest_accountant(start)
-      found = privacy.calibrate(start, target, accountant)
+    return privacy.PrivacyPlan.for_epsilon(target, **plan)
   except ModuleNotFoundError as e:
     raise ValueError(
       f'--target_epsilon needs {e.name}, which is not installed. Solve for the'
       ' noise with scripts.privacy on another machine, and give'
       ' --noise_multiplier.'
     ) from e
-  return privacy.PrivacyPlan(**plan, noise_multiplier=found.noise_multiplier)
 
 
 def _cautions(plan: privacy.PrivacyPlan) -> list[str]:
@@ -369,7 +362,7 @@ def print_result(folder: runs_lib.RunFolder) -> None:
       'dp_accounting is not installed: add epsilon with scripts.privacy --fill.'
     )
   else:
-    print(plan.describe(rows[-1]['epsilon']))
+    print(plan.statement(rows[-1]['epsilon']))
   for line in (config['noise'], *config.get('caveats', [])):
     print(line)
   if result.get('audit'):

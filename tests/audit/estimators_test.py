@@ -143,7 +143,7 @@ def test_few_rounds_of_few_users_raise_no_alarm():
     noise_multiplier=0.3,
     clip_norm=1.0,
   )
-  proven = privacy.epsilon(plan)
+  proven = plan.epsilon()
   bounds = [
     estimators.rates_bound([scores], took_part, 1e-2, is_gaussian=g)
     for g in (False, True)

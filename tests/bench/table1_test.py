@@ -66,17 +66,6 @@ def test_comparisons_have_one_setting_of_a_method():
   ]
 
 
-def test_runs_on_blogs_are_those_from_the_same_models():
-  wanted = {'server_learning_rate': '2', 'pretraining': '4'}
-  points = [_run('warm', '2', '1', **wanted), _run('pda', '2', '1', **wanted)]
-  others = [
-    _run('warm', '2', '1', server_learning_rate='3', pretraining='4'),
-    _run('warm', '2', '1', server_learning_rate='2', pretraining='1'),
-    _run('warm', '2', '1', data='stackexchange', **wanted),
-  ]
-  assert table1.on_blogs_from([*others, *points], '2', '4') == points
-
-
 @pytest.mark.parametrize(
   'column, value',
   [

@@ -13,18 +13,11 @@ class _Counts(base.Source):
   """A source of counts, which must never be asked for a sentence."""
 
   def __init__(self, splits):
-    super().__init__()
+    super().__init__('counts')
     self._splits = {
       split: dict(sorted(users.items())) for split, users in splits.items()
     }
-
-  @property
-  def name(self):
-    return 'counts'
-
-  @property
-  def splits(self):
-    return tuple(self._splits)
+    self.splits = tuple(splits)
 
   def users(self, split):
     users = self._splits[split]

@@ -6,6 +6,7 @@ from data_prep import build
 from data_prep import example_proto
 from data_prep import partition
 from data_prep import sources
+from data_prep import spool
 from data_prep import vocabulary
 from data_prep.sources import base
 import numpy as np
@@ -16,16 +17,9 @@ class ListSource(base.Source):
   """A source that is written in a test: {split: {user: sentences}}."""
 
   def __init__(self, splits):
-    super().__init__()
+    super().__init__('list')
     self._splits = splits
-
-  @property
-  def name(self):
-    return 'list'
-
-  @property
-  def splits(self):
-    return tuple(self._splits)
+    self.splits = tuple(splits)
 
   def users(self, split):
     users = dict(sorted(self._splits[split].items()))
@@ -53,6 +47,16 @@ def list_source():
 @pytest.fixture
 def numbered():
   return _numbered
+
+
+@pytest.fixture
+def read_records():
+  """Reads the sentences of each text of a stream."""
+
+  def read(source):
+    return spool._split_sentences(list(source.records()))
+
+  return read
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import json
 from data_prep import assignment
 from data_prep import build
 from data_prep import encoding
-from data_prep import example_store
-from data_prep import example_writer
 from data_prep import partition
 from data_prep import sources
+from data_prep import store
+from data_prep import store_writer
 from data_prep import vocabulary
 import numpy as np
 import pytest
@@ -131,12 +131,11 @@ def _of_text(source, config, folder):
 def _of_arrays(source, config, folder):
   """Returns the plan and all that is computed from public examples."""
   plan = _assign(source, config, True)
-  written = example_writer.ExampleWriter(folder).write_examples(source, plan)
+  written = store_writer.ExampleWriter(folder).write_examples(source, plan)
   first = int(plan.groups[assignment.PRIVATE].num_sentences.sum())
   last = first + int(plan.groups[assignment.PUBLIC].num_sentences.sum())
   stored = [
-    np.load(folder / name)[first:last].tobytes()
-    for name in (example_store.X, example_store.Y)
+    np.load(folder / name)[first:last].tobytes() for name in (store.X, store.Y)
   ]
   return plan, [_groups(plan), written, stored]
 

@@ -1,11 +1,12 @@
 """Regrouping a stream."""
 
 from data_prep import spool
+from data_prep.sources import base
 import pytest
 
 
 def _sizes(contents):
-  records = [('a', 'train', content) for content in contents]
+  records = [base.Record('a', content) for content in contents]
   chunks = list(spool._chunks(iter(records)))
   assert [record for chunk in chunks for record in chunk] == records
   return [len(chunk) for chunk in chunks]
@@ -17,9 +18,7 @@ def _sizes(contents):
     ([], []),
     (['x'] * 512, [512]),
     (['x'] * 1025, [512, 512, 1]),
-    ([(True, 'x')] * 513, [512, 1]),
     (['x' * 2**21] * 5, [2, 2, 1]),
-    ([(False, 'x' * 2**21)] * 5, [2, 2, 1]),
     (['x', 'x' * 2**23, 'x', 'x'], [1, 1, 2]),
   ],
 )

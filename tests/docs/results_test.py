@@ -147,9 +147,7 @@ def test_the_residual_net_keeps_its_epsilon_and_its_preset():
     assert run['learning_rate'] == flags['learning_rate']
     is_pda = run['method'] == 'pda'
     assert run['alpha_K'] == (flags['alpha_K'] if is_pda else '')
-    assert float(run['epsilon']) == pytest.approx(
-      privacy.epsilon(plan), rel=1e-3
-    )
+    assert float(run['epsilon']) == pytest.approx(plan.epsilon(), rel=1e-3)
 
 
 def test_every_method_of_the_benchmark_had_nine_tries():

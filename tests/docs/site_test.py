@@ -258,7 +258,7 @@ class TestSite:
   def test_reference_shows_docstrings(self, site):
     text = (site / 'reference/privacy.html').read_text()
     assert 'id="pda_fed.privacy.PrivacyPlan"' in text
-    assert 'id="pda_fed.privacy.calibrate"' in text
+    assert 'id="pda_fed.privacy.algorithm_1_noise_stddev"' in text
     assert 'Examples:' in text and '<blockquote>' not in text
     for name in site_hooks.REFERENCE:
       text = (site / f'reference/{name}.html').read_text()
@@ -267,8 +267,8 @@ class TestSite:
   def test_search_finds_words_and_no_code(self, site):
     entries = json.loads((site / 'search/search_index.json').read_text())
     texts = {e['location']: e['text'] for e in entries['docs']}
-    found = texts['reference/privacy.html#pda_fed.privacy.calibrate']
-    assert 'smallest noise' in found
+    found = texts['reference/privacy.html#pda_fed.privacy.round_up']
+    assert 'rounded up' in found
     assert 'validate.positive' not in found
     assert not [name for name in texts if name.startswith('source/')]
 

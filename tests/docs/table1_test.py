@@ -73,7 +73,7 @@ def test_epsilon_of_table_1(data, population):
     noise_multiplier=float(flags['noise_multiplier']),
     clip_norm=float(flags['clip_norm']),
   )
-  epsilon = privacy.epsilon(plan)
+  epsilon = plan.epsilon()
   for method in _METHODS:
     for run in recorded.runs('table1/final', data=data, method=method):
       assert float(run['epsilon']) == pytest.approx(epsilon, rel=1e-4)

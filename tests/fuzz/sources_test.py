@@ -58,18 +58,11 @@ def _regrouped(source, folder):
 
 
 def _write_database(folder):
-  rows = [
-    (user, 'heldout' if user == 'user6' else 'train', text)
-    for user, text in sorted(_ROWS)
-  ]
-  sqlite_writer.write_sqlite(folder / _DATABASE, iter(rows))
+  sqlite_writer.write_sqlite(folder / _DATABASE, sorted(_ROWS))
 
 
 def _read_database(folder):
-  source = sources.open_sqlite(folder / _DATABASE)
-  if isinstance(source, base.RecordSource):
-    return _regrouped(source, folder)
-  return _check_users(source)
+  return _check_users(sources.SqliteSource(folder / _DATABASE))
 
 
 def test_sqlite(fuzz):

@@ -1,7 +1,5 @@
 """TFF's rounds and JAX's: the same weights from the same users."""
 
-import types
-
 import jax
 import numpy as np
 from pda_fed import methods
@@ -9,11 +7,12 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import tff as pda_tff
-from pda_fed.jax import public_draws
+from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
-from pda_fed.jax.federated import settings as settings_lib
+from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
 from pda_fed.models import jax_recurrent
+from pda_fed.runs import groups
 from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow_federated as tff
@@ -92,10 +91,10 @@ def _tff_rounds(
   optimizer,
   gradient_clip,
 ):
-  server = types.SimpleNamespace(
-    server_optimizer=optimizer,
-    server_learning_rate=_SERVER_RATES[optimizer],
-    server_momentum=_RATES['momentum'],
+  server = groups.ServerSpec(
+    optimizer=optimizer,
+    learning_rate=_SERVER_RATES[optimizer],
+    momentum=_RATES['momentum'],
   )
   process = pda_tff.build_learning_process(
     pda_tff.build_model_fn(_SPEC),
@@ -128,11 +127,11 @@ def _tff_rounds(
 def _public_chunks(public, round_num):
   if public == 'gradient':
     sentences = np.concatenate(_PUBLIC)
-    rows = public_draws.draw_rows(
+    rows = rounds_lib.draw_rows(
       _PUBLIC_SEED, round_num, len(sentences), 2 * _BATCH
     )
     return small_users.chunk([sentences[rows]], 2 * _BATCH)
-  users = public_draws.draw_users(_PUBLIC_SEED, round_num, len(_PUBLIC), 2)
+  users = rounds_lib.draw_users(_PUBLIC_SEED, round_num, len(_PUBLIC), 2)
   return small_users.chunk([_PUBLIC[i] for i in users], _BATCH, min_chunks=2)
 
 
@@ -146,34 +145,34 @@ def _jax_rounds(
   optimizer,
   gradient_clip,
 ):
-  settings = settings_lib.FederatedSettings(
-    model=_SPEC.jax_model(),
-    method=method,
-    plan=plan,
-    client_learning_rate=_RATES['client'],
-    server_optimizer=optimizer,
-    server_learning_rate=_SERVER_RATES[optimizer],
-    server_momentum=_RATES['momentum'],
+  trainer = training.Federated(
+    _SPEC.jax_model(),
+    plan,
+    method,
+    client_optimizer=optimizers.sgd(_RATES['client']),
+    server_optimizer=optimizers.of_server(
+      optimizer, _SERVER_RATES[optimizer], _RATES['momentum']
+    ),
     client_gradient_clip=gradient_clip,
     public_clip_norm=public_clip_norm,
     mean_clip_norm=mean_clip_norm,
+    devices=jax.devices()[:1],
   )
   rounds = [
-    settings_lib.RoundInputs(
+    chunks.RoundInputs(
       round_num=np.int32(t),
       private=small_users.chunk(
         [_USERS[i] for i in cohort], _BATCH, clients_per_chunk=2, min_chunks=2
       ),
       public=_public_chunks(public, t) if method.uses_public else None,
-      schedules={n: np.float32(v) for n, v in method.schedules_at(t).items()},
+      schedules=method.schedules_at(t),
     )
     for t, cohort in enumerate(_COHORTS)
   ]
-  run = training.build_rounds(settings, jax.devices()[:1])
   key = rounds_lib.noise_key(0)
-  state = settings_lib.initial_state(settings, weights)
+  state = trainer.init(weights)
   for inputs in rounds:
-    state, _ = run(state, rounds_lib.stack_rounds([inputs], 1), 1, key)
+    state, _ = trainer.run(state, rounds_lib.stack_rounds([inputs], 1), 1, key)
     yield list(state.params)
 
 

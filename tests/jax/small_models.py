@@ -5,6 +5,8 @@ import contextlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import jax as pda_jax
+from pda_fed import privacy
 from pda_fed.models import convolutional
 from pda_fed.models import jax_convolutional
 from pda_fed.models import jax_language
@@ -118,6 +120,19 @@ NAMES = (*IMAGES, 'linear', 'mlp', 'small_text', 'text')
 def params_of(model, seed=0):
   """Weights, larger than at the start so that nothing is nearly linear."""
   return tuple(2 * jnp.asarray(w) for w in model.initial_params(seed))
+
+
+def step_settings(clip_norm=1e18, expected_cohort=4.0, **options):
+  """Settings of steps; by default, nothing is clipped."""
+  plan = privacy.PrivacyPlan(
+    population=100,
+    expected_cohort=expected_cohort,
+    rounds=5,
+    delta=1e-3,
+    noise_multiplier=1.0,
+    clip_norm=clip_norm,
+  )
+  return pda_jax.SampleLevelSettings(plan=plan, **options)
 
 
 @contextlib.contextmanager

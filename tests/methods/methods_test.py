@@ -99,7 +99,7 @@ def _import(name):
 def test_a_module_is_imported_only_if_it_is_trusted(name):
   with pytest.raises(errors.UntrustedCodeError) as error:
     methods.get(name)
-  assert 'one of cold, warm, pda, semi_dp, dope' in str(error.value)
+  assert 'one of adadps, cold, dope, pda, semi_dp, warm' in str(error.value)
   assert f'Found {name!r}, which is not imported' in str(error.value)
 
 
@@ -109,7 +109,7 @@ def test_a_module_is_imported_only_if_it_is_trusted(name):
     (lambda: methods.SemiDp(weight=1.5), 'semi_dp_weight must be in'),
     (lambda: methods.AdaDps(decay=1.0), r'adadps_decay must be in \[0, 1\)'),
     (lambda: methods.AdaDps(epsilon=-1.0), 'adadps_epsilon must be'),
-    (lambda: _import('pad'), "one of cold, warm, pda, semi.*Found 'pad'"),
+    (lambda: _import('pad'), "one of adadps, cold, dope.*Found 'pad'"),
     (lambda: _import('no.such'), "Found 'no.such': No module"),
     (lambda: _import('math.pi'), "Found 'math.pi': No module"),
     (lambda: _import(''), "Found '': '' is not the name of a module"),
@@ -122,22 +122,23 @@ def test_bad_settings_and_names(make, message):
     make()
 
 
-def test_alpha_is_a_schedule():
+def test_alpha_is_any_function_of_t():
   with pytest.raises(TypeError, match='alpha must be a Schedule'):
     methods.PdaDpmd(alpha=0.5)
+  method = methods.PdaDpmd(alpha=lambda t: 1 / (1 + t))
+  assert method.schedules_at(3) == {'alpha': 0.25}
+  mean, public = (np.array([4.0]),), (np.array([8.0]),)
+  update, measured = method.after_noise(mean, public, 3)
+  assert (update[0].tolist(), measured) == ([7.0], {'alpha': 0.25})
+  known = method.with_schedules_at({'alpha': 0.5})
+  assert known.after_noise(mean, public, 3)[0][0].tolist() == [6.0]
 
 
-def test_the_registry_has_the_order_of_tables():
-  names = ['cold', 'warm', 'pda', 'semi_dp', 'dope', 'adadps']
-  assert [n for n in methods.names() if n in names] == names
-  assert methods.in_order(['unknown', 'pda', 'cold']) == [
-    'cold',
-    'pda',
-    'unknown',
-  ]
+def test_names_and_titles():
+  names = {'cold', 'warm', 'pda', 'semi_dp', 'dope', 'adadps'}
+  assert names <= set(methods.names())
+  assert methods.title('pda') == 'PDA-DPMD'
   assert methods.title('unknown') == 'unknown'
-  colours = [methods.get(name).colour for name in names]
-  assert len(set(colours)) == len(names)
 
 
 def test_a_name_is_taken_once():
@@ -180,8 +181,11 @@ def _acts(method):
   return method.before_clip is not methods.Method.before_clip
 
 
-def test_arrays_of_all_libraries():
-  for make in _LIBRARIES.values():
-    update = _update(make, _MEAN)
-    assert float(arrays.norm(update)) == 5.0
-    assert arrays.size(update) == 3
+@pytest.mark.parametrize('make', _LIBRARIES.values(), ids=_LIBRARIES)
+def test_arrays_of_all_libraries(make):
+  update = _update(make, _MEAN)
+  assert float(arrays.norm(update)) == 5.0
+  assert arrays.size(update) == 3
+  xp = arrays.namespace(0.5, *update)
+  assert isinstance(xp.sqrt(update[1]), type(update[1]))
+  assert xp.where(update[0] > 0, update[0], 0 * update[0]).dtype == np.float32

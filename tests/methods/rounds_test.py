@@ -62,38 +62,26 @@ def _tff_round(method, users, public):
 
 
 def _chunks(users):
-  def load(places, num_clients):
-    arrays = [
-      np.zeros((num_clients, 1, *part.shape), np.float32) for part in users[0]
-    ]
-    weights = np.zeros((num_clients, 1, 2), np.float32)
-    for i, place in enumerate(places):
-      for array, part in zip(arrays, users[place], strict=True):
-        array[i, 0] = part
-      weights[i] = 1
-    return tuple(arrays), weights
-
-  sizes = np.full(len(users), 2)
-  return pda_jax.chunk_clients(sizes, load, batch_size=2, clients_per_chunk=2)
+  return pda_jax.chunk_users(users, batch_size=2, clients_per_chunk=2)
 
 
 def _jax_round(method, users, public):
-  settings = pda_jax.FederatedSettings(
-    model=tiny.LinearModel(),
-    plan=tiny.plan(),
-    method=method,
-    client_learning_rate=tiny.RATE,
-    server_learning_rate=1.0,
+  trainer = pda_jax.Federated(
+    tiny.LinearModel(),
+    tiny.plan(),
+    method,
+    client_optimizer=pda_jax.sgd(tiny.RATE),
+    server_optimizer=pda_jax.sgd(1.0),
+    devices=jax.devices()[:1],
   )
   inputs = pda_jax.RoundInputs(
     np.int32(0),
     _chunks(users),
     _chunks(public) if method.uses_public else None,
-    {n: np.float32(v) for n, v in method.schedules_at(0).items()},
+    method.schedules_at(0),
   )
-  run = pda_jax.build_rounds(settings, jax.devices()[:1])
-  state, _ = run(
-    pda_jax.initial_state(settings, [tiny.START]),
+  state, _ = trainer.run(
+    trainer.init([tiny.START]),
     pda_jax.stack_rounds([inputs], 1),
     1,
     pda_jax.noise_key(0),
@@ -103,9 +91,7 @@ def _jax_round(method, users, public):
 
 def _sample_level_step(method, users, public):
   """Users are examples here: the first one of each."""
-  settings = pda_jax.SampleLevelSettings(
-    clip_norm=tiny.CLIP, expected_batch=tiny.COHORT, method=method
-  )
+  settings = pda_jax.SampleLevelSettings(plan=tiny.plan(), method=method)
   model = tiny.LinearModel()
   private, public = (
     pda_jax.ExampleArrays(

@@ -16,10 +16,8 @@ from tests.privacy.plans import PLAN as _PLAN
 
 
 def test_no_noise_is_infinite_and_no_round_is_free():
-  assert (
-    privacy.epsilon(dataclasses.replace(_PLAN, noise_multiplier=0)) == math.inf
-  )
-  assert privacy.epsilon(_PLAN, rounds=0) == 0
+  assert dataclasses.replace(_PLAN, noise_multiplier=0).epsilon() == math.inf
+  assert _PLAN.epsilon(rounds=0) == 0
 
 
 def test_one_full_round_is_the_gaussian_mechanism():
@@ -33,7 +31,7 @@ def test_one_full_round_is_the_gaussian_mechanism():
     return stats.norm.cdf(a - b) - math.exp(epsilon) * stats.norm.cdf(-a - b)
 
   exact = optimize.brentq(lambda e: delta(e) - plan.delta, 0.1, 10)
-  assert exact <= privacy.epsilon(plan) <= exact + 2e-3
+  assert exact <= plan.epsilon() <= exact + 2e-3
 
 
 @pytest.mark.parametrize(
@@ -52,8 +50,8 @@ def test_one_full_round_is_the_gaussian_mechanism():
   ],
 )
 def test_rdp_gives_the_papers_epsilons_to_the_printed_digit(name, printed):
-  plan = presets.get_preset(name).plan
-  epsilon = privacy.epsilon(plan, accountant='rdp')
+  plan = presets.PRESETS[name].plan
+  epsilon = plan.epsilon(accountant='rdp')
   digits = len(printed.partition('.')[2])
   assert f'{epsilon:.{digits}f}' == printed
 
@@ -72,23 +70,23 @@ def _coarse_epsilon(plan):
 
 
 def test_the_papers_epsilon_of_stackoverflow_has_coarse_orders():
-  plan = presets.get_preset('stackoverflow').plan
+  plan = presets.PRESETS['stackoverflow'].plan
   epsilon, order = _coarse_epsilon(plan)
   assert f'{epsilon:.4f}' == '8.3204'
   assert order == 2.5
-  assert round(epsilon, 2) == presets.get_preset('stackoverflow').paper_epsilon
-  emnist, _ = _coarse_epsilon(presets.get_preset('emnist').plan)
+  assert round(epsilon, 2) == presets.PRESETS['stackoverflow'].paper_epsilon
+  emnist, _ = _coarse_epsilon(presets.PRESETS['emnist'].plan)
   assert f'{emnist:.2f}' == '26.17'  # The paper's 25.80 has more orders.
 
 
 def test_pld_of_stackoverflow():
-  epsilon = privacy.epsilon(presets.get_preset('stackoverflow').plan)
+  epsilon = presets.PRESETS['stackoverflow'].plan.epsilon()
   assert f'{epsilon:.2f}' == '6.05'
 
 
 @pytest.mark.parametrize('name', ['emnist_private', 'cifar10', 'stackoverflow'])
 def test_a_finer_grid_changes_the_third_digit_at_most(name):
-  plan = presets.get_preset(name).plan
+  plan = presets.PRESETS[name].plan
   epsilon, interval = accounting._pld_epsilon_and_interval(
     plan, plan.rounds, plan.delta
   )
@@ -118,8 +116,8 @@ def test_pld_agrees_with_a_monte_carlo_estimate():
   delta, error = estimate.mean(), estimate.std() / math.sqrt(samples)
   plan = dataclasses.replace(_PLAN, expected_cohort=100, rounds=rounds)
   # Epsilon falls as delta rises.
-  low = privacy.epsilon(plan, delta=delta + 4 * error)
-  high = privacy.epsilon(plan, delta=delta - 4 * error)
+  low = plan.epsilon(delta=delta + 4 * error)
+  high = plan.epsilon(delta=delta - 4 * error)
   assert low <= epsilon * 1.002 and epsilon <= high
   assert high - low < 0.1
 
@@ -163,25 +161,25 @@ def test_never_below_the_exact_gaussian_mechanism(
   exact = _exact_gaussian_epsilon(math.sqrt(rounds) / sigma, delta)
   epsilon = accounting._pld_epsilon_on_grid(plan, rounds, delta, interval)
   assert exact * (1 - 1e-6) <= epsilon <= 1.15 * exact
-  assert epsilon <= privacy.epsilon(plan, accountant='rdp')
+  assert epsilon <= plan.epsilon(accountant='rdp')
 
 
 @pytest.mark.parametrize('delta', [1e-15, 1e-16, 1e-30])
 def test_tiny_delta_is_left_to_rdp(delta):
   plan = dataclasses.replace(_PLAN, delta=delta)
-  assert privacy.epsilon(plan) == privacy.epsilon(plan, accountant='rdp')
+  assert plan.epsilon() == plan.epsilon(accountant='rdp')
 
 
 def test_little_noise_is_quick_and_finite():
   plan = dataclasses.replace(_PLAN, noise_multiplier=0.02)
-  assert 1e3 < privacy.epsilon(plan) < math.inf
+  assert 1e3 < plan.epsilon() < math.inf
 
 
 @pytest.mark.parametrize('noise_multiplier', [1e-250, 1e250])
 def test_noise_beyond_arithmetic_is_an_error_or_a_number(noise_multiplier):
   plan = dataclasses.replace(_PLAN, noise_multiplier=noise_multiplier)
   try:
-    epsilon = privacy.epsilon(plan)
+    epsilon = plan.epsilon()
   except ValueError as e:
     assert 'noise_multiplier' in str(e)
   else:
@@ -192,7 +190,7 @@ def test_adaptive_clipping_is_accounted_with_its_total_noise():
   adaptive = dataclasses.replace(
     _PLAN, adaptive_clipping=privacy.AdaptiveClipping()
   )
-  assert privacy.epsilon(adaptive) == privacy.epsilon(_PLAN)
+  assert adaptive.epsilon() == _PLAN.epsilon()
 
 
 def test_fixed_size_is_accounted_for_replacement():
@@ -207,11 +205,12 @@ def test_fixed_size_is_accounted_for_replacement():
   halved = dataclasses.replace(
     _PLAN, expected_cohort=1000, rounds=1, noise_multiplier=0.5
   )
-  assert privacy.epsilon(full, accountant='rdp') == pytest.approx(
-    privacy.epsilon(halved, accountant='rdp')
+  assert full.epsilon(accountant='rdp') == pytest.approx(
+    halved.epsilon(accountant='rdp')
   )
+  assert plan.epsilon() == plan.epsilon(accountant='rdp')
   with pytest.raises(ValueError, match="accountant must be 'rdp'"):
-    privacy.epsilon(plan)
+    plan.epsilon(accountant='pld')
 
 
 def test_tree_by_hand():
@@ -226,42 +225,40 @@ def test_tree_by_hand():
     rounds=1,
     noise_multiplier=4.0 / math.sqrt(5 * 3),
   )
-  assert privacy.epsilon(plan, accountant='rdp') == pytest.approx(
-    privacy.epsilon(gaussian, accountant='rdp')
+  assert plan.epsilon(accountant='rdp') == pytest.approx(
+    gaussian.epsilon(accountant='rdp')
   )
   # A tree that has only begun costs less: depth 2 for three rounds.
   begun = dataclasses.replace(gaussian, noise_multiplier=4.0 / math.sqrt(2))
-  assert privacy.epsilon(plan, rounds=3, accountant='rdp') == pytest.approx(
-    privacy.epsilon(begun, accountant='rdp')
+  assert plan.epsilon(rounds=3, accountant='rdp') == pytest.approx(
+    begun.epsilon(accountant='rdp')
   )
 
 
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_the_curve_never_understates(accountant):
-  curve = privacy.epsilon_curve(_PLAN, accountant=accountant)
+  curve = _PLAN.epsilon_curve(accountant=accountant)
   assert curve.shape == (101,) and curve[0] == 0
   assert (np.diff(curve) >= 0).all()
   for t in (1, 2, 7, 33, 50, 99, 100):
-    exact = privacy.epsilon(_PLAN, t, accountant=accountant)
+    exact = _PLAN.epsilon(t, accountant=accountant)
     # Of 101 numbers, 32 are exact; the others get the next one's epsilon.
     assert 0.998 * exact <= curve[t] <= 1.06 * exact
-  assert curve[100] == privacy.epsilon(_PLAN, accountant=accountant)
+  assert curve[100] == _PLAN.epsilon(accountant=accountant)
 
 
 def test_curve_at_some_rounds_in_any_order():
-  curve = privacy.epsilon_curve(_PLAN, [100, 0, 10, 10])
-  assert curve[0] == privacy.epsilon(_PLAN)
+  curve = _PLAN.epsilon_curve([100, 0, 10, 10])
+  assert curve[0] == _PLAN.epsilon()
   assert curve[1] == 0
-  assert (
-    curve[2] == curve[3] == pytest.approx(privacy.epsilon(_PLAN, 10), rel=2e-3)
-  )
-  assert list(privacy.epsilon_curve(_PLAN, [0])) == [0]
+  assert curve[2] == curve[3] == pytest.approx(_PLAN.epsilon(10), rel=2e-3)
+  assert list(_PLAN.epsilon_curve([0])) == [0]
   silent = dataclasses.replace(_PLAN, noise_multiplier=0)
-  assert list(privacy.epsilon_curve(silent, [0, 1])) == [0, math.inf]
+  assert list(silent.epsilon_curve([0, 1])) == [0, math.inf]
   with pytest.raises(ValueError, match='rounds must be'):
-    privacy.epsilon_curve(_PLAN, [-1])
+    _PLAN.epsilon_curve([-1])
   with pytest.raises(ValueError, match='rounds must be a list of non-negative'):
-    privacy.epsilon_curve(_PLAN, [1.9])
+    _PLAN.epsilon_curve([1.9])
 
 
 @pytest.mark.parametrize(
@@ -276,8 +273,8 @@ def test_curve_at_some_rounds_in_any_order():
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_epsilon_is_monotone(worse, accountant):
   changed = dataclasses.replace(_PLAN, **worse)
-  assert privacy.epsilon(changed, accountant=accountant) > privacy.epsilon(
-    _PLAN, accountant=accountant
+  assert changed.epsilon(accountant=accountant) > _PLAN.epsilon(
+    accountant=accountant
   )
 
 
@@ -285,13 +282,11 @@ def test_bad_input():
   with pytest.raises(
     ValueError, match="accountant must be one of 'pld', 'rdp'"
   ):
-    privacy.epsilon(_PLAN, accountant='gdp')
+    _PLAN.epsilon(accountant='gdp')
   with pytest.raises(ValueError, match='delta'):
-    privacy.epsilon(_PLAN, delta=0.0)
+    _PLAN.epsilon(delta=0.0)
   with pytest.raises(ValueError, match='rounds'):
-    privacy.epsilon(_PLAN, rounds=-1)
-  with pytest.raises(ValueError, match='preset must be one of .*cifar10'):
-    presets.get_preset('mnist')
+    _PLAN.epsilon(rounds=-1)
 
 
 def test_a_plan_needs_neither_tensorflow_nor_dp_accounting():

@@ -30,7 +30,7 @@ def test_noise_of_algorithm_1_keeps_its_promise(epsilon):
     clip_norm=2.0,
     unit='example',
   )
-  assert privacy.epsilon(plan, accountant='rdp') <= epsilon
+  assert plan.epsilon(accountant='rdp') <= epsilon
 
 
 def test_needs_no_dp_accounting():

@@ -126,30 +126,17 @@ def test_adaptive_clipping_shares_the_noise():
   assert _PLAN.update_noise_multiplier == 1.0
 
 
-def test_arguments_of_the_twin():
-  assert _PLAN.aggregation_arguments() == {
-    'clip_norm': 0.3,
-    'noise_multiplier': 1.0,
-    'expected_cohort': 50,
-  }
-  adaptive = dataclasses.replace(
-    _PLAN, adaptive_clipping=privacy.AdaptiveClipping()
-  )
-  with pytest.raises(ValueError, match='adaptive_clipping must be None'):
-    adaptive.aggregation_arguments()
-
-
 def test_statement():
-  assert _PLAN.describe(1.23401) == (
-    'User-level DP, add or remove one user: (epsilon, delta) = (1.235, 1e-05);'
-    ' Poisson cohorts of 50 out of 1,000 users, noise multiplier 1.'
+  assert _PLAN.statement(1.23401) == (
+    'User-level DP, add or remove one user: (epsilon, delta) = (1.235, 1e-05)'
+    ' by PLD; Poisson cohorts of 50 out of 1,000 users, noise multiplier 1.'
   )
   approximate = dataclasses.replace(_PLAN, sampling='fixed_size_as_poisson')
-  assert 'approximate' in approximate.describe(1.0)
+  assert 'approximate' in approximate.statement(1.0)
   bare = dataclasses.replace(_PLAN, noise_multiplier=0.0)
-  assert bare.describe(float('inf')).startswith('No user-level DP: epsilon is')
+  assert bare.statement(float('inf')).startswith('No user-level DP: epsilon is')
   replaced = dataclasses.replace(_PLAN, sampling='fixed_size', unit='example')
-  assert 'replace one example' in replaced.describe(1.0)
+  assert 'replace one example' in replaced.statement(1.0)
 
 
 def test_a_large_delta_is_warned_of():

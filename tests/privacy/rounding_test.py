@@ -75,8 +75,8 @@ def _tf_sums(total, seed):
 def _jax_weights(total, seed):
   """A step from weights that are known, and zero as a new embedding is."""
   mean = _jax_sums(total, seed)
-  weights, _ = optimizers.sgd_step(jnp.zeros_like(mean), (), mean, 0.5, 0.0)
-  return weights
+  changes, _ = optimizers.sgd(0.5).update(mean, ())
+  return optimizers.apply_updates(jnp.zeros_like(mean), changes)
 
 
 def _features(values):

@@ -85,7 +85,7 @@ def test_poisson_is_theorem_6(mu, num_searches):
 
 
 def test_one_run_costs_one_run():
-  of_run = privacy.epsilon(plans.PLAN, accountant='rdp')
+  of_run = plans.PLAN.epsilon(accountant='rdp')
   found = privacy.search_epsilon(
     plans.PLAN, _search('negative_binomial', 1 + 1e-6)
   )
@@ -121,7 +121,7 @@ class TestBoth:
   )
   def test_every_plan_has_an_epsilon(self, distribution, changes):
     plan = dataclasses.replace(plans.PLAN, **changes)
-    of_run = privacy.epsilon(plan, accountant='rdp')
+    of_run = plan.epsilon(accountant='rdp')
     found = privacy.search_epsilon(plan, _search(distribution, 10))
     assert of_run < found < math.inf
 

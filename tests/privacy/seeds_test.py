@@ -1,4 +1,6 @@
+import copy
 import itertools
+import pickle
 
 import numpy as np
 from pda_fed import privacy
@@ -58,3 +60,13 @@ def test_secret_seeds_can_be_kept():
     privacy.SeedStreams.from_dict({'noise': 1})
   with pytest.raises(ValueError, match='noise must be at least 0'):
     privacy.SeedStreams.from_dict({**secret.as_dict(), 'noise': -1})
+
+
+@pytest.mark.parametrize('seed', [None, 5])
+def test_seeds_stay_in_the_process(seed):
+  streams = privacy.SeedStreams(seed)
+  texts = repr(streams) + str([streams])
+  assert not any(str(value) in texts for value in _values(streams))
+  for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+    with pytest.raises(TypeError, match='must not be pickled'):
+      leave(streams)

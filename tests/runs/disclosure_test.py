@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 from pda_fed import methods
 from pda_fed import runs as runs_lib
 from pda_fed.runs import disclosure
@@ -25,6 +26,9 @@ def test_a_field_that_is_not_declared_is_noticed(tmp_path):
   (folder.path / 'users.json').write_text('{"private": 3}')
   for name in ('config.json', 'result.json'):
     _with_field(folder.path / name, 'invented')
+  result = json.loads((folder.path / 'result.json').read_text())
+  result['audit'] = {'median_norm': 1}
+  (folder.path / 'result.json').write_text(json.dumps(result))
   metrics = folder.path / 'metrics.csv'
   metrics.write_text(metrics.read_text().replace('alpha', 'median_norm', 1))
   assert shown_fields.undeclared(shown_fields.of_run(folder.path)) == [
@@ -32,7 +36,23 @@ def test_a_field_that_is_not_declared_is_noticed(tmp_path):
     (disclosure.METRICS, 'median_norm'),
     (disclosure.FILES, 'notes.txt'),
     (disclosure.FILES, 'users.json: private'),
+    (disclosure.RESULT, 'audit.median_norm'),
     (disclosure.RESULT, 'invented.inner'),
+  ]
+
+
+def test_a_field_of_a_store_or_an_export_is_noticed(tmp_path):
+  (tmp_path / 'manifest.json').write_text('{"invented": {"inner": 1}}')
+  (tmp_path / 'ages.npy').touch()
+  assert shown_fields.undeclared(shown_fields.of_store(tmp_path)) == [
+    (disclosure.MANIFEST, 'invented.inner'),
+    (disclosure.STORE, 'ages.npy'),
+  ]
+  np.savez(tmp_path / 'x.npz', about='{"invented": 1}', ages=1)
+  found = shown_fields.of_export(tmp_path / 'x.npz')
+  assert shown_fields.undeclared(found) == [
+    (disclosure.EXPORT, 'about.invented'),
+    (disclosure.EXPORT, 'ages'),
   ]
 
 

@@ -9,7 +9,6 @@ from data_prep import sample_level
 import numpy as np
 from pda_fed import errors
 from pda_fed import models
-from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.runs import building
 from pda_fed.runs import checkpoints
@@ -111,8 +110,8 @@ def test_privacy_is_that_of_the_rounds(folders):
   config = run.read_config()
   plan = config.plan
   guarantee, noise, *caveats = runs_lib.load_model(run.path).privacy
-  epsilon = privacy.epsilon_curve(plan, [saved_runs.ROUNDS])[0]
-  assert guarantee == plan.describe(epsilon)
+  epsilon = plan.epsilon_curve([saved_runs.ROUNDS])[0]
+  assert guarantee == plan.statement(epsilon)
   assert 'follows from its seed' in noise
   assert caveats == config.caveats
   assert any('Epsilon does not protect' in line for line in caveats)
@@ -394,6 +393,5 @@ def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
   expected = run.read_result()['test']
   assert loss == pytest.approx(expected['loss'], rel=1e-5)
   assert accuracy == pytest.approx(expected['accuracy'])
-  assert model.privacy[0] == config.plan.describe(
-    run.read_metrics()[-1]['epsilon']
-  )
+  epsilon = run.read_metrics()[-1]['epsilon']
+  assert model.privacy[0] == config.plan.statement(epsilon)

@@ -155,7 +155,7 @@ def test_settings_go_to_the_methods_that_have_them(tmp_path):
     ),
     (
       ['--methods=cold,hot'],
-      'method must be one of cold, warm, pda, semi_dp, dope, adadps, or a'
+      'method must be one of adadps, cold, dope, pda, semi_dp, warm, or a'
       " module such as my_package.my_method. Found 'hot'",
     ),
     (['--method_flags=hot:--x'], 'method_flags must begin with one of'),

@@ -100,7 +100,7 @@ def test_a_table_of_texts(tmp_path):
     (['--source=sqlite:none.sqlite'], 'no file none.sqlite'),
     (['--source=jsonl:none.jsonl'], 'no file matches none.jsonl'),
     (['--source=csv'], "source must be .* Found 'csv'"),
-    (['--source=csv:none.csv'], 'none.csv is missing, or is not a file'),
+    (['--source=csv:none.csv'], 'none.csv is missing'),
     (['--source=stackexchange:none'], 'no folder none'),
     (['--num_public_users=1000'], r'num_public_users must be at most \d+'),
     (['--vocabulary_size=20000'], 'vocabulary_size must be at most 12002'),

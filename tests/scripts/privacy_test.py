@@ -43,8 +43,8 @@ _SMALL = dict(population=1000, expected_cohort=50.0, rounds=100, delta=1e-5)
 def test_epsilon_from_noise(capsys):
   output = _json(capsys, noise_multiplier=1.0, **_SMALL)
   plan = privacy.PrivacyPlan(noise_multiplier=1.0, clip_norm=1.0, **_SMALL)
-  assert output['epsilon_pld'] == privacy.epsilon(plan)
-  assert output['epsilon_rdp'] == privacy.epsilon(plan, accountant='rdp')
+  assert output['epsilon_pld'] == plan.epsilon()
+  assert output['epsilon_rdp'] == plan.epsilon(accountant='rdp')
   assert set(output) >= {
     'epsilon_pld',
     'epsilon_rdp',
@@ -96,7 +96,7 @@ def test_what_pld_does_not_know_is_null(capsys, sampling):
 @pytest.mark.parametrize('name', list(presets.PRESETS))
 def test_presets_show_the_papers_epsilon(capsys, name):
   table = _run(capsys, preset=name)
-  printed = presets.get_preset(name).paper_epsilon
+  printed = presets.PRESETS[name].paper_epsilon
   assert re.search(rf"the paper's epsilon +{printed:g}\n", table)
   assert 'DP, add or remove one' in table
 

@@ -275,7 +275,7 @@ def _preset_flags(name):
   'name', [n for n in presets.PRESETS if n != 'stackoverflow']
 )
 def test_presets_are_the_papers_plans(name):
-  plan = presets.get_preset(name).plan
+  plan = presets.PRESETS[name].plan
   found = _preset_flags(f'{name}.flags')
   assert float(found['noise_multiplier']) == plan.noise_multiplier
   assert float(found['batch_size']) == plan.expected_cohort
@@ -299,7 +299,7 @@ def test_help_names_the_flags_of_every_run(binary):
   [('cifar10', 50_000), ('emnist', 697_932), ('wikitext2', 48_764)],
 )
 def test_defaults_are_the_papers_plans(name, examples):
-  plan, task = presets.get_preset(name).plan, sample_level_config.TASKS[name]
+  plan, task = presets.PRESETS[name].plan, sample_level_config.TASKS[name]
   assert task.public_examples == examples - plan.population
   assert task.noise_multiplier == plan.noise_multiplier
   assert task.batch_size == plan.expected_cohort

@@ -178,6 +178,27 @@ def test_seeds_and_rounds_that_once_shared_their_noise(first, second):
   assert abs(np.corrcoef(noise)[0, 1]) < 0.2
 
 
+@pytest.mark.parametrize('adaptive', [None, privacy.AdaptiveClipping()])
+def test_no_draw_of_a_run_has_the_seed_of_another(monkeypatch, adaptive):
+  seeds = []
+
+  def record(shape, seed, dtype):
+    seeds.append(tuple(seed.numpy().tolist()))
+    return tf.zeros(shape, dtype)
+
+  monkeypatch.setattr(aggregators.noise, 'draw_normal', record)
+  plan = _plan(noise_multiplier=0.3, adaptive_clipping=adaptive)
+  query = aggregators.PlannedSumQuery(plan, 2**63 + 5)
+  state = query.initial_global_state()
+  sums = query.initial_sample_state([tf.TensorSpec([3]), tf.TensorSpec([2])])
+  for _ in range(3):
+    _, state, _ = query.get_noised_result(sums, state)
+  # Two arrays, and the count of adaptive clipping.
+  draws = 3 * (2 if adaptive is None else 3)
+  assert len(seeds) == len(set(seeds)) == draws
+  assert {np.uint64(secret % 2**64) for secret, _ in seeds} == {2**63 + 5}
+
+
 @pytest.mark.parametrize('seed', [-1, 2**64])
 def test_bad_seeds(seed):
   with pytest.raises(ValueError, match='noise_seed'):

@@ -88,12 +88,19 @@ def test_what_has_no_effect_is_said_once():
     create(stream_structs=True)
 
 
-@pytest.mark.parametrize('number', [-1, 1.5, 'x'])
-def test_a_wrong_number_of_clients(number):
-  with pytest.raises((TypeError, ValueError), match='default_num_clients'):
-    tff.backends.native.set_sync_local_cpp_execution_context(
-      default_num_clients=number
-    )
+@pytest.mark.parametrize(
+  'name, value',
+  [
+    ('default_num_clients', -1),
+    ('default_num_clients', 1.5),
+    ('default_num_clients', 'x'),
+    ('max_concurrent_computation_calls', 1.5),
+    ('max_concurrent_computation_calls', 'x'),
+  ],
+)
+def test_a_wrong_number(name, value):
+  with pytest.raises((TypeError, ValueError), match=name):
+    tff.backends.native.set_sync_local_cpp_execution_context(**{name: value})
 
 
 def test_the_default_stays_the_default_when_it_is_used():

@@ -1,7 +1,7 @@
 """Noise in TensorFlow: seeds that are one to one, and long tails."""
 
 import numpy as np
-from pda_fed.privacy import philox
+from pda_fed.jax import philox
 from pda_fed.tff import noise
 import pytest
 from scipy import stats

@@ -4,6 +4,7 @@ import json
 import lzma
 from xml.sax import saxutils
 
+from data_prep import tokenizer
 from data_prep.sources import jsonl
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_reader_finds_the_sentences_that_were_written(tmp_path):
   folder = _make(tmp_path, sentences=9, public_users=1, public_sentences=3)
   source = jsonl.JsonlSource(str(folder / maker.USERS))
   found = {
-    user: source.split_sentences(text) for user, _, text in source.records()
+    user: tokenizer.split_sentences(text) for user, text, _ in source.records()
   }
   assert found['cooking/1'] == ['one .', 'two & 3 . 5 !', 'see <URL> .']
   assert found['cooking/2'][0] == 'how to write & lt ; ?'

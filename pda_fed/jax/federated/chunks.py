@@ -7,11 +7,12 @@ The numbers of steps and chunks are data, not shapes, so a program is compiled
 once, whatever cohorts a Poisson sampler draws.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 import numpy as np
 from pda_fed.common import validate
+from pda_fed.jax import canaries as canaries_lib
 
 # A function of the clients' indices and the padded number of clients. It
 # returns arrays of examples, [clients, steps, batch, ...], and weights,
@@ -38,6 +39,27 @@ class ClientChunks(NamedTuple):
   present: np.ndarray
   num_steps: np.ndarray
   num_chunks: np.ndarray
+
+
+class RoundInputs(NamedTuple):
+  """The data of a round, or of several rounds with a leading axis.
+
+  Example: see `stack_rounds`.
+
+  Attributes:
+    round_num: Index of the round.
+    private: Private clients; None is a cohort without any.
+    public: Clients whose updates form the public update; None if the method
+      uses none.
+    schedules: Values of the method's schedules, by field name.
+    canaries: The canaries of an audit; None without an audit.
+  """
+
+  round_num: np.ndarray
+  private: Optional[ClientChunks]
+  public: Optional[ClientChunks] = None
+  schedules: Mapping[str, float] = {}
+  canaries: Optional[canaries_lib.CanaryInputs] = None
 
 
 def bucket_size(count: int) -> int:
@@ -148,6 +170,48 @@ def chunk_clients(
     num_steps=num_steps,
     num_chunks=counts,
   )
+
+
+def chunk_users(
+  users: Sequence[Examples], *, batch_size: int, **options
+) -> ClientChunks:
+  """Chunks users whose data are in memory.
+
+  Example:
+
+    >>> users = [(np.ones([3, 21]),), (np.ones([20, 21]),)]
+    >>> chunks = chunk_users(users, batch_size=16, clients_per_chunk=2)
+    >>> chunks.examples[0].shape, float(chunks.weights.sum())
+    ((1, 1, 2, 2, 16, 21), 23.0)
+
+  Args:
+    users: The arrays of each user, with one row per example; at least one user.
+    batch_size: See `chunk_clients`.
+    **options: See `chunk_clients`.
+
+  Returns:
+    The chunks.
+  """
+  sizes = np.array([len(user[0]) for user in users])
+  # A bucket, so that few programs are compiled.
+  steps = bucket_size(-(-int(sizes.max()) // batch_size))
+
+  def load(places, num_clients):
+    def stack(parts, like):
+      room = (num_clients, steps * batch_size, *like.shape[1:])
+      stacked = np.zeros(room, like.dtype)
+      for row, part in zip(stacked, parts, strict=False):
+        row[: len(part)] = part
+      return stacked.reshape(num_clients, steps, batch_size, *like.shape[1:])
+
+    arrays = [
+      stack([users[place][i] for place in places], like)
+      for i, like in enumerate(map(np.asarray, users[0]))
+    ]
+    ones = [np.ones(sizes[place], np.float32) for place in places]
+    return tuple(arrays), stack(ones, np.zeros(0, np.float32))
+
+  return chunk_clients(sizes, load, batch_size=batch_size, **options)
 
 
 def chunk_rounds(

@@ -1,16 +1,18 @@
 """Local training of many clients at once.
 
 The same computation as `pda_tff.local_training`, which trains one client at a
-time: SGD over a client's batches in order (the last may be smaller), where the
-update is the model's change. Here clients are the leading axis, each with its
-own weights, and batches are padded. A padded example has no weight in the loss;
-a padded batch or client has a gradient of exactly 0.
+time: a step for each of a client's batches in order (the last may be smaller),
+where the update is the model's change. Here clients are the leading axis, each
+with its own weights, and batches are padded. A padded example has no weight in
+the loss; a padded batch or client changes nothing.
 """
 
+import functools
 from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
+from pda_fed.jax import optimizers
 from pda_fed.models import jax_model
 
 
@@ -37,7 +39,7 @@ def train_clients(
   examples: tuple[jax.Array, ...],
   weights: jax.Array,
   num_steps: jax.Array,
-  learning_rate: jax.Array,
+  optimizer: optimizers.Optimizer,
   *,
   gradient_clip: Optional[float] = None,
   dtype=jnp.float32,
@@ -51,8 +53,9 @@ def train_clients(
     weights: [clients, steps, batch], 1 for an example and 0 for padding.
     num_steps: Number of steps, at least that of the largest client. It may be
       traced, so that clients of all sizes share a compiled program.
-    learning_rate: The learning rate of SGD.
-    gradient_clip: An optional bound on the norm of each gradient.
+    optimizer: The optimizer of each client.
+    gradient_clip: An optional bound on the norm of each gradient, only for SGD
+      without momentum.
     dtype: Dtype of matrix products.
 
   Returns:
@@ -65,28 +68,40 @@ def train_clients(
     lambda w: jnp.broadcast_to(w, (num_clients, *w.shape)), params
   )
 
-  def step(params, examples, weights):
-    stepped, stats = model.sgd_step(
-      params, examples, weights, learning_rate, dtype
+  rate = optimizer.learning_rate
+
+  def step(params, state, examples, weights):
+    if rate is not None:
+      stepped, stats = model.sgd_step(params, examples, weights, rate, dtype)
+      if gradient_clip is not None:
+        stepped = _clipped_step(params, stepped, gradient_clip * rate)
+      return stepped, state, stats
+    stats, gradients = model.gradients(params, examples, weights, dtype)
+    changes, new_state = optimizer.update(gradients, state, params)
+    stepped = optimizers.apply_updates(params, changes), new_state
+    # Momentum would move the weights in a batch of padding.
+    params, state = jax.tree_util.tree_map(
+      functools.partial(jnp.where, stats.examples > 0),
+      stepped,
+      (params, state),
     )
-    if gradient_clip is not None:
-      stepped = _clipped_step(params, stepped, gradient_clip * learning_rate)
-    return stepped, stats
+    return params, state, stats
 
   def body(i, carry):
-    client_params, stats, first_loss = carry
+    client_params, state, stats, first_loss = carry
     batch = tuple(array[:, i] for array in examples)
-    client_params, more = jax.vmap(step)(client_params, batch, weights[:, i])
+    client_params, state, more = jax.vmap(step)(
+      client_params, state, batch, weights[:, i]
+    )
     stats = jax.tree_util.tree_map(jnp.add, stats, more)
     first_loss = jnp.where(i == 0, _mean_loss(stats), first_loss)
-    return client_params, stats, first_loss
+    return client_params, state, stats, first_loss
 
   zeros = jax_model.BatchStats(
     *(jnp.zeros(num_clients) for _ in jax_model.BatchStats._fields)
   )
-  trained, stats, first_loss = jax.lax.fori_loop(
-    0, num_steps, body, (start, zeros, jnp.zeros(num_clients))
-  )
+  carry = start, jax.vmap(optimizer.init)(start), zeros, jnp.zeros(num_clients)
+  trained, _, stats, first_loss = jax.lax.fori_loop(0, num_steps, body, carry)
   updates = jax.tree_util.tree_map(jnp.subtract, params, trained)
   return LocalResults(updates, stats, first_loss, _mean_loss(stats))
 

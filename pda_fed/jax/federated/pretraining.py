@@ -31,12 +31,13 @@ def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
   Returns:
     The new weights and state.
   """
+  optimizer = optimizers.adam(learning_rate)
 
   def step(carry, batch):
     params, state = carry
     _, gradients = model.gradients(params, *batch, dtype)
-    stepped = optimizers.adam_step(params, state, gradients, learning_rate)
-    return stepped, None
+    changes, state = optimizer.update(gradients, state)
+    return (optimizers.apply_updates(params, changes), state), None
 
   return jax.lax.scan(step, (params, state), (examples, weights))[0]
 
@@ -61,7 +62,7 @@ class _Trainer:
   ):
     self._model = model
     self._params = model.check_params(weights)
-    self._state = optimizers.Adam.start(self._params)
+    self._state = optimizers.adam(learning_rate).init(self._params)
     self._examples = examples
     self._learning_rate = learning_rate
     self._batch_size = batch_size

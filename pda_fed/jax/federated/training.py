@@ -1,11 +1,10 @@
 """Rounds of DP-FedAvg with a public-data method, in JAX.
 
-"Public Data-Assisted Mirror Descent for Private Model Training" (Amid et al.,
-ICML 2022, arXiv:2112.00193), Algorithm 1 with the first-order mirror step of
-equation (3):
+A round of "Public Data-Assisted Mirror Descent for Private Model Training"
+(Amid et al., ICML 2022, arXiv:2112.00193), Algorithm 1:
 
     chunks of clients -> local SGD -> [before_clip] -> clip -> sum  (per device)
-      -> noise -> / qN -> [after_noise] -> server SGD
+      -> server_round: noise -> / qN -> [after_noise] -> server optimizer
 
 where the method supplies the steps in brackets. The computation is the same as
 in `pda_tff.build_learning_process`: without noise, weights agree up to
@@ -13,24 +12,32 @@ rounding. Several rounds run as one compiled program.
 """
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import functools
-from typing import Any, NamedTuple, Optional
+import math
+from typing import Any, NamedTuple, Optional, Union
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import divergence
+from pda_fed.common import validate
 from pda_fed.jax import aggregation
 from pda_fed.jax import canaries as canaries_lib
 from pda_fed.jax import clipping
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
+from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.federated import chunks as chunks_lib
 from pda_fed.jax.federated import local_training
-from pda_fed.jax.federated import settings as settings_lib
 from pda_fed.methods import arrays
+from pda_fed.models import jax_model
+
+# Layer sizes are padded to multiples of this during local training, for speed.
+_PAD_TO = 8
 
 
 class _ClientSums(NamedTuple):
@@ -50,299 +57,328 @@ class _ClipInputs(NamedTuple):
   prepared: Any = ()
 
 
-def _leaves(tree: Any) -> arrays.Update:
-  return tuple(jax.tree_util.tree_leaves(tree))
-
-
-def _sum_clients(
-  params: settings_lib.Params,
-  clients: chunks_lib.ClientChunks,
-  clip: _ClipInputs,
-  *,
-  settings: settings_lib.FederatedSettings,
-  before_clip: Optional[Callable[[arrays.Update, Any], arrays.Update]] = None,
-) -> _ClientSums:
-  """Trains a device's chunks one after the other and sums their updates."""
-  model, dtype = settings.model, jnp.dtype(settings.compute_dtype)
-
-  def changed(update):
-    # Methods see the model's coordinates without padding.
-    leaves = _leaves(model.unpad_params(update))
-    return model.as_params(before_clip(leaves, clip.prepared))
-
-  # Unpad first: padded words have huge biases.
-  weights_norm = arrays.norm(_leaves(model.unpad_params(params)))
-
-  def body(i, sums):
-    present = clients.present[i]
-    trained = local_training.train_clients(
-      model,
-      params,
-      tuple(array[i] for array in clients.examples),
-      clients.weights[i],
-      clients.num_steps[i],
-      settings.client_learning_rate,
-      gradient_clip=settings.client_gradient_clip,
-      dtype=dtype,
-    )
-    updates, stats = trained.updates, trained.stats
-    diverged = divergence.has_diverged(
-      trained.first_loss,
-      trained.mean_loss,
-      clipping.update_norms(updates),
-      weights_norm,
-      settings.plan.clip_norm,
-    )
-    if before_clip is not None:
-      updates = jax.vmap(changed)(updates)
-    # A non-finite client sends zeros; its loss is left out, too.
-    counted = present & jnp.isfinite(stats.loss)
-    chunk = _ClientSums(
-      aggregation.clipped_sum(updates, present, clip.clip_norm),
-      jnp.where(counted, stats.loss, 0).sum(),
-      jnp.where(counted, stats.targets, 0).sum(),
-      jnp.where(counted, trained.mean_loss, 0).sum(),
-      (diverged & present).sum(),
-    )
-    return jax.tree_util.tree_map(jnp.add, sums, chunk)
-
-  summed = params if before_clip is None else model.unpad_params(params)
-  totals = jax.tree_util.tree_map(jnp.zeros_like, summed)
-  zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-  start = _ClientSums(
-    aggregation.ClippedSum(totals, count, count, count),
-    zero,
-    zero,
-    zero,
-    count,
-  )
-  return jax.lax.fori_loop(0, clients.num_chunks, body, start)
-
-
-def _private_update(
-  plan: privacy.PrivacyPlan,
-  sums: aggregation.ClippedSum,
-  clip_norm: jax.Array,
-  key: jax.Array,
-) -> tuple[settings_lib.Params, jax.Array]:
-  """Returns the noised mean and the clipping norm of the next round."""
-  update_key, count_key = jax.random.split(key)
-  mean = aggregation.noised_mean(
-    sums.total,
-    clip_norm=clip_norm,
-    noise_multiplier=plan.update_noise_multiplier,
-    expected_cohort=plan.expected_cohort,
-    key=update_key,
-  )
-  if plan.adaptive_clipping is None:
-    return mean, clip_norm
-  return mean, aggregation.adapted_clip_norm(
-    clip_norm,
-    sums,
-    target_quantile=plan.adaptive_clipping.target_quantile,
-    learning_rate=plan.adaptive_clipping.learning_rate,
-    count_stddev=plan.count_stddev,
-    expected_cohort=plan.expected_cohort,
-    key=count_key,
-  )
-
-
-class _Public(NamedTuple):
-  """A round's public update, and what the method derived from it."""
-
-  update: arrays.Update
-  prepared: Any
-  memory: arrays.Update
-  loss: jax.Array
-
-
-def _public_update(
-  state: settings_lib.ServerState,
-  params: settings_lib.Params,
-  inputs: settings_lib.RoundInputs,
-  settings: settings_lib.FederatedSettings,
-  sum_public: Callable[..., _ClientSums],
-) -> _Public:
-  """Returns the public clients' mean update, clipped as the method requires."""
-  is_clipped = settings.method.public == 'clipped_update'
-  clip_norm = state.clip_norm if is_clipped else jnp.inf
-  public = sum_public(params, inputs.public, _ClipInputs(clip_norm))
-  count = public.updates.num_clients.astype(jnp.float32)
-  update = jax.tree_util.tree_map(
-    lambda leaf: leaf / count,
-    settings.model.unpad_params(public.updates.total),
-  )
-  if settings.public_clip_norm is not None:
-    is_private = settings.public_clip_norm == 'private'
-    bound = state.clip_norm if is_private else settings.public_clip_norm
-    update = clipping.clip_one(update, bound)
-  prepared, memory = settings.method.prepare_public(
-    _leaves(update), state.memory
-  )
-  return _Public(_leaves(update), prepared, memory, public.mean_loss / count)
-
-
-def _with_canaries(
-  sums: aggregation.ClippedSum,
-  inputs: settings_lib.RoundInputs,
-  signs: jax.Array,
-  state: settings_lib.ServerState,
-  settings: settings_lib.FederatedSettings,
-  public: _Public,
-) -> aggregation.ClippedSum:
-  """Adds canaries to the clients' sum."""
-  method, before_clip = settings.method, None
-  if method.acts_before_clip:
-    before_clip = functools.partial(method.before_clip, public=public.prepared)
-  return canaries_lib.add_canaries(
-    sums,
-    inputs.canaries,
-    signs,
-    settings.canaries,
-    state.clip_norm,
-    before_clip,
-  )
-
-
-def _round(
-  state: settings_lib.ServerState,
-  inputs: settings_lib.RoundInputs,
-  key: jax.Array,
-  signs: Optional[jax.Array] = None,
-  *,
-  settings: settings_lib.FederatedSettings,
-  sum_private: Callable[..., _ClientSums],
-  sum_public: Callable[..., _ClientSums],
-) -> tuple[settings_lib.ServerState, dict[str, jax.Array]]:
-  """Runs one round."""
-  model = settings.model
-  method = settings.method.with_schedules_at(inputs.schedules)
-  params = model.pad_params(state.params, settings.pad_to)
-  public = _Public((), (), state.memory, jnp.zeros(()))
-  if method.uses_public:
-    public = _public_update(state, params, inputs, settings, sum_public)
-  private = sum_private(
-    params, inputs.private, _ClipInputs(state.clip_norm, public.prepared)
-  )
-  sums = private.updates
-  if not method.acts_before_clip:
-    # Noise applies to the model's coordinates only, so unpad first.
-    sums = sums._replace(total=model.unpad_params(sums.total))
-  everybody = sums
-  if settings.canaries is not None:
-    everybody = _with_canaries(sums, inputs, signs, state, settings, public)
-  mean, clip_norm = _private_update(
-    settings.plan,
-    everybody,
-    state.clip_norm,
-    jax.random.fold_in(key, inputs.round_num),
-  )
-  scores = {}
-  if settings.canaries is not None:
-    scores[canaries_lib.SCORES] = canaries_lib.scores_of(
-      mean,
-      sums,
-      signs,
-      settings.canaries,
-      clip_norm=state.clip_norm,
-      expected_cohort=settings.plan.expected_cohort,
-    )
-  if settings.mean_clip_norm is not None:
-    mean = clipping.clip_one(mean, settings.mean_clip_norm)
-  metrics = {
-    'train_loss': private.loss / private.targets,
-    'clients': sums.num_clients,
-    'non_finite_clients': sums.num_non_finite,
-    'diverged_clients': private.num_diverged,
-    'clipped_fraction': sums.num_clipped / jnp.maximum(sums.num_clients, 1),
-    'clip_norm': clip_norm,
-    **scores,
-  }
-  update, measured = methods.server_step(
-    method,
-    _leaves(mean),
-    inputs.round_num.astype(jnp.float32),
-    public.update,
-    public.prepared,
-  )
-  metrics |= measured
-  if method.uses_public:
-    metrics['public_loss'] = public.loss
-  params, momentum, squares = optimizers.server_step(
-    settings.server_optimizer,
-    state.params,
-    state.momentum,
-    state.squares,
-    model.as_params(update),
-    step=inputs.round_num + 1,
-    learning_rate=settings.server_learning_rate,
-    momentum_rate=settings.server_momentum,
-  )
-  metrics['weights_norm'] = arrays.norm(_leaves(params))
-  state = settings_lib.ServerState(
-    params, momentum, clip_norm, public.memory, squares
-  )
-  return state, metrics
-
-
-def build_rounds(
-  settings: settings_lib.FederatedSettings, devices: Sequence[jax.Device]
-) -> Callable[..., tuple[settings_lib.ServerState, dict[str, jax.Array]]]:
-  """Builds the compiled function that runs rounds.
+@dataclasses.dataclass(eq=False)
+class Federated:
+  """Trains a model on private users; `step` runs one round.
 
   Example:
 
   ```
-  run = build_rounds(settings, jax.devices()[:1])
-  inputs = [RoundInputs(np.int32(t), chunks[t]) for t in range(5)]
-  state, metrics = run(
-      initial_state(settings, weights), stack_rounds(inputs, 5), 5,
-      noise_key(seed))
+  trainer = Federated(
+      model, plan, methods.PdaDpmd(alpha=schedules.cosine(400)), public=public,
+      client_optimizer=sgd(0.5), server_optimizer=sgd(1.0))
+  state = trainer.init(model.initial_params(0))
+  for cohort in plan.cohorts(private):
+    state, metrics = trainer.step(state, cohort)
   ```
 
-  Args:
-    settings: Settings of the run.
-    devices: Devices that share the clients of a round. If they are on several
-      hosts, each host calls the function with the clients of its own devices.
-
-  Returns:
-    A function of the state, `RoundInputs` of several rounds, the number of
-    rounds to run, the `noise_key` and, for an audit, the canaries' signs. It
-    returns the new state and metrics. Each metric is a vector with one value
-    per round; canary scores have one more axis.
+  Attributes:
+    model: The model.
+    plan: The privacy plan. The mechanism must be 'gaussian'.
+    method: The public-data method; by default, no public data is used.
+    client_optimizer: The optimizer of local training, such as `sgd`.
+    server_optimizer: The optimizer of the server.
+    public: The data of each public user, for `step`: arrays with one row per
+      example, or a tuple of such arrays.
+    public_users_per_round: How many of them `step` samples; by default all.
+    batch_size: Examples in a batch of local training, for `step`.
+    client_gradient_clip: An optional bound on the norm of each gradient of
+      local training; only for clients' SGD without momentum.
+    public_clip_norm: The bound on the public update's norm: a number, 'private'
+      for the clipping norm of private updates, or None for no bound.
+    mean_clip_norm: An optional bound on the noised mean's norm.
+    compute_dtype: Dtype of matrix products, 'float32' or 'bfloat16'. Weights,
+      clipping, sums and noise are always in float32.
+    canaries: Canary settings of an audit; None without an audit.
+    devices: Devices that share the clients of a round; by default all. If they
+      are on several hosts, each host passes the clients of its own devices.
   """
-  method = settings.method
-  before_clip = method.before_clip if method.acts_before_clip else None
-  sum_public = functools.partial(_sum_clients, settings=settings)
-  sum_private = functools.partial(sum_public, before_clip=before_clip)
-  one_round = functools.partial(
-    _round,
-    settings=settings,
-    sum_private=devices_lib.map_over_devices(sum_private, devices),
-    sum_public=devices_lib.map_over_devices(sum_public, devices),
-  )
+
+  model: jax_model.Model
+  plan: privacy.PrivacyPlan
+  method: methods.Method = methods.ColdStart()
+  _: dataclasses.KW_ONLY
+  client_optimizer: optimizers.Optimizer
+  server_optimizer: optimizers.Optimizer
+  public: Sequence[Any] = ()
+  public_users_per_round: Optional[int] = None
+  batch_size: int = 16
+  client_gradient_clip: Optional[float] = None
+  public_clip_norm: Union[float, str, None] = 'private'
+  mean_clip_norm: Optional[float] = None
+  compute_dtype: str = 'float32'
+  canaries: Optional[canaries_lib.CanarySettings] = None
+  devices: Sequence[jax.Device] = ()
+
+  def __post_init__(self):
+    validate.instances(jax_model.Model, model=self.model)
+    validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
+    validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
+    validate.integers(1, batch_size=self.batch_size)
+    validate.positive_or(
+      (None,),
+      client_gradient_clip=self.client_gradient_clip,
+      mean_clip_norm=self.mean_clip_norm,
+    )
+    validate.positive_or(
+      ('private', None), public_clip_norm=self.public_clip_norm
+    )
+    if (
+      self.client_gradient_clip is not None
+      and self.client_optimizer.learning_rate is None
+    ):
+      raise ValueError(
+        'client_gradient_clip must be None unless client_optimizer is SGD'
+        f' without momentum. Found {self.client_gradient_clip}.'
+      )
+    self.devices = self.devices or devices_lib.choose_devices()
+    self._clients_per_chunk: Optional[int] = None
+    self._compiled = jax.jit(self._run)
+    self._sum_public = self._on_devices(None)
+    self._sum_private = self._on_devices(
+      self.method.before_clip if self.method.acts_before_clip else None
+    )
+
+  def init(self, params: Any) -> server_lib.ServerState:
+    """Returns the state before the first round.
+
+    Args:
+      params: The model's weights, such as `model.initial_params(seed)`.
+
+    Raises:
+      ValueError: If the weights do not fit the model.
+    """
+    return server_lib.initial_state(
+      self.plan,
+      self.method,
+      self.server_optimizer,
+      self.model.check_params(params),
+    )
+
+  def step(
+    self, state: server_lib.ServerState, cohort: privacy.Cohort
+  ) -> tuple[server_lib.ServerState, dict[str, float]]:
+    """Runs one round.
+
+    Args:
+      state: The state before the round.
+      cohort: The users of the round and their secret, by `plan.cohorts`. The
+        data of a user are like those of `public`.
+
+    Returns:
+      The new state, and metrics. Only the state is private.
+
+    Raises:
+      ReusedNoiseError: If the round ran before from another state or with other
+        users: the same noise would reveal the difference.
+    """
+    t, seeds = cohort.round_num, cohort.seeds
+    cohort.claim(*server_lib.leaves_of(state))
+    users = [_as_arrays(user) for user in cohort]
+    expected = self.plan.expected_cohort
+    inputs = chunks_lib.RoundInputs(
+      np.int32(t),
+      self._chunks(users, usual=expected + 4 * math.sqrt(expected)),
+      self._public_chunks(t, seeds.public),
+      self.method.schedules_at(t),
+    )
+    state, metrics = self.run(
+      state,
+      rounds_lib.stack_rounds([inputs], 1),
+      1,
+      rounds_lib.noise_key(seeds.noise),
+    )
+    return state, {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
+
+  def _public_chunks(self, t: int, seed: int):
+    if not self.method.uses_public:
+      return None
+    if not self.public:
+      raise ValueError(
+        f'public must have at least one user with the method'
+        f' {self.method.title!r}. Found none.'
+      )
+    count = self.public_users_per_round or len(self.public)
+    drawn = rounds_lib.draw_users(seed, t, len(self.public), count)
+    return self._chunks([_as_arrays(self.public[i]) for i in drawn], count)
+
+  def _chunks(self, users, usual: float) -> Optional[chunks_lib.ClientChunks]:
+    if not users:  # A valid cohort, whose shapes are unknown.
+      return None
+    num_devices = len(self.devices)
+    per_device = math.ceil(max(usual, len(users)) / num_devices)
+    if self._clients_per_chunk is None:
+      sizes = np.array([len(user[0]) for user in users])
+      self._clients_per_chunk = devices_lib.choose_clients_per_chunk(
+        sum(math.prod(shape) for shape in self.model.shapes),
+        self.devices[0],
+        -(-sizes // self.batch_size),
+        per_device,
+      )
+    return chunks_lib.chunk_users(
+      users,
+      batch_size=self.batch_size,
+      clients_per_chunk=self._clients_per_chunk,
+      num_devices=num_devices,
+      min_chunks=math.ceil(per_device / self._clients_per_chunk),
+    )
 
   def run(
-    state, inputs: settings_lib.RoundInputs, num_rounds, key_data, signs=None
-  ):
-    key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
+    self,
+    state: server_lib.ServerState,
+    inputs: chunks_lib.RoundInputs,
+    num_rounds: int,
+    key_data: np.ndarray,
+    signs: Optional[np.ndarray] = None,
+  ) -> tuple[server_lib.ServerState, dict[str, jax.Array]]:
+    """Runs several rounds in one call; `step` is simpler.
 
-    def one(state, at_round):
-      return one_round(state, at_round, key, signs)
+    Args:
+      state: The state before the first round.
+      inputs: The rounds' inputs, by `stack_rounds`.
+      num_rounds: Number of rounds to run, at most those of the inputs.
+      key_data: The `noise_key`. Never use it with other clients in a round.
+      signs: The signs of an audit's canaries.
 
-    return rounds_lib.run_rounds(one, state, inputs, num_rounds)
-
-  compiled = jax.jit(run)
-
-  def run_on_devices(state, inputs, num_rounds, key_data, signs=None):
+    Returns:
+      The new state, and metrics. Each metric is a vector with one value per
+      round; canary scores have one more axis.
+    """
     # Results are on all devices. Inputs must be too, or the second call would
     # compile again.
-    state = devices_lib.replicate(state, devices)
+    state = devices_lib.replicate(state, self.devices)
     inputs = inputs._replace(
-      private=devices_lib.split(inputs.private, devices),
-      public=devices_lib.split(inputs.public, devices),
+      private=devices_lib.split(inputs.private, self.devices),
+      public=devices_lib.split(inputs.public, self.devices),
     )
     with rounds_lib.lasting_noise():
-      return compiled(state, inputs, num_rounds, key_data, signs)
+      return self._compiled(state, inputs, num_rounds, key_data, signs)
 
-  return run_on_devices
+  def _run(self, state, inputs, num_rounds, key_data, signs):
+    key = jax.random.wrap_key_data(key_data, impl='threefry2x32')
+    one = functools.partial(self._round, key=key, signs=signs)
+    return rounds_lib.run_rounds(one, state, inputs, num_rounds)
+
+  def _round(self, state, inputs: chunks_lib.RoundInputs, *, key, signs):
+    """Runs one round."""
+    method = self.method.with_schedules_at(inputs.schedules)
+    params = self.model.pad_params(state.params, _PAD_TO)
+    public = server_lib.PublicUpdate()
+    if method.uses_public:
+      public = self._public_update(method, state, params, inputs.public)
+    private = _no_sums(state.params if method.acts_before_clip else params)
+    if inputs.private is not None:
+      clip = _ClipInputs(state.clip_norm, public.prepared)
+      private = self._sum_private(params, inputs.private, clip)
+    sums = private.updates
+    if not method.acts_before_clip:
+      # Noise applies to the model's coordinates only, so unpad first.
+      sums = sums._replace(total=self.model.unpad_params(sums.total))
+    canaries = self.canaries and canaries_lib.Canaries(
+      self.canaries, inputs.canaries, signs
+    )
+    state, metrics = server_lib.server_round(
+      self.plan,
+      method,
+      self.server_optimizer,
+      state,
+      sums,
+      public,
+      key=jax.random.fold_in(key, inputs.round_num),
+      t=inputs.round_num,
+      mean_clip_norm=self.mean_clip_norm,
+      canaries=canaries,
+    )
+    metrics['train_loss'] = private.loss / private.targets
+    metrics['diverged_clients'] = private.num_diverged
+    return state, metrics
+
+  def _public_update(self, method, state, params, clients):
+    """Returns the public clients' mean update, clipped as the method wants."""
+    is_clipped = method.public == 'clipped_update'
+    clip_norm = state.clip_norm if is_clipped else jnp.inf
+    public = self._sum_public(params, clients, _ClipInputs(clip_norm))
+    count = public.updates.num_clients.astype(jnp.float32)
+    update = jax.tree_util.tree_map(
+      lambda leaf: leaf / count,
+      self.model.unpad_params(public.updates.total),
+    )
+    if self.public_clip_norm is not None:
+      is_private = self.public_clip_norm == 'private'
+      bound = state.clip_norm if is_private else self.public_clip_norm
+      update = clipping.clip_one(update, bound)
+    return server_lib.public_update(
+      method, state, update, public.mean_loss / count
+    )
+
+  def _on_devices(self, before_clip) -> Callable[..., _ClientSums]:
+    sum_clients = functools.partial(self._sum_clients, before_clip=before_clip)
+    return devices_lib.map_over_devices(sum_clients, self.devices)
+
+  def _sum_clients(
+    self,
+    params: Any,
+    clients: chunks_lib.ClientChunks,
+    clip: _ClipInputs,
+    *,
+    before_clip: Optional[Callable[[arrays.Update, Any], arrays.Update]],
+  ) -> _ClientSums:
+    """Trains a device's chunks one after the other and sums their updates."""
+    model = self.model
+
+    def changed(update):
+      # Methods see the model's coordinates without padding.
+      leaves = server_lib.leaves_of(model.unpad_params(update))
+      return model.as_params(before_clip(leaves, clip.prepared))
+
+    # Unpad first: padded words have huge biases.
+    unpadded = model.unpad_params(params)
+    weights_norm = arrays.norm(server_lib.leaves_of(unpadded))
+
+    def body(i, sums):
+      present = clients.present[i]
+      trained = local_training.train_clients(
+        model,
+        params,
+        tuple(array[i] for array in clients.examples),
+        clients.weights[i],
+        clients.num_steps[i],
+        self.client_optimizer,
+        gradient_clip=self.client_gradient_clip,
+        dtype=jnp.dtype(self.compute_dtype),
+      )
+      updates, stats = trained.updates, trained.stats
+      diverged = divergence.has_diverged(
+        trained.first_loss,
+        trained.mean_loss,
+        clipping.update_norms(updates),
+        weights_norm,
+        self.plan.clip_norm,
+      )
+      if before_clip is not None:
+        updates = jax.vmap(changed)(updates)
+      # A non-finite client sends zeros; its loss is left out, too.
+      counted = present & jnp.isfinite(stats.loss)
+      chunk = _ClientSums(
+        aggregation.clipped_sum(updates, present, clip.clip_norm),
+        jnp.where(counted, stats.loss, 0).sum(),
+        jnp.where(counted, stats.targets, 0).sum(),
+        jnp.where(counted, trained.mean_loss, 0).sum(),
+        (diverged & present).sum(),
+      )
+      return jax.tree_util.tree_map(jnp.add, sums, chunk)
+
+    start = _no_sums(params if before_clip is None else unpadded)
+    return jax.lax.fori_loop(0, clients.num_chunks, body, start)
+
+
+def _no_sums(params: Any) -> _ClientSums:
+  """Returns the sums of no clients."""
+  totals = jax.tree_util.tree_map(jnp.zeros_like, params)
+  zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+  sums = aggregation.ClippedSum(totals, count, count, count)
+  return _ClientSums(sums, zero, zero, zero, count)
+
+
+def _as_arrays(user: Any) -> tuple[np.ndarray, ...]:
+  return tuple(user) if isinstance(user, (tuple, list)) else (user,)

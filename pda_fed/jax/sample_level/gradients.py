@@ -71,7 +71,7 @@ class Gradients:
     before_clip: Optional[Callable[[Any], Any]] = None,
     copies: int = 1,
   ):
-    clip_norm = self._settings.clip_norm
+    clip_norm = self._settings.plan.clip_norm
     arguments = (self._model, params, *examples, present, clip_norm)
     options: dict[str, Any] = {'compute_dtype': self._dtype, 'copies': copies}
     if before_clip is None and self._model.layers:

@@ -43,9 +43,7 @@ class _Trainer:
     params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
     self._state = _State(
       params=params,
-      optimizer=optimizers.Adam.start(params)
-      if config.optimizer == 'adam'
-      else tuple(map(jnp.zeros_like, params)),
+      optimizer=self._optimizer_at(1.0).init(params),
       average=params,
       step=jnp.zeros((), jnp.int32),
     )
@@ -78,6 +76,11 @@ class _Trainer:
       return self._step(state, examples.take(rows), rate), None
 
     return jax.lax.scan(step, state, batches)[0]
+
+  def _optimizer_at(self, rate) -> optimizers.Optimizer:
+    if self._config.optimizer == 'adam':
+      return optimizers.adam(rate)
+    return optimizers.sgd(rate, self._config.momentum)
 
   def _varied(self, batch, key) -> batches_lib.ExampleArrays:
     """Returns a batch as model inputs, augmented as configured."""
@@ -118,14 +121,10 @@ class _Trainer:
     gradients = self._gradient(loss, state.params, batch, mix_key)
     if options.clip_norm is not None:
       gradients = clipping.clip_one(gradients, options.clip_norm)
-    if options.optimizer == 'adam':
-      params, optimizer = optimizers.adam_step(
-        state.params, state.optimizer, gradients, rate
-      )
-    else:
-      params, optimizer = optimizers.sgd_step(
-        state.params, state.optimizer, gradients, rate, options.momentum
-      )
+    changes, optimizer = self._optimizer_at(rate).update(
+      gradients, state.optimizer
+    )
+    params = optimizers.apply_updates(state.params, changes)
     if options.weight_decay:
       params = tuple(
         new - rate * options.weight_decay * old

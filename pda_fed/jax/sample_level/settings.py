@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Optional
 
-import numpy as np
 from pda_fed import methods
+from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.jax import canaries as canaries_lib
 
@@ -19,12 +19,17 @@ class SampleLevelSettings:
 
   Example:
 
-    >>> SampleLevelSettings(clip_norm=1.0, expected_batch=250.0).public_update
+    >>> plan = privacy.PrivacyPlan(
+    ...   population=50_000, expected_cohort=250, rounds=5, delta=1e-5,
+    ...   noise_multiplier=1.0, clip_norm=1.0, unit='example',
+    ... )
+    >>> SampleLevelSettings(plan=plan).public_update
     'gradient'
 
   Attributes:
-    clip_norm: S, the bound on the norm of an example's gradient.
-    expected_batch: qN, the expected batch size; sums are divided by it.
+    plan: The privacy plan: 'gaussian', with a fixed clipping norm. Its noise
+      multiplier is an input of a step, so that runs with different noise share
+      a program.
     method: The public-data method; by default, no public data is used.
     momentum: Momentum of SGD.
     mean_clip_norm: A bound on the norm of the noised mean, or None. The paper
@@ -46,8 +51,7 @@ class SampleLevelSettings:
     canaries: Canary settings of an audit; None without an audit.
   """
 
-  clip_norm: float
-  expected_batch: float
+  plan: privacy.PrivacyPlan
   method: methods.Method = methods.ColdStart()
   momentum: float = 0.0
   mean_clip_norm: Optional[float] = None
@@ -61,17 +65,18 @@ class SampleLevelSettings:
   canaries: Optional[canaries_lib.CanarySettings] = None
 
   def __post_init__(self):
-    if self.clip_norm != np.inf:
-      validate.positive(clip_norm=self.clip_norm)
-    validate.positive(expected_batch=self.expected_batch)
+    validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
+    validate.one_of((None,), adaptive_clipping=self.plan.adaptive_clipping)
     for name in ('momentum', 'averaging'):
       value = getattr(self, name)
       validate.non_negative(**{name: value})
       if value >= 1:
         raise ValueError(f'{name} must be in [0, 1). Found {value}.')
-    for name in ('mean_clip_norm', 'public_clip_norm'):
-      if getattr(self, name) is not None:
-        validate.positive(**{name: getattr(self, name)})
+    validate.positive_or(
+      (None,),
+      mean_clip_norm=self.mean_clip_norm,
+      public_clip_norm=self.public_clip_norm,
+    )
     validate.one_of(PUBLIC_UPDATES, public_update=self.public_update)
     validate.one_of(AUGMENTATIONS, augmentation=self.augmentation)
     validate.integers(

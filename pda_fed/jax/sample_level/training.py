@@ -6,11 +6,11 @@ mirror step of equation (3), where a round is a step, a cohort is a Poisson
 batch of examples, and an update is a gradient:
 
     rows of a batch -> gradients of examples -> [before_clip] -> clip -> sum
-      -> noise -> / expected batch -> clip once more -> [after_noise] -> SGD
+      -> server_round: noise -> / expected batch -> clip -> [after_noise] -> SGD
 
-where the method supplies the steps in brackets. Clipping, noise and SGD are the
-same as in federated rounds. All steps of a call are one compiled program, the
-data is on the device, and several runs can be computed side by side.
+where the method supplies the steps in brackets. All steps of a call are one
+compiled program, the data is on the device, and several runs can be computed
+side by side.
 
 Several devices share the rows of a batch. Their clipped sums are reduced once
 per step, in the order of devices. Each device repeats all other computations,
@@ -19,49 +19,28 @@ including the noise, which has one key.
 
 from collections.abc import Sequence
 import functools
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed import methods
-from pda_fed.jax import aggregation
 from pda_fed.jax import canaries as canaries_lib
-from pda_fed.jax import clipping
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
+from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import gradients
 from pda_fed.jax.sample_level import settings as settings_lib
-from pda_fed.methods import arrays
 from pda_fed.models import jax_layers
-
-
-class SampleState(NamedTuple):
-  """State that is passed from step to step.
-
-  Example: see `SampleTrainer`.
-
-  Attributes:
-    params: The model's weights.
-    momentum: The accumulator of SGD; () without momentum.
-    average: Averaged weights; () without averaging.
-    memory: The method's memory of public gradients.
-  """
-
-  params: jax_layers.Params
-  momentum: Any
-  average: Any
-  memory: arrays.Update = ()
 
 
 def initial_state(
   settings: settings_lib.SampleLevelSettings,
   model: jax_layers.Model,
   weights: Sequence[np.ndarray],
-) -> SampleState:
+) -> server_lib.ServerState:
   """Returns the state before the first step.
 
   Example: see `SampleTrainer`.
@@ -75,12 +54,11 @@ def initial_state(
     ValueError: If the weights do not fit the model.
   """
   params = model.check_params(weights)
-  return SampleState(
-    params,
-    tuple(map(jnp.zeros_like, params)) if settings.momentum else (),
-    params if settings.averaging else (),
-    settings.method.initial_memory(params),
+  optimizer = optimizers.sgd(1.0, settings.momentum)  # The rate is no state.
+  state = server_lib.initial_state(
+    settings.plan, settings.method, optimizer, params
   )
+  return state._replace(average=params) if settings.averaging else state
 
 
 class SampleTrainer:
@@ -132,14 +110,14 @@ class SampleTrainer:
 
   def run(
     self,
-    state: SampleState,
+    state: server_lib.ServerState,
     data: batches_lib.TrainingArrays,
     inputs: batches_lib.StepInputs,
     num_rounds: int,
     noise_multiplier: float,
     key_data: np.ndarray,
     signs: Optional[np.ndarray] = None,
-  ) -> tuple[SampleState, dict[str, jax.Array]]:
+  ) -> tuple[server_lib.ServerState, dict[str, jax.Array]]:
     """Runs the first steps of `inputs`.
 
     Args:
@@ -223,71 +201,50 @@ class SampleTrainer:
   ):
     settings = self._settings
     method = settings.method.with_schedules_at(inputs.schedules)
-    keys = jax.random.split(jax.random.fold_in(key, inputs.round_num), 3)
-    public = prepared = ()
-    memory = state.memory
+    key = jax.random.fold_in(key, inputs.round_num)
+    # The first of three keys makes the noise, in `server_round`.
+    _, private_key, public_key = jax.random.split(key, 3)
+    public = server_lib.PublicUpdate()
     if method.uses_public:
-      varied = keys[2] if settings.augmentation != 'none' else None
+      varied = public_key if settings.augmentation != 'none' else None
       batch = self.prepare(data.public.take(inputs.public_rows), varied)
-      public, public_loss = self._gradients.public_update(state.params, batch)
-      prepared, memory = method.prepare_public(public, memory)
-    before_clip = None
-    if method.acts_before_clip:
-      before_clip = functools.partial(method.before_clip, public=prepared)
+      public = server_lib.public_update(
+        method, state, *self._gradients.public_update(state.params, batch)
+      )
     sums, stats = self._gradients.private_sums(
-      state.params, data.private, inputs, keys[1], before_clip, num_devices
-    )
-    everybody, audited = sums, settings.canaries
-    if audited is not None:
-      everybody = canaries_lib.add_canaries(
-        sums, inputs.canaries, signs, audited, settings.clip_norm, before_clip
-      )
-    mean = aggregation.noised_mean(
-      everybody.total,
-      clip_norm=settings.clip_norm,
-      noise_multiplier=noise_multiplier,
-      expected_cohort=settings.expected_batch,
-      key=keys[0],
-    )
-    scores = {}
-    if audited is not None:
-      scores[canaries_lib.SCORES] = canaries_lib.scores_of(
-        mean,
-        sums,
-        signs,
-        audited,
-        clip_norm=settings.clip_norm,
-        expected_cohort=settings.expected_batch,
-      )
-    if settings.mean_clip_norm is not None:
-      mean = clipping.clip_one(mean, settings.mean_clip_norm)
-    count = jnp.maximum(sums.num_clients, 1)
-    metrics = {
-      'train_loss': stats.loss / count,
-      'clients': sums.num_clients,
-      'non_finite_clients': sums.num_non_finite,
-      'clipped_fraction': sums.num_clipped / count,
-      'example_norm': jnp.sqrt(jnp.maximum(stats.squared_norm / count, 0)),
-      **scores,
-    }
-    update, measured = methods.server_step(
-      method, mean, inputs.epoch.astype(jnp.float32), public, prepared
-    )
-    metrics |= measured
-    if method.uses_public:
-      metrics['public_loss'] = public_loss
-    params, momentum = optimizers.sgd_step(
       state.params,
-      state.momentum,
-      update,
-      inputs.learning_rate,
-      settings.momentum,
+      data.private,
+      inputs,
+      private_key,
+      server_lib.before_clip(method, public),
+      num_devices,
     )
-    average = state.average
+    canaries = settings.canaries and canaries_lib.Canaries(
+      settings.canaries, inputs.canaries, signs
+    )
+    state, metrics = server_lib.server_round(
+      settings.plan,
+      method,
+      optimizers.sgd(inputs.learning_rate, settings.momentum),
+      state,
+      sums,
+      public,
+      key=key,
+      t=inputs.epoch,
+      noise_multiplier=noise_multiplier,
+      mean_clip_norm=settings.mean_clip_norm,
+      canaries=canaries,
+    )
+    count = jnp.maximum(sums.num_clients, 1)
+    metrics['train_loss'] = stats.loss / count
+    squared_norm = jnp.maximum(stats.squared_norm / count, 0)
+    metrics['example_norm'] = jnp.sqrt(squared_norm)
     if settings.averaging:
-      average = averaged(average, params, settings.averaging, inputs.round_num)
-    metrics['weights_norm'] = arrays.norm(params)
-    return SampleState(params, momentum, average, memory), metrics
+      average = averaged(
+        state.average, state.params, settings.averaging, inputs.round_num
+      )
+      state = state._replace(average=average)
+    return state, metrics
 
   def evaluate(
     self,

@@ -15,8 +15,10 @@ from typing import Any, Optional
 import warnings
 
 import data_prep
+import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import errors
 from pda_fed import jax as pda_jax
 from pda_fed import privacy
 from pda_fed.jax import devices as devices_lib
@@ -67,21 +69,21 @@ class JaxEngine:
     self._own_devices = devices_lib.places_of_this_host(self._devices)
     self._model = run.model.jax_model()
     self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
-    self._settings = pda_jax.FederatedSettings(
-      model=self._model,
-      method=run.method,
-      plan=run.plan,
-      client_learning_rate=spec.client.learning_rate,
-      server_learning_rate=spec.server.learning_rate,
-      server_momentum=spec.server.momentum,
-      server_optimizer=spec.server.optimizer,
+    self._trainer = pda_jax.Federated(
+      self._model,
+      run.plan,
+      run.method,
+      client_optimizer=pda_jax.sgd(spec.client.learning_rate),
+      server_optimizer=pda_jax.of_server(
+        spec.server.optimizer, spec.server.learning_rate, spec.server.momentum
+      ),
       client_gradient_clip=spec.client.gradient_clip,
       public_clip_norm=spec.public.clip_norm,
       mean_clip_norm=run.bound(spec.server.mean_clip_norm),
       compute_dtype=spec.execution.compute_dtype,
       canaries=jax_canaries.settings_of(self.canaries),
+      devices=self._devices,
     )
-    self._compute = pda_jax.build_rounds(self._settings, self._devices)
     self._noise_key = pda_jax.noise_key(seeds.noise)
     self._clients_per_chunk = (
       spec.execution.clients_per_chunk or self._choose_clients_per_chunk()
@@ -109,7 +111,7 @@ class JaxEngine:
   def initialize(self) -> pda_jax.ServerState:
     """See `engine.Engine`."""
     weights = self._model.initial_params(self._seeds.initialization)
-    return pda_jax.initial_state(self._settings, weights)
+    return self._trainer.init(weights)
 
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
@@ -131,12 +133,12 @@ class JaxEngine:
       try:
         # Does not replace `state` yet: a GPU may report that memory ran out
         # only when metrics are read, and the returned state is then invalid.
-        new_state, metrics = self._compute(
+        new_state, metrics = self._trainer.run(
           state,
           self._inputs(rounds, room),
           len(rounds),
           self._noise_key,
-          self.canaries and self.canaries.signs,
+          None if self.canaries is None else self.canaries.signs,
         )
         return new_state, {n: np.asarray(v) for n, v in metrics.items()}
       except RuntimeError as e:
@@ -178,10 +180,7 @@ class JaxEngine:
         np.asarray(t, np.int32),
         of_private,
         of_public,
-        {
-          n: np.asarray(v, np.float32)
-          for n, v in method.schedules_at(t).items()
-        },
+        method.schedules_at(t),
         canaries,
       )
       for t, canaries, of_private, of_public in zip(
@@ -252,7 +251,7 @@ class JaxEngine:
     # Depends only on the weights, which have noise. Clients with updates that
     # are not finite are dropped; ending the run would reveal them.
     if not np.isfinite(found['weights_norm']):
-      raise pda_jax.DivergenceError(
+      raise errors.DivergenceError(
         f'Round {round_num}: the model is no longer finite.'
         f' {self._too_high()} The newest checkpoint is from an earlier round.'
       )
@@ -266,8 +265,6 @@ class JaxEngine:
     del shown['weights_norm']
     if not np.isfinite(found['train_loss']):
       del shown['train_loss']
-    if self.run.plan.adaptive_clipping is None:
-      del shown['clip_norm']
     return shown
 
   def evaluate(
@@ -302,15 +299,16 @@ class JaxEngine:
 
   def set_weights(self, state, weights: list[np.ndarray]):
     """See `engine.Engine`."""
-    fresh = pda_jax.initial_state(self._settings, weights)
+    fresh = self._trainer.init(weights)
     return state._replace(params=fresh.params, memory=fresh.memory)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
-      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
-      **engine_lib.numbered(engine_lib.SQUARES, list(state.squares)),
+      **engine_lib.numbered(
+        engine_lib.MOMENTUM, jax.tree_util.tree_leaves(state.optimizer)
+      ),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
       engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
     }
@@ -318,23 +316,20 @@ class JaxEngine:
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
     del round_num  # The loop gives each round its number.
-    expected = self.to_arrays(self.initialize())
-    engine_lib.check_fit(expected, arrays, self.name)
-    state = pda_jax.initial_state(
-      self._settings, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    start = self.initialize()
+    engine_lib.check_fit(self.to_arrays(start), arrays, self.name)
+    state = self._trainer.init(
+      engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
     memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
+    optimizer = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
     return state._replace(
-      momentum=self._restored(engine_lib.MOMENTUM, arrays),
-      squares=self._restored(engine_lib.SQUARES, arrays),
+      optimizer=jax.tree_util.tree_structure(start.optimizer).unflatten(
+        map(jnp.asarray, optimizer)
+      ),
       memory=tuple(map(jnp.asarray, memory)),
       clip_norm=jnp.asarray(arrays[engine_lib.CLIP_NORM], jnp.float32),
     )
-
-  def _restored(self, prefix: str, arrays: Mapping[str, np.ndarray]):
-    """Returns arrays of the server optimizer, in the weights' structure."""
-    found = engine_lib.from_numbered(prefix, arrays)
-    return self._model.check_params(found) if found else ()
 
 
 def _stop(max_users: Optional[int]) -> Optional[int]:

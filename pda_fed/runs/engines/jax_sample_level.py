@@ -16,6 +16,7 @@ from data_prep import sample_level
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import errors
 from pda_fed import jax as pda_jax
 from pda_fed import models
 from pda_fed import privacy
@@ -133,8 +134,8 @@ class SampleLevelEngine:
     self._model = run.model.jax_model()
     self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
     self.settings = pda_jax.SampleLevelSettings(
-      clip_norm=run.plan.clip_norm,
-      expected_batch=run.plan.expected_cohort,
+      # Noise is an input, so that runs with different noise share a program.
+      plan=dataclasses.replace(run.plan, noise_multiplier=1.0),
       # Schedules are inputs, so that runs with different alpha share a program.
       method=run.method.with_schedules_at(dict.fromkeys(run.method.schedules)),
       momentum=spec.server.momentum,
@@ -190,7 +191,7 @@ class SampleLevelEngine:
     public = arrays['public'] if uses_public else None
     return pda_jax.TrainingArrays(arrays['private'], public)
 
-  def initialize(self) -> pda_jax.SampleState:
+  def initialize(self) -> pda_jax.ServerState:
     """See `engine.Engine`."""
     return training.initial_state(
       self.settings,
@@ -268,7 +269,7 @@ class SampleLevelEngine:
     shown = []
     for i, t in enumerate(rounds):
       if not np.isfinite(found['weights_norm'][i]):
-        raise pda_jax.DivergenceError(
+        raise errors.DivergenceError(
           f'Round {t}: the model is no longer finite. Probably'
           f' server.learning_rate={self.run.spec.server.learning_rate:g} is too'
           ' high. The newest checkpoint is from an earlier round.'
@@ -328,13 +329,13 @@ class SampleLevelEngine:
   def set_weights(self, state, weights: list[np.ndarray]):
     """See `engine.Engine`."""
     fresh = training.initial_state(self.settings, self._model, weights)
-    return fresh._replace(momentum=state.momentum)
+    return fresh._replace(optimizer=state.optimizer)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
-      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.momentum)),
+      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.optimizer)),
       **engine_lib.numbered(_AVERAGE, list(state.average)),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
     }
@@ -343,16 +344,18 @@ class SampleLevelEngine:
     """See `engine.Engine`."""
     del round_num  # The loop gives each round its number.
     engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
-    parts = [
-      tuple(map(jnp.asarray, engine_lib.from_numbered(prefix, arrays)))
-      for prefix in (
-        engine_lib.WEIGHTS,
-        engine_lib.MOMENTUM,
-        _AVERAGE,
-        engine_lib.METHOD,
-      )
-    ]
-    return pda_jax.SampleState(*parts)
+    parts = {
+      'params': engine_lib.WEIGHTS,
+      'optimizer': engine_lib.MOMENTUM,
+      'average': _AVERAGE,
+      'memory': engine_lib.METHOD,
+    }
+    return self.initialize()._replace(
+      **{
+        field: tuple(map(jnp.asarray, engine_lib.from_numbered(name, arrays)))
+        for field, name in parts.items()
+      }
+    )
 
 
 def pad_rounds(

@@ -7,7 +7,7 @@
 
 `in_process` simulates clients on threads of the caller's process, with the
 TensorFlow that it has imported. No other process, port or file is involved. It
-becomes TFF's default context when pda_fed is imported.
+becomes TFF's default context when pda_fed.tff is imported.
 """
 
 from pda_fed.tff.runtime.context import AsyncInProcessContext

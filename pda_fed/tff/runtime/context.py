@@ -345,9 +345,9 @@ def use_in_process(
   """Runs TFF computations in this process by default.
 
   Use it in notebooks and at the Python prompt, where a `with` block is
-  inconvenient. It is the default after `import pda_fed`; call it to change an
-  option. It closes the context of an earlier call first, so a cell may be run
-  again.
+  inconvenient. It is the default after `import pda_fed.tff`; call it to change
+  an option. It closes the context of an earlier call first, so a cell may be
+  run again.
 
   Example:
 

@@ -14,6 +14,7 @@ import os
 import threading
 from typing import Any, Optional
 
+from pda_fed.tff import _contexts
 from pda_fed.tff.runtime import errors
 import tensorflow as tf
 
@@ -203,11 +204,11 @@ class Pool:
     self._threads: list[threading.Thread] = []
     self._runs: set[Run] = set()
     self._closed = False
-    self._owner_pid = os.getpid()
+    self._owner_pid = _contexts.process_of_tensorflow()
 
   @property
   def is_ours(self) -> bool:
-    """Whether this process created the pool; False in a forked process."""
+    """Whether this process can use the pool; False in a forked process."""
     return os.getpid() == self._owner_pid
 
   def check_usable(self) -> None:

@@ -24,32 +24,26 @@ _RECORDS = [
 ]
 
 
-def _read(source):
-  return [
-    (user, source.split_sentences(text)) for user, _, text in source.records()
-  ]
-
-
 @pytest.mark.parametrize(
   ('name', 'compress'),
   [('a.jsonl', bytes), ('a.jsonl.gz', gzip.compress), ('a.xz', lzma.compress)],
 )
-def test_exact_tokens(tmp_path, name, compress):
+def test_exact_tokens(tmp_path, name, compress, read_records):
   (tmp_path / name).write_bytes(compress(_LINES))
   source = jsonl.JsonlSource(str(tmp_path / name))
   assert source.name == f'jsonl:{name}'
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
   assert source.bytes_read == source.num_bytes
   assert source.tally.rows == 4
 
 
-def test_a_pattern_reads_files_by_name(tmp_path):
+def test_a_pattern_reads_files_by_name(tmp_path, read_records):
   lines = _LINES.splitlines(keepends=True)
   (tmp_path / 'b.jsonl').write_bytes(b''.join(lines[2:]))
   (tmp_path / 'a.jsonl.gz').write_bytes(gzip.compress(b''.join(lines[:2])))
   (tmp_path / 'c.txt').write_bytes(b'no')
   source = jsonl.JsonlSource(str(tmp_path / '*.jsonl*'))
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
 
 
 @pytest.mark.parametrize(
@@ -67,10 +61,10 @@ def test_a_pattern_reads_files_by_name(tmp_path):
     (b'{"user": "", "text": "x"}', base.NO_USER),
   ],
 )
-def test_bad_lines_are_counted(tmp_path, line, reason):
+def test_bad_lines_are_counted(tmp_path, line, reason, read_records):
   (tmp_path / 'a.jsonl').write_bytes(line + b'\n\n' + _LINES)
   source = jsonl.JsonlSource(str(tmp_path / 'a.jsonl'))
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
   assert source.tally.rows == 5
   assert source.tally.skipped == {reason: 1}
   is_fault = reason in (base.MALFORMED, base.NOT_UTF8)
@@ -92,11 +86,11 @@ def test_bad_lines_are_counted(tmp_path, line, reason):
     ('{', 'it is not JSON'),
   ],
 )
-def test_the_first_faulty_line_is_named(tmp_path, line, fault):
+def test_the_first_faulty_line_is_named(tmp_path, line, fault, read_records):
   (tmp_path / 'a.jl').write_bytes(_LINES)
   (tmp_path / 'b.jl').write_text(f'\n{line}\n' + '{"text": "x"}\n')
   source = jsonl.JsonlSource(str(tmp_path / '*.jl'))
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
   with pytest.raises(errors.SourceError) as caught:
     source.tally.check(source.name)
   message = str(caught.value)
@@ -127,10 +121,10 @@ def test_files_are_named(tmp_path):
   assert source.notes == {'files read': ['a.jl', 'b.jl']}
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path):
+def test_a_byte_order_mark_is_no_text(tmp_path, read_records):
   (tmp_path / 'a.jl').write_bytes(b'\xef\xbb\xbf' + _LINES)
   source = jsonl.JsonlSource(str(tmp_path / 'a.jl'))
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
   assert not source.tally.skipped
 
 
@@ -145,8 +139,8 @@ def test_missing_file(tmp_path):
 @pytest.mark.parametrize(
   'damage', [lambda b: b[:-9], lambda b: b'xx' + b, lambda b: b'']
 )
-def test_damaged_file(tmp_path, name, compress, damage):
+def test_damaged_file(tmp_path, name, compress, damage, read_records):
   (tmp_path / name).write_bytes(damage(compress(_LINES)))
   source = jsonl.JsonlSource(str(tmp_path / name))
   with pytest.raises(errors.SourceError, match=f'{name} .* complete'):
-    _read(source)
+    read_records(source)

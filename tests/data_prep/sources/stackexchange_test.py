@@ -1,6 +1,7 @@
 """Dumps of Stack Exchange: what is read, what is skipped and counted."""
 
 from data_prep import errors
+from data_prep import spool
 from data_prep.sources import base
 from data_prep.sources import stackexchange
 import pytest
@@ -30,11 +31,7 @@ def _write(folder, posts=_POSTS, comments=_COMMENTS):
 
 def _read(folder):
   source = stackexchange.StackExchangeSource(folder)
-  records = [
-    (user, source.split_sentences(content))
-    for user, _, content in source.records()
-  ]
-  return source, records
+  return source, spool._split_sentences(list(source.records()))
 
 
 _COOKING = [
@@ -176,11 +173,3 @@ def test_seen_ids():
   assert all(seen.add(i) for i in (0, 7, 8, 10**6))
   assert not any(seen.add(i) for i in (0, 7, 8, 10**6))
   assert seen.add(9)
-
-
-def test_plain_text(tmp_path):
-  source = stackexchange.StackExchangeSource(_write(tmp_path / 'cooking'))
-  texts = [source.plain_text(content) for _, _, content in source.records()]
-  assert texts[0].split('\n')[1] == "I can't boil water. Why?"
-  assert 'boil()' not in texts[0]
-  assert texts[2] == 'Thanks, @bob <3'

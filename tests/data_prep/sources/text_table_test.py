@@ -4,6 +4,7 @@ import gzip
 import lzma
 
 from data_prep import errors
+from data_prep import files
 from data_prep import sources
 from data_prep.sources import base
 from data_prep.sources import text_table
@@ -30,12 +31,6 @@ def _write(folder, content, name='a.csv'):
   return path
 
 
-def _read(source):
-  return [
-    (user, source.split_sentences(text)) for user, _, text in source.records()
-  ]
-
-
 @pytest.mark.parametrize(
   ('name', 'encode'),
   [
@@ -46,12 +41,12 @@ def _read(source):
     ('windows.csv', lambda content: content.replace(b'\n', b'\r\n')),
   ],
 )
-def test_exact_records(tmp_path, name, encode):
+def test_exact_records(tmp_path, name, encode, read_records):
   path = _write(tmp_path, encode(_TABLE), name)
   source = sources.open_source(f'csv:{path}')
   assert isinstance(source, sources.TextTableSource)
   assert source.name == f'csv:{name}'
-  assert _read(source) == _RECORDS
+  assert read_records(source) == _RECORDS
   assert source.bytes_read == source.num_bytes
   assert source.tally.rows == 4
   assert source.tally.skipped == {base.NO_USER: 1}
@@ -60,8 +55,8 @@ def test_exact_records(tmp_path, name, encode):
 def test_a_long_text_is_read_whole(tmp_path):
   words = 'word ' * 100_000
   path = _write(tmp_path, f'user,text\nann,{words}\n'.encode())
-  ((_, _, text),) = text_table.TextTableSource(path).records()
-  assert text == words
+  (record,) = text_table.TextTableSource(path).records()
+  assert record.text == words
 
 
 @pytest.mark.parametrize(
@@ -71,13 +66,15 @@ def test_a_long_text_is_read_whole(tmp_path):
     (b'1,ann,a,b', base.MALFORMED, 'it has 4 cells instead of 3'),
     (b'1,' + b'a' * 1025 + b',x', base.MALFORMED, 'more than 1024 characters'),
     (b'1,ann,\xff', base.NOT_UTF8, 'it is not UTF-8'),
-    (b'1,\xff,x', base.NOT_UTF8, 'it is not UTF-8'),
+    (b'1,\xff,x', base.NOT_UTF8, '"user" is not UTF-8'),
   ],
 )
-def test_a_faulty_row_is_counted_and_named(tmp_path, row, reason, fault):
+def test_a_faulty_row_is_counted_and_named(
+  tmp_path, row, reason, fault, read_records
+):
   path = _write(tmp_path, _TABLE + row + b'\n5,ann,Last.\n')
   source = text_table.TextTableSource(path)
-  assert _read(source) == [*_RECORDS, ('ann', ['last .'])]
+  assert read_records(source) == [*_RECORDS, ('ann', ['last .'])]
   assert source.tally.skipped[reason] == 1
   # A quoted text has a line break: rows and lines differ.
   assert source.tally.first_fault.startswith('a.csv, line 8: ')
@@ -105,7 +102,7 @@ def test_bad_tables(tmp_path, content, words):
 def test_a_quote_that_is_never_closed_does_not_fill_memory(
   tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(text_table.files, 'MAX_LINE', 1000)
+  monkeypatch.setattr(files, 'MAX_LINE', 1000)
   path = _write(tmp_path, b'user,text\nann,"' + b'word\n' * 1000)
   with pytest.raises(errors.SourceError, match='field larger than'):
     list(text_table.TextTableSource(path).records())

@@ -50,14 +50,6 @@ def test_exact_tokens_and_splits(download):
       assert found == sentences
 
 
-def test_tff_reads_the_same_database(download):
-  # Our encoder wrote it: TFF's parser finds all the features it asks for.
-  sources.open_source('tff', tff_cache_dir=download)
-  train, _, _ = _TFF.load_data(cache_dir=str(download))
-  rows = list(train.create_tf_dataset_for_client('1').as_numpy_iterator())
-  assert [row['tokens'].decode() for row in rows] == _USERS['train']['1']
-
-
 def test_words_are_tffs(download, monkeypatch):
   def load_word_counts(cache_dir=None, vocab_size=None):
     counts = [('the', 9), ('a', 5), ('of', 2)]

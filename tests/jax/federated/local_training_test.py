@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import models
+from pda_fed.jax import optimizers
 from pda_fed.jax.federated import local_training
 from pda_fed.models import jax_model
 from pda_fed.models import jax_next_word
@@ -19,8 +20,11 @@ _MODEL = _SPEC.jax_model()
 _PARAMS = jax_recurrent.initial_params(_SPEC, 2)
 _USERS = small_users.make_users(_SPEC, [7, 2, 4], seed=0)
 _RATE = 0.6
+_SGD = optimizers.sgd(_RATE)
 _STEP = jax.jit(_MODEL.sgd_step)
-_TRAIN = jax.jit(functools.partial(local_training.train_clients, _MODEL))
+_TRAIN = jax.jit(
+  lambda *arguments: local_training.train_clients(_MODEL, *arguments, _SGD)
+)
 
 
 def _close(actual, expected, tolerance=1e-6):
@@ -82,7 +86,7 @@ def test_rows_are_summed_in_parts(at_once, monkeypatch):
 @pytest.mark.slow
 def test_clients_train_as_if_alone():
   examples, weights = _arrays()
-  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3)
   for client, user in enumerate(_USERS):
     params = _PARAMS
     losses = 0.0
@@ -102,7 +106,7 @@ def test_clients_train_as_if_alone():
 
 def test_padding_contributes_nothing():
   examples, weights = _arrays()
-  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3)
   for u in updates:
     assert not np.any(u[3])
   assert stats.loss[3] == stats.targets[3] == 0
@@ -116,15 +120,15 @@ def test_padding_contributes_nothing():
 
 def test_no_steps_no_update():
   examples, weights = _arrays()
-  updates, _, *_ = _TRAIN(_PARAMS, examples, weights, 0, _RATE)
+  updates, _, *_ = _TRAIN(_PARAMS, examples, weights, 0)
   assert not any(np.any(u) for u in updates)
 
 
 def test_bfloat16_products_keep_the_weights_in_float32():
   examples, weights = _arrays()
-  expected, _, *_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  expected, _, *_ = _TRAIN(_PARAMS, examples, weights, 3)
   actual, stats, *_ = local_training.train_clients(
-    _MODEL, _PARAMS, examples, weights, 3, _RATE, dtype=jnp.bfloat16
+    _MODEL, _PARAMS, examples, weights, 3, _SGD, dtype=jnp.bfloat16
   )
   assert stats.loss.dtype == jnp.float32
   for a, e in zip(actual, expected, strict=True):
@@ -142,9 +146,12 @@ def test_bfloat16_in_models_that_are_not_tiny():
   expected, actual = (
     jax.jit(
       functools.partial(
-        local_training.train_clients, spec.jax_model(), dtype=dtype
+        local_training.train_clients,
+        spec.jax_model(),
+        optimizer=_SGD,
+        dtype=dtype,
       )
-    )(params, (tokens,), weights, 1, _RATE)[0]
+    )(params, (tokens,), weights, 1)[0]
     for dtype in (jnp.float32, jnp.bfloat16)
   )
   for a, e in zip(actual, expected, strict=True):
@@ -170,7 +177,7 @@ def test_clipped_gradients_by_hand():
     examples,
     np.ones((2, 1, 1), np.float32),
     1,
-    0.1,
+    optimizers.sgd(0.1),
     gradient_clip=1.0,
   )
   np.testing.assert_allclose(
@@ -180,8 +187,8 @@ def test_clipped_gradients_by_hand():
 
 def test_first_and_mean_loss():
   examples, weights = _arrays()
-  one = _TRAIN(_PARAMS, examples, weights, 1, _RATE)
-  all_ = _TRAIN(_PARAMS, examples, weights, 3, _RATE)
+  one = _TRAIN(_PARAMS, examples, weights, 1)
+  all_ = _TRAIN(_PARAMS, examples, weights, 3)
   np.testing.assert_array_equal(one.first_loss, one.mean_loss)
   np.testing.assert_array_equal(one.first_loss, all_.first_loss)
   assert not np.array_equal(all_.first_loss, all_.mean_loss)

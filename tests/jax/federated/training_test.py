@@ -1,6 +1,5 @@
 """Rounds in JAX; `engines_agree_test` compares them with TFF's."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -12,8 +11,10 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.jax import aggregation
+from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
-from pda_fed.jax.federated import settings as settings_lib
+from pda_fed.jax import server_round
+from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
 from pda_fed.models import jax_recurrent
 import pytest
@@ -27,25 +28,30 @@ _WEIGHTS = jax_recurrent.initial_params(_SPEC, 2)
 _SIZE = sum(w.size for w in _WEIGHTS)
 
 
-def _settings(noise=0.0, **plan):
-  return settings_lib.FederatedSettings(
-    model=_SPEC.jax_model(),
-    plan=privacy.PrivacyPlan(
-      population=100,
-      expected_cohort=4,
-      rounds=5,
-      delta=1e-3,
-      noise_multiplier=noise,
-      **(dict(clip_norm=0.05) | plan),
-    ),
-    client_learning_rate=0.5,
-    server_learning_rate=1.0,
-    server_momentum=0.9,
+def _plan(noise=0.0, **changes):
+  return privacy.PrivacyPlan(
+    population=100,
+    expected_cohort=4,
+    rounds=5,
+    delta=1e-3,
+    noise_multiplier=noise,
+    **(dict(clip_norm=0.05) | changes),
+  )
+
+
+def _trainer(plan=None, rate=0.5, **changes):
+  options = dict(
+    client_optimizer=optimizers.sgd(rate),
+    server_optimizer=optimizers.sgd(1.0, 0.9),
+    devices=jax.devices()[:1],
+  )
+  return training.Federated(
+    _SPEC.jax_model(), plan or _plan(), **options | changes
   )
 
 
 def _inputs(users, round_num=0, **options):
-  return settings_lib.RoundInputs(
+  return chunks.RoundInputs(
     np.int32(round_num), small_users.chunk(users, 3, **options)
   )
 
@@ -57,25 +63,25 @@ def _flat(params):
 class _Runner:
   """A compiled function, and what it starts from."""
 
-  def __init__(self, settings):
-    self.start = settings_lib.initial_state(settings, _WEIGHTS)
-    self._run = training.build_rounds(settings, jax.devices()[:1])
+  def __init__(self, *arguments, **changes):
+    self._trainer = _trainer(*arguments, **changes)
+    self.start = self._trainer.init(_WEIGHTS)
 
   def __call__(self, rounds, state=None, room=None, key=0):
     stacked = rounds_lib.stack_rounds(rounds, room or len(rounds))
-    return self._run(
+    return self._trainer.run(
       state or self.start, stacked, len(rounds), rounds_lib.noise_key(key)
     )
 
 
 @pytest.fixture(scope='module')
 def exact():
-  return _Runner(_settings())
+  return _Runner()
 
 
 @pytest.fixture(scope='module')
 def noisy():
-  return _Runner(_settings(noise=2.0, clip_norm=0.5))
+  return _Runner(_plan(noise=2.0, clip_norm=0.5))
 
 
 @pytest.mark.slow
@@ -122,8 +128,7 @@ def test_noise_is_the_same_whatever_the_default_of_jax(noisy):
 
 @pytest.mark.slow
 def test_clients_that_diverge_count_as_zero():
-  settings = dataclasses.replace(_settings(), client_learning_rate=1e38)
-  runner = _Runner(settings)
+  runner = _Runner(rate=1e38)
   # One step of a finite gradient stays finite: clients of several.
   state, metrics = runner([_inputs([_USERS[0], _USERS[4]])])
   assert metrics['non_finite_clients'] == metrics['clients'] == 2
@@ -135,25 +140,22 @@ def test_clients_that_diverge_count_as_zero():
 @pytest.mark.slow
 def test_clients_that_diverge_with_finite_updates_are_counted():
   # Four steps of the largest client explode; one step of the smallest cannot.
-  settings = dataclasses.replace(_settings(), client_learning_rate=300.0)
-  _, metrics = _Runner(settings)([_inputs([_USERS[4], _USERS[3]])])
+  _, metrics = _Runner(rate=300.0)([_inputs([_USERS[4], _USERS[3]])])
   assert metrics['non_finite_clients'] == 0
   assert metrics['diverged_clients'] >= 1
   # One step can only be too long: ten times the weights, without padding.
-  long = dataclasses.replace(settings, client_learning_rate=1e6)
-  _, metrics = _Runner(long)([_inputs([_USERS[3]])])
+  _, metrics = _Runner(rate=1e6)([_inputs([_USERS[3]])])
   assert metrics['diverged_clients'] == 1
-  calm = dataclasses.replace(settings, client_gradient_clip=1e-3)
-  _, metrics = _Runner(calm)([_inputs([_USERS[4], _USERS[3]])])
+  calm = _Runner(rate=300.0, client_gradient_clip=1e-3)
+  _, metrics = calm([_inputs([_USERS[4], _USERS[3]])])
   assert metrics['diverged_clients'] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('bound, norm', [('private', 0.05), (0.01, 0.01)])
 def test_the_public_update_is_bounded(bound, norm):
-  settings = dataclasses.replace(
-    _settings(),
-    client_learning_rate=300.0,  # Public users diverge, too.
+  runner = _Runner(
+    rate=300.0,  # Public users diverge, too.
     method=methods.PdaDpmd(alpha=schedules.constant(0.5)),
     public_clip_norm=bound,
   )
@@ -161,7 +163,7 @@ def test_the_public_update_is_bounded(bound, norm):
     public=small_users.chunk([_USERS[4]], 3),
     schedules={'alpha': np.float32(0.5)},
   )
-  state, metrics = _Runner(settings)([inputs])
+  state, metrics = runner([inputs])
   assert metrics['public_norm'][0] == pytest.approx(norm, rel=1e-5)
   moved = np.linalg.norm(_flat(state.params) - _flat(_WEIGHTS))
   assert moved <= 0.05 * 1.001
@@ -188,9 +190,7 @@ class TestNoise:
     from pda_fed import tff as pda_tff
     import tensorflow_federated as tff
 
-    aggregator = pda_tff.build_dp_aggregator(
-      _settings(2.0, clip_norm=0.5).plan, 3
-    )
+    aggregator = pda_tff.build_dp_aggregator(_plan(2.0, clip_norm=0.5), 3)
     process = aggregator.create(
       tff.types.tensorflow_to_type((np.float32, [6000]))
     )
@@ -229,7 +229,7 @@ def test_adaptive_clip_by_hand():
   clipping = privacy.AdaptiveClipping(
     target_quantile=0.5, learning_rate=0.2, count_stddev=1e-9
   )
-  runner = _Runner(_settings(adaptive_clipping=clipping, clip_norm=1e-4))
+  runner = _Runner(_plan(adaptive_clipping=clipping, clip_norm=1e-4))
   state, metrics = runner([_inputs(_USERS)])
   # All five of an expected four are clipped: the share is 0.5 - 2.5 / 4.
   assert metrics['clipped_fraction'] == 1
@@ -241,14 +241,22 @@ def test_adaptive_clip_by_hand():
 def test_a_noisy_count_is_paid_for_by_more_noise():
   # 1 / sigma^2 is that of the update and of the count, whose clip is a half.
   clipping = privacy.AdaptiveClipping(count_stddev=0.6)
-  plan = _settings(noise=1.0, adaptive_clipping=clipping, clip_norm=0.5).plan
-  empty = aggregation.ClippedSum((np.zeros(40_000, np.float32),), 0, 0, 0)
-  (mean,), _ = training._private_update(
-    plan, empty, jax.numpy.float32(0.5), jax.random.key(3)
+  plan = _plan(noise=1.0, adaptive_clipping=clipping, clip_norm=0.5)
+  method, optimizer = methods.ColdStart(), optimizers.sgd(1.0)
+  zeros = (np.zeros(40_000, np.float32),)
+  state, _ = server_round.server_round(
+    plan,
+    method,
+    optimizer,
+    server_round.initial_state(plan, method, optimizer, zeros),
+    aggregation.ClippedSum(zeros, 0, 0, 0),
+    server_round.PublicUpdate(),
+    key=jax.random.key(3),
+    t=np.int32(0),
   )
   sigma = (1 - 1 / (2 * 0.6) ** 2) ** -0.5
   assert sigma > 1.8
-  assert np.std(mean) == pytest.approx(
+  assert np.std(state.params[0]) == pytest.approx(
     sigma * 0.5 / plan.expected_cohort, rel=0.02
   )
 
@@ -259,7 +267,7 @@ def test_an_empty_cohort_keeps_the_momentum_going(exact):
   assert metrics['clients'] == 0
   np.testing.assert_allclose(
     _flat(state.params) - _flat(after.params),
-    0.9 * _flat(state.momentum),
+    0.9 * _flat(state.optimizer),
     atol=1e-7,
   )
 
@@ -272,13 +280,10 @@ from pda_fed.jax import devices
 devices.use_all_cores(2)
 from tests.jax.federated import training_test as test
 from pda_fed.jax import rounds as rounds_lib
-from pda_fed.jax.federated import settings as settings_lib
-from pda_fed.jax.federated import training
-settings = test._settings()
-run = training.build_rounds(settings, devices.choose_devices('cpu'))
+trainer = test._trainer(devices=devices.choose_devices('cpu'))
 inputs = [test._inputs(test._USERS, num_devices=2)]
-state, metrics = run(
-  settings_lib.initial_state(settings, test._WEIGHTS),
+state, metrics = trainer.run(
+  trainer.init(test._WEIGHTS),
   rounds_lib.stack_rounds(inputs, 1), 1, rounds_lib.noise_key(0))
 assert len(jax.devices()) == 2
 np.save(sys.argv[1], test._flat(state.params))
@@ -307,29 +312,25 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed import jax as pda_jax
-from pda_fed.jax import rounds as rounds_lib
-from pda_fed.jax.federated import chunks
-from pda_fed.jax.federated import settings as settings_lib
-from pda_fed.jax.federated import training
 model = models.RecurrentSpec(
   num_words=10_000, embedding_size=16, lstm_size=32).jax_model()
-settings = settings_lib.FederatedSettings(
-  model=model,
-  plan=privacy.PrivacyPlan(
+trainer = pda_jax.Federated(
+  model,
+  privacy.PrivacyPlan(
     population=500, expected_cohort=400, rounds=10, delta=1e-3,
     noise_multiplier=1.0, clip_norm=0.5),
-  client_learning_rate=1.0, server_learning_rate=1.0,
-  method=methods.PdaDpmd(alpha=schedules.constant(0.5)))
-run = training.build_rounds(settings, devices.choose_devices('cpu'))
+  methods.PdaDpmd(alpha=schedules.constant(0.5)),
+  client_optimizer=pda_jax.sgd(1.0), server_optimizer=pda_jax.sgd(1.0),
+  devices=devices.choose_devices('cpu'))
 rng = np.random.default_rng(0)
 sentences = rng.integers(4, 10_000, [5, 21], np.uint16)
-users = chunks.chunk_clients(
+users = pda_jax.chunk_clients(
   np.full(400, 5),
   lambda _, n: ((np.broadcast_to(sentences, [n, 1, 5, 21]),),
                 np.ones([n, 1, 5], np.float32)),
   batch_size=5, clients_per_chunk=1, num_devices=2)
 public_examples = (rng.integers(4, 624, [50, 21], np.uint16),)
-public = chunks.one_batch(public_examples, 2)
+public = pda_jax.one_batch(public_examples, 2)
 inputs = pda_jax.RoundInputs(
   np.int32(0), users, public, {'alpha': np.float32(0.5)}, None)
 weights = model.initial_params(0)
@@ -337,9 +338,9 @@ _, gradient = model.gradients(weights, public_examples, np.ones(50, 'f4'))
 expected = np.sqrt(sum((np.float64(g) ** 2).sum() for g in gradient))
 found = []
 for room in (1, 5):
-  state, metrics = run(
-    settings_lib.initial_state(settings, weights),
-    rounds_lib.stack_rounds([inputs], room), 1, rounds_lib.noise_key(0))
+  state, metrics = trainer.run(
+    trainer.init(weights),
+    pda_jax.stack_rounds([inputs], room), 1, pda_jax.noise_key(0))
   np.testing.assert_allclose(metrics['public_norm'][0], expected, rtol=2e-6)
   found.append(state.params)
 # On some CPUs, the wrong block hardly changes the norm. A step of the noise's
@@ -370,19 +371,21 @@ def test_public_gradients_are_complete_on_two_devices():
   ('changes', 'words'),
   [
     ({'compute_dtype': 'float16'}, 'compute_dtype must be one of'),
-    ({'client_learning_rate': 0.0}, 'client_learning_rate must be positive'),
-    ({'pad_to': 0}, 'pad_to must be at least 1'),
+    ({'rate': 0.0}, 'learning_rate must be positive'),
+    ({'batch_size': 0}, 'batch_size must be at least 1'),
+    ({'public_clip_norm': 'other'}, "public_clip_norm must .* 'private'"),
+    (
+      {
+        'client_optimizer': optimizers.sgd(1.0, 0.9),
+        'client_gradient_clip': 1.0,
+      },
+      'client_gradient_clip must be None',
+    ),
   ],
 )
 def test_bad_settings(changes, words):
-  arguments = dict(
-    model=_SPEC.jax_model(),
-    plan=_settings().plan,
-    client_learning_rate=0.5,
-    server_learning_rate=1.0,
-  )
   with pytest.raises(ValueError, match=words):
-    settings_lib.FederatedSettings(**(arguments | changes))
+    _trainer(**changes)
 
 
 @pytest.mark.parametrize('seed', [-1, 2**64])

@@ -21,9 +21,7 @@ import pytest
 from tests.jax import small_models
 
 _ROUNDS = 3
-_PLAIN = pda_jax.SampleLevelSettings(
-  clip_norm=0.3, expected_batch=4.0, momentum=0.5
-)
+_PLAIN = small_models.step_settings(0.3, momentum=0.5)
 # An image is varied by its place in the batch.
 _MICRO = dataclasses.replace(_PLAIN, augmentation='all', microbatch_size=2)
 # By name: settings, rows of a batch, whether they are examples, and the numbers

@@ -32,7 +32,7 @@ def fixture_quick_compilation():
 
 def _pretrain(on_epoch=None, **options):
   model, inputs, targets = small_models.create('pooled')
-  settings = pda_jax.SampleLevelSettings(clip_norm=1.0, expected_batch=1.0)
+  settings = small_models.step_settings()
   examples = pda_jax.ExampleArrays(
     jnp.concatenate([inputs] * 4), jnp.concatenate([targets] * 4)
   )
@@ -74,7 +74,7 @@ _RATE = 0.2
 def _trainer(standard=None, **options):
   """A warm start whose epoch is one step over all examples."""
   model, inputs, targets = small_models.create('pooled')
-  settings = pda_jax.SampleLevelSettings(clip_norm=1.0, expected_batch=1.0)
+  settings = small_models.step_settings()
   weights = [np.array(w) for w in small_models.params_of(model)]
   trainer = pretraining._Trainer(
     model,

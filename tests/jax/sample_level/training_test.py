@@ -18,7 +18,7 @@ import pytest
 from tests.jax import small_models
 
 _ROUNDS = 3
-_PLAIN = pda_jax.SampleLevelSettings(clip_norm=np.inf, expected_batch=4.0)
+_PLAIN = small_models.step_settings()
 _KEY = pda_jax.noise_key(7)
 # The values of its schedule are inputs.
 _PDA = methods.PdaDpmd(alpha=schedules.constant(0.5))
@@ -136,7 +136,7 @@ def test_without_noise_and_clip_it_is_sgd(task, momentum):
 
 @pytest.mark.slow
 def test_alpha_of_1_is_dp_sgd_bit_for_bit_and_of_0_is_public_sgd(task):
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.1, mean_clip_norm=0.1)
+  settings = small_models.step_settings(0.1, mean_clip_norm=0.1)
   plain, _ = _run(task, settings, _inputs(), noise=1.0)
   mixed, _ = _run(task, settings, _inputs(alpha=1.0), noise=1.0)
   for a, b in zip(plain.params, mixed.params, strict=True):
@@ -152,7 +152,7 @@ def test_alpha_of_1_is_dp_sgd_bit_for_bit_and_of_0_is_public_sgd(task):
 def test_noise_first_then_mix(images):
   # Without noise or with it, the public part is the same; the private one is
   # alpha times the noise of DP-SGD.
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.1)
+  settings = small_models.step_settings(0.1)
 
   def step(alpha, noise):
     inputs = _inputs(alpha=alpha)
@@ -166,7 +166,7 @@ def test_noise_first_then_mix(images):
 @pytest.mark.slow
 def test_noise_has_its_standard_deviation_and_is_new_each_step():
   task = _task('text')
-  settings = pda_jax.SampleLevelSettings(clip_norm=0.5, expected_batch=10.0)
+  settings = small_models.step_settings(0.5, expected_cohort=10.0)
   empty = _inputs(rate=1.0)._replace(present=np.zeros((_ROUNDS, 5), bool))
   weights = [task[1]]
   for steps in (1, 2, 3):
@@ -194,9 +194,8 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
 def test_microbatches_are_the_batch(images, varied, multiplicity):
   # Varied images, too: a run that goes on with another size repeats its noise,
   # and must repeat all else.
-  settings = dataclasses.replace(
-    _PLAIN,
-    clip_norm=0.3,
+  settings = small_models.step_settings(
+    0.3,
     augmentation='all' if varied else 'none',
     augmentation_multiplicity=multiplicity,
   )
@@ -236,7 +235,7 @@ def test_variations_of_an_image_differ(images):
 
 def test_the_mean_is_clipped_once_more():
   task = _task('pooled')
-  settings = dataclasses.replace(_PLAIN, clip_norm=1.0, mean_clip_norm=0.25)
+  settings = small_models.step_settings(1.0, mean_clip_norm=0.25)
   _, metrics = _run(task, settings, _inputs(), noise=5.0)
   np.testing.assert_allclose(metrics['private_norm'], 0.25, rtol=1e-5)
 
@@ -250,7 +249,7 @@ def test_the_mean_is_clipped_once_more():
   ],
 )
 def test_public_update_in_the_private_unit(options, bound):
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.1, **options)
+  settings = small_models.step_settings(0.1, **options)
   _, metrics = _run(_task('pooled'), settings, _inputs(alpha=0.5))
   # Gradients are far above 0.1 here.
   if bound is None:
@@ -262,7 +261,7 @@ def test_public_update_in_the_private_unit(options, bound):
 
 @pytest.mark.slow
 def test_fewer_rounds_than_there_is_room_for(images):
-  settings = dataclasses.replace(_PLAIN, clip_norm=0.3)
+  settings = small_models.step_settings(0.3)
   inputs = _inputs()
   two, _ = _run(images, settings, inputs, 1.0, num_rounds=2)
   first = jax.tree_util.tree_map(lambda a: a[:2], inputs)
@@ -273,9 +272,7 @@ def test_fewer_rounds_than_there_is_room_for(images):
 @pytest.mark.slow
 def test_side_by_side_runs_are_those_of_their_own():
   model, params, examples = _task('small_text')
-  settings = dataclasses.replace(
-    _PLAIN, clip_norm=0.3, momentum=0.5, method=_PDA
-  )
+  settings = small_models.step_settings(0.3, momentum=0.5, method=_PDA)
   trainer = _trainer(model, settings)
   data = pda_jax.TrainingArrays(examples, examples)
   runs = [
@@ -386,8 +383,6 @@ def test_an_image_is_varied_by_its_place_alone():
   [
     {'momentum': 1.0},
     {'averaging': 1.0},
-    {'clip_norm': 0.0},
-    {'expected_batch': 0.0},
     {'public_update': 'other'},
     {'augmentation': 'other'},
     {'augmentation_multiplicity': 0},

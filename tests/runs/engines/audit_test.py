@@ -87,8 +87,7 @@ def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
   auditor = audit.Auditor(canaries)
   for of_round in scores:
     auditor.add_round(of_round)
-  accountant = privacy.tightest_accountant(config.plan)
-  proven = privacy.epsilon(config.plan, accountant=accountant)
+  proven = config.plan.epsilon()
   nothing = [np.zeros(shape) for shape in config.model.jax_model().shapes]
   report = auditor.report(nothing, proven)
   assert not report.is_violated

@@ -151,7 +151,7 @@ def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
   def run(*arguments):
     raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
 
-  monkeypatch.setattr(engine, '_compute', run)
+  monkeypatch.setattr(engine._trainer, 'run', run)
   with pytest.raises(RuntimeError, match='RESOURCE_EXHAUSTED'):
     engine.run_rounds(engine.initialize(), 0, 1)
 

@@ -11,6 +11,7 @@ from data_prep import partition
 from data_prep import sources
 from data_prep import vocabulary
 import numpy as np
+from pda_fed import errors
 from pda_fed import jax as pda_jax
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
@@ -166,7 +167,7 @@ def test_diverging_runs_stop_with_the_round(store):
   config = _make_run(store, 'cold', **{'server.learning_rate': 1e38})
   engine = _engine(config)
   with pytest.raises(
-    pda_jax.DivergenceError, match=r'Round \d: .*server.learning_rate=1e\+38'
+    errors.DivergenceError, match=r'Round \d: .*server.learning_rate=1e\+38'
   ):
     engine.run_rounds(engine.initialize(), 0, 4)
 
@@ -197,7 +198,7 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
   config = _make_run(store, clients_per_chunk=4, method='warm')
   engine = _engine(config)
   expected, _ = engine.run_rounds(engine.initialize(), 0, 1)
-  compute, sizes = engine._compute, []
+  compute, sizes = engine._trainer.run, []
 
   def short_of_memory(state, inputs, *args):
     sizes.append(inputs.private.weights.shape[3])
@@ -207,7 +208,7 @@ def test_chunks_that_do_not_fit_become_smaller(store, monkeypatch, late):
       raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory.')
     return compute(state, inputs, *args)
 
-  monkeypatch.setattr(engine, '_compute', short_of_memory)
+  monkeypatch.setattr(engine._trainer, 'run', short_of_memory)
   with pytest.warns(UserWarning, match='clients_per_chunk=1 from here on'):
     state, _ = engine.run_rounds(engine.initialize(), 0, 1)
   assert sizes == [4, 2, 1]

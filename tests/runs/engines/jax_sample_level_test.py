@@ -288,7 +288,7 @@ def test_t_of_alpha_counts_epochs():
       _make_run(alpha=schedules.cosine(4)), plan=plan
     )
     alphas = config.schedules(range(300))['alpha']
-    expected = schedules.cosine(4).values(4).astype(np.float32)
+    expected = schedules.values(schedules.cosine(4), 4).astype(np.float32)
     epoch = population // batch
     np.testing.assert_allclose(
       alphas[[0, epoch - 1, epoch, 2 * epoch - 1, 2 * epoch]],

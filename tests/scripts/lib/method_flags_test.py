@@ -122,7 +122,7 @@ class Mine(methods.Method):
 
 def test_a_method_that_does_not_exist(monkeypatch):
   monkeypatch.setattr('sys.argv', ['program', '--method=pad'])
-  words = "cold, warm, pda, semi_dp, dope, adadps.*'pad'"
+  words = "adadps, cold, dope, pda, semi_dp, warm.*'pad'"
   with pytest.raises(ValueError, match=words):
     method_flags.define_named(['--method=pad'])
 

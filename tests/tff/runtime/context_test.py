@@ -16,6 +16,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
+from tensorflow_federated.python.core.impl.computation import computation_impl
+from tensorflow_federated.python.core.impl.types import type_serialization
 
 _AT_CLIENTS = tff.FederatedType(np.float32, tff.CLIENTS)
 _AT_SERVER = tff.FederatedType(np.float32, tff.SERVER)
@@ -325,13 +327,22 @@ class TestErrors:
       comp(0.0)
 
   def test_jax_code_is_named(self):
-    pb, blocks = computation_pb2, interpreter.blocks
-    type_spec = tff.FunctionType(None, tff.TensorType(np.float32))
-    block = blocks.CompiledComputation(
-      pb.Computation(xla=pb.Xla()), 'jax', type_spec
+    type_spec = tff.FunctionType(np.float32, np.float32)
+    of_jax = computation_impl.ConcreteComputation(
+      computation_proto=computation_pb2.Computation(
+        type=type_serialization.serialize_type(type_spec),
+        xla=computation_pb2.Xla(),
+      ),
+      context_stack=tff.framework.get_context_stack(),
     )
-    with pytest.raises(runtime.UnsupportedComputationError, match='tff.jax'):
-      interpreter.Program(block)
+
+    @tff.federated_computation(_AT_CLIENTS)
+    def at_clients(values):
+      return tff.federated_sum(tff.federated_map(of_jax, values))
+
+    for comp, argument in ((of_jax, 1.0), (at_clients, [1.0])):
+      with pytest.raises(runtime.UnsupportedComputationError, match='tff.jax'):
+        comp(argument)
     with pytest.raises(ImportError, match='tff.jax is not available'):
       tff.jax.computation(lambda x: x + 1, np.float32)
 
@@ -364,27 +375,35 @@ class TestErrors:
       with runtime.in_process():
         _sum([1.0])
 
-  def test_a_forked_process_is_refused(self):
+  @pytest.mark.parametrize('is_new', [False, True])
+  def test_a_forked_process_is_refused(self, is_new):
     with runtime.in_process() as context:
       assert _sum([1.0]) == 1.0
       pid = os.fork()
       if pid == 0:
         try:
-          _sum([1.0])
+          if is_new:
+            context = runtime.InProcessContext()
+          context.invoke(_sum, [1.0])
         except runtime.RuntimeClosedError as e:
           context.close()  # As at the end of the block; it must not hang.
           os._exit(7 if 'forked' in str(e) else 1)
         finally:
           os._exit(1)
-      deadline = time.monotonic() + 60
-      while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-          os.kill(pid, signal.SIGKILL)
-          os.waitpid(pid, 0)
-          pytest.fail('the forked process hangs')
-        time.sleep(0.05)
-      assert os.waitstatus_to_exitcode(done[1]) == 7
+      assert _exit_code(pid) == 7
       assert _sum([1.0]) == 1.0
+
+
+def _exit_code(pid: int) -> int:
+  """Waits for a forked process, which might hang."""
+  deadline = time.monotonic() + 60
+  while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
+    if time.monotonic() > deadline:
+      os.kill(pid, signal.SIGKILL)
+      os.waitpid(pid, 0)
+      pytest.fail('the forked process hangs')
+    time.sleep(0.05)
+  return os.waitstatus_to_exitcode(done[1])
 
 
 def _linear_fedavg():

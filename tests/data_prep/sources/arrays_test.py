@@ -1,18 +1,13 @@
-"""Arrays and tables of users: from the file to cohorts."""
+"""Arrays and tables of users: from the file to the store."""
 
 import gzip
-import json
-import shutil
 
 import data_prep
 from data_prep import build
-from data_prep import cohorts
-from data_prep import example_store
 from data_prep import sources
 from data_prep import store
 from data_prep import summary
 import numpy as np
-from pda_fed.common import seal
 import pytest
 
 _RNG = np.random.default_rng(0)
@@ -59,7 +54,7 @@ def write(tmp_path):
 
 def _public_rows(data):
   first, *_, last = data.row_offsets('public').tolist()
-  return np.load(data.path / example_store.X)[first:last]
+  return np.load(data.path / store.X)[first:last]
 
 
 @pytest.mark.parametrize('kind', [int, str, bytes])
@@ -69,7 +64,7 @@ def test_every_row_is_its_users(write, kind):
   data.verify()
   assert isinstance(data, data_prep.ExampleStore)
   assert (data.input_shape, data.num_classes) == ((3,), 3)
-  stored = np.load(data.path / example_store.X)
+  stored = np.load(data.path / store.X)
   assert stored.dtype == np.float32
   seen = []
   for group in data.groups:
@@ -104,7 +99,7 @@ def test_images_keep_their_type_and_are_standardised(write, x, dtype):
   data = write({'x': x})
   channels = 1 if x.ndim == 3 else 3
   assert data.input_shape == (4, 5, channels)
-  assert np.load(data.path / example_store.X).dtype == dtype
+  assert np.load(data.path / store.X).dtype == dtype
   assert data.row_shapes == (((4, 5, channels), np.float32), ((), np.int32))
   name = data.users('test')[0]
   found, labels = data.examples(name)
@@ -173,99 +168,6 @@ def test_classes_that_were_counted_are_told(write):
   text = summary.format_summary(data.manifest)
   assert 'Classes: 3.\nThe number of classes was read off all labels' in text
   assert 'Inputs: 3 of float32, standardised with the public users' in text
-
-
-def test_cohorts(write):
-  data = write()
-  cohort = cohorts.load_cohort(data, 'private', [2, 0], batch_size=3)
-  steps = -(-int(data.num_examples('private').max()) // 3)
-  x, y = cohort.examples
-  assert x.shape == (2, steps, 3, 3) and x.dtype == np.float32
-  assert y.shape == cohort.weights.shape == (2, steps, 3)
-  assert y.dtype == np.int32
-  for i, user in enumerate([2, 0]):
-    expected = data.examples(('private', user))
-    size = len(expected[1])
-    assert cohort.weights[i].sum() == size
-    assert np.array_equal(x[i].reshape(-1, 3)[:size], expected[0])
-    assert np.array_equal(y[i].ravel()[:size], expected[1])
-    assert not x[i].reshape(-1, 3)[size:].any()
-  with pytest.raises(ValueError, match='steps .* examples. Found 1'):
-    cohorts.load_cohort(data, 'private', range(9), batch_size=1, steps=1)
-
-
-def test_the_kinds_of_stores_are_told_apart(write, small_store):
-  data = write()
-  assert isinstance(store.open_store(small_store.path), data_prep.TokenStore)
-  with pytest.raises(
-    data_prep.StoreError, match='not the manifest of a token store'
-  ):
-    store.TokenStore(data.path)
-  with pytest.raises(
-    data_prep.StoreError, match='not the manifest of an example store'
-  ):
-    data_prep.ExampleStore(small_store.path)
-  with pytest.raises(TypeError, match='must be a TokenStore'):
-    data_prep.as_client_data(data)
-
-
-@pytest.mark.parametrize(
-  'change',
-  [
-    {'inputs': {'shape': [4]}},
-    {'inputs': {'shape': [3, 3]}},
-    {'inputs': {'dtype': '<f8'}},
-    {'inputs': {'mean': [0, 0]}},
-    {'inputs': {'mean': [0, 0, float('nan')]}},
-    {'inputs': {'scale': [0, 1, 1]}},
-    {'classes': {'number': 1}},
-    {'classes': None},
-    {'version': 2},
-  ],
-)
-def test_damaged_manifests(write, change):
-  path = write().path / store.MANIFEST
-  fields = seal.unseal(json.loads(path.read_text()))
-  for name, value in change.items():
-    is_dict = isinstance(value, dict)
-    fields[name] = fields[name] | value if is_dict else value
-  path.write_text(json.dumps(seal.seal(fields)))
-  with pytest.raises(data_prep.StoreError):
-    store.open_store(path.parent)
-  path.write_text(json.dumps(fields))  # No version was without a checksum.
-  with pytest.raises(data_prep.StoreError):
-    store.open_store(path.parent)
-
-
-@pytest.mark.parametrize(
-  ('name', 'change'),
-  [
-    (example_store.X, lambda a: a.astype(np.float64)),
-    (example_store.X, lambda a: a[:, :2]),
-    (example_store.X, np.asfortranarray),
-    (example_store.Y, lambda a: a[:-1]),
-    (example_store.Y, lambda a: a.astype(np.int64)),
-  ],
-)
-def test_damaged_arrays(write, name, change):
-  path = write().path
-  np.save(path / name, change(np.load(path / name)))
-  manifest = path / store.MANIFEST
-  fields = seal.unseal(json.loads(manifest.read_text()))
-  fields['files'][name]['bytes'] = (path / name).stat().st_size
-  manifest.write_text(json.dumps(seal.seal(fields)))
-  with pytest.raises(data_prep.StoreError, match=f'{name} .* must be'):
-    store.open_store(path)
-
-
-@pytest.mark.parametrize('name', data_prep.ExampleStore.DATA_FILES)
-def test_verify_finds_a_changed_byte(write, name):
-  data = write()
-  content = bytearray((data.path / name).read_bytes())
-  content[-2] ^= 1
-  (data.path / name).write_bytes(content)
-  with pytest.raises(data_prep.StoreError, match=f'{name} .* changed'):
-    data.verify()
 
 
 def _with(value):
@@ -387,12 +289,3 @@ def test_files_that_are_none(tmp_path):
   (tmp_path / 'x.npz').write_bytes(b'')
   with pytest.raises(data_prep.SourceError, match='truncated, damaged'):
     sources.open_npz(tmp_path / 'x.npz')
-
-
-def test_a_disk_too_small(write, tmp_path, monkeypatch):
-  usage = shutil.disk_usage(tmp_path)
-  monkeypatch.setattr(
-    shutil, 'disk_usage', lambda path: usage._replace(free=1000)
-  )
-  with pytest.raises(data_prep.StoreError, match='disk of .* has 0.0 MB'):
-    write()

@@ -35,7 +35,7 @@ def _words(seed: tuple[int, int]) -> list[int]:
 
 
 def _bits(seed: tuple[int, int], count: int) -> np.ndarray:
-  """Returns random bits, uint32 [count], from a seed of two 64-bit integers."""
+  """Returns random bits, uint32 [count], from a seed of two 63-bit integers."""
   scrambled = _philox(
     np.array([_words(seed)], np.uint32), np.array(_SCRAMBLING_KEY, np.uint32)
   )[0]
@@ -46,22 +46,11 @@ def _bits(seed: tuple[int, int], count: int) -> np.ndarray:
 
 
 def uniform(seed: tuple[int, int], count: int) -> np.ndarray:
-  """Returns `tf.random.stateless_uniform([count], seed)`: float32 in [0, 1).
-
-  Args:
-    seed: Two 63-bit integers.
-    count: Number of values.
-  """
+  """Returns `tf.random.stateless_uniform([count], seed)`: float32 in [0, 1)."""
   mantissas = _bits(seed, count) & np.uint32(0x7FFFFF)
   return (mantissas | np.uint32(127 << 23)).view(np.float32) - np.float32(1)
 
 
 def integers(seed: tuple[int, int], count: int, high: int) -> np.ndarray:
-  """Returns `tf.random.stateless_uniform([count], seed, 0, high, tf.int32)`.
-
-  Args:
-    seed: Two 63-bit integers.
-    count: Number of values.
-    high: Exclusive upper bound of the values.
-  """
+  """Returns `tf.random.stateless_uniform([count], seed, 0, high, tf.int32)`."""
   return (_bits(seed, count) % np.uint32(high)).astype(np.int32)

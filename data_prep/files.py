@@ -1,4 +1,4 @@
-"""Finds, reads and checks files of published data sets."""
+"""Finds, reads and checks files, plain or compressed."""
 
 from collections.abc import Iterator
 import contextlib
@@ -6,15 +6,45 @@ import gzip
 import lzma
 import os
 import pathlib
-from typing import Any, BinaryIO, IO, Optional
+from typing import Any, IO, Optional
 import zlib
 
 from data_prep import errors
 
 _OPENERS: dict[str, Any] = {'.gz': gzip.open, '.xz': lzma.open}
-# More than the decompressed size of any file of these data sets.
+COMPRESSED = tuple(_OPENERS)
+# Longer lines are not rows; reading them whole would take too much memory.
+MAX_LINE = 2**24
+# More than the decompressed size of any file of the published data sets.
 _MAX_SIZE = 2**32
 _CHUNK = 2**20
+
+
+@contextlib.contextmanager
+def opened(path: os.PathLike | str) -> Iterator[IO[bytes]]:
+  """Opens a file, and decompresses `.gz` and `.xz`.
+
+  Args:
+    path: Path of the file.
+
+  Yields:
+    The open file.
+
+  Raises:
+    SourceError: If the file is missing, or damaged where it is read.
+  """
+  path = pathlib.Path(path)
+  try:
+    if path.suffix in COMPRESSED and not path.stat().st_size:
+      raise EOFError('it is empty')
+    with _OPENERS.get(path.suffix, open)(path, 'rb') as f:
+      yield f
+  except FileNotFoundError as e:
+    raise errors.SourceError(f'{path} is missing.') from e
+  except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
+    raise errors.SourceError(
+      f'{path} is truncated or damaged: {e}. Is it complete?'
+    ) from e
 
 
 def find_folder(
@@ -38,29 +68,6 @@ def find_folder(
     f'{root} must hold {first_file}, or a folder {" or ".join(names)} with it.'
     ' Found neither.'
   )
-
-
-@contextlib.contextmanager
-def opened(path: pathlib.Path) -> Iterator[BinaryIO]:
-  """Opens a file, and decompresses `.gz` and `.xz`.
-
-  Args:
-    path: Path of the file.
-
-  Yields:
-    The open file.
-
-  Raises:
-    SourceError: If the file is missing, or damaged where it is read.
-  """
-  try:
-    opener: Any = _OPENERS.get(path.suffix, open)
-    with opener(path, 'rb') as f:
-      yield f
-  except FileNotFoundError as e:
-    raise errors.SourceError(f'{path} is missing.') from e
-  except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
-    raise errors.SourceError(f'{path} is truncated or damaged: {e}.') from e
 
 
 def read_at_most(f: IO[bytes], size: int) -> bytes:
@@ -94,13 +101,10 @@ def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
   most = _MAX_SIZE if expected_size is None else expected_size
   with opened(path) as f:
     content = read_at_most(f, most)
-  if len(content) > most:
+  if len(content) > most or len(content) < (expected_size or 0):
+    found = 'more' if len(content) > most else f'{len(content):,}'
     raise errors.SourceError(
-      f'{path} must have at most {most:,} bytes. Found more.'
-    )
-  if expected_size is not None and len(content) < expected_size:
-    raise errors.SourceError(
-      f'{path} must have {expected_size:,} bytes. Found {len(content):,}.'
+      f'{path} must have {most:,} bytes, if decompressed. Found {found}.'
     )
   return content
 

@@ -1,7 +1,7 @@
 """TensorFlow's stateless numbers without TensorFlow."""
 
 import numpy as np
-from pda_fed.privacy import philox
+from pda_fed.jax import philox
 import pytest
 import tensorflow as tf
 

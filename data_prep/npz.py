@@ -9,7 +9,7 @@ import zipfile
 import zlib
 
 from data_prep import errors
-from data_prep.sample_level import files
+from data_prep import files
 import numpy as np
 
 CLASSES = 'num_classes'
