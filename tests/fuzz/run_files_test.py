@@ -8,7 +8,7 @@ from pda_fed.compare import result_tables
 from pda_fed.compare import sweeping
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
-from pda_fed.runs import warm_start
+from pda_fed.runs.callbacks import warm_start
 import pytest
 
 from tests import fake_engine

@@ -28,8 +28,8 @@ from pda_fed.compare import result_tables
 from pda_fed.compare import sweeping
 from pda_fed.runs import disclosure
 from pda_fed.runs import exports
-from pda_fed.runs import guards
-from pda_fed.runs import progress
+from pda_fed.runs.callbacks import guard as guard_lib
+from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import jax_federated
 import pytest
 
@@ -284,9 +284,9 @@ def _of_warnings(config):
       {'public_loss': 9.0, 'train_loss': 4.0},
       {'loss': 4.5},
     ):
-      guards.Guard(config).check([first, {**first, 'round': 3, **row}])
+      guard_lib.Guard(config).check([first, {**first, 'round': 3, **row}])
     with pytest.raises(errors.DivergenceError) as grown:
-      guards.Guard(config).check([first, {**first, 'weights_norm': 1e9}])
+      guard_lib.Guard(config).check([first, {**first, 'weights_norm': 1e9}])
     metrics = {'weights_norm': 1.0, 'clients': 2.0, 'non_finite_clients': 2.0}
     engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
     engine._shown(0, {**metrics, 'train_loss': 0.0, 'clip_norm': 1.0})
