@@ -51,7 +51,7 @@ def _refuse_unknown(
       names = [f'{group}.{other}' for other in known]
       raise ValueError(
         f'{group}.{name} is not a setting of {owner}, which has'
-        f' {", ".join(known) or "none"}.{typed.nearest(name, names)}'
+        f' {", ".join(known) or "none"}.{typed.nearest(f"{group}.{name}", names)}'
       )
 
 

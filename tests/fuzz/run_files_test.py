@@ -1,18 +1,19 @@
 """Damaged folders of runs: checkpoints, warm starts, seeds, results."""
 
 import numpy as np
-from pda_fed import runs as runs_lib
 from pda_fed.compare import comparison
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.compare import sweeping
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
+from pda_fed.runs import resuming
 from pda_fed.runs.callbacks import warm_start
 import pytest
 
 from tests import fake_engine
 from tests.fuzz import harness
+from tests.runs import runs
 
 
 def _arrays(scale=1.0):
@@ -114,8 +115,8 @@ def test_secret_seeds(fuzz):
   """A run never goes on with other noise than it had."""
   fuzz(
     harness.Target(
-      write=lambda f: outputs.RunFolder(f).seeds(None),
-      load=lambda f: outputs.RunFolder(f).seeds(None).as_dict(),
+      write=lambda f: resuming.seeds(outputs.RunFolder(f), None),
+      load=lambda f: resuming.seeds(outputs.RunFolder(f), None).as_dict(),
       # Of a run without a checkpoint they may be gone: it has no noise yet.
       check=lambda expected, found: (
         None
@@ -132,12 +133,8 @@ def _were_redrawn(expected, found):
 
 
 def _write_run(folder):
-  runs_lib.train(
-    fake_engine.make_config(),
-    fake_engine.Opener(),
-    folder,
-    about={'caveats': ['A caveat.']},
-  )
+  data = fake_engine.FakeData(caveats=['A caveat.'])
+  runs.train(folder, fake_engine.make_run(data=data))
 
 
 _RUN_FILES = ('config.json', 'metrics.csv', 'result.json')
@@ -215,7 +212,8 @@ def test_going_on_with_a_run(fuzz):
 
   def load(folder):
     (folder / 'result.json').unlink(missing_ok=True)
-    runs_lib.train(fake_engine.make_config(), fake_engine.Opener(), folder)
+    data = fake_engine.FakeData(caveats=['A caveat.'])
+    runs.train(folder, fake_engine.make_run(data=data))
     rows = outputs.RunFolder(folder).read_metrics()
     return [{n: v for n, v in r.items() if n != 'seconds'} for r in rows]
 
@@ -230,10 +228,10 @@ def test_going_on_with_a_run(fuzz):
 
 def test_stopped(fuzz):
   def write(folder):
-    outputs.RunFolder(folder).mark_stopped(7)
+    resuming.mark_stopped(outputs.RunFolder(folder), 7)
 
   def load(folder):
-    return outputs.RunFolder(folder)._stopped_after()
+    return resuming._stopped_after(outputs.RunFolder(folder))
 
   def check(expected, found):
     # It must equal the round of the checkpoint, or nothing comes of it.
