@@ -15,7 +15,6 @@ from absl import app
 import jax
 import numpy as np
 from pda_fed import audit
-from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.common import tables
@@ -24,7 +23,9 @@ from pda_fed.jax import clipping
 from pda_fed.models import convolutional
 from pda_fed.runs.engines import jax_sample_level
 
-_SPEC = convolutional.ConvolutionalSpec(
+# Digits without public and test examples.
+_NUM_PRIVATE = 1293
+_MODEL = convolutional.ConvolutionalSpec(
   image_shape=(8, 8, 1),
   convolutions=(),
   dense_sizes=(256,),
@@ -94,36 +95,30 @@ def _planted(bug: str) -> Iterator[None]:
     forget_programs()
 
 
-def make_run(method: Optional[methods.Method] = None, **plan) -> runs_lib.Run:
-  """Returns a short run on handwritten digits, with canaries.
+def make_run(method: str = 'cold', **values) -> runs_lib.Run:
+  """Returns a short run on handwritten digits.
 
   Args:
-    method: The method. Default: cold start.
-    **plan: Fields of the plan to change.
+    method: The method.
+    **values: Other settings, by name.
   """
-  spec = runs_lib.RunSpec.for_data(dataset='digits').with_values(
-    {
-      'method': 'cold',
-      'seed': 0,
-      'server.mean_clip_norm': None,
+  spec = runs_lib.RunSpec.for_data(
+    'digits',
+    **{
+      'method': method,
       'validation_examples': 0,
+      'rounds': 40,
+      'noise_multiplier': 3.0,
+      'server.mean_clip_norm': None,
       'rounds_per_dispatch': 10,
+      'seed': 0,
       'audit': 'run',
       'audit_canaries': _CANARIES,
-    }
+      **values,
+    },
   )
-  run = runs_lib.resolve(spec)
-  settings = dict(
-    expected_cohort=run.plan.population // 5,
-    rounds=40,
-    noise_multiplier=3.0,
-  )
-  return dataclasses.replace(
-    run,
-    method=method or methods.ColdStart(),
-    model=_SPEC,
-    plan=dataclasses.replace(run.plan, **(settings | plan)),
-  )
+  spec = spec.with_values({'expected_cohort': _NUM_PRIVATE // 5})
+  return dataclasses.replace(runs_lib.resolve(spec), model=_MODEL)
 
 
 def audited(bug: str, run: Optional[runs_lib.Run] = None) -> audit.AuditReport:
@@ -135,9 +130,7 @@ def audited(bug: str, run: Optional[runs_lib.Run] = None) -> audit.AuditReport:
   """
   run = run or make_run()
   with _planted(bug):
-    engine = jax_sample_level.SampleLevelEngine(
-      run, privacy.SeedStreams(run.spec.seed)
-    )
+    engine = jax_sample_level.SampleLevelEngine(run, privacy.SeedStreams(0))
     auditor = audit.Auditor(engine.canaries)
     state = engine.initialize()
     auditor.start(engine.get_weights(state))

@@ -12,7 +12,7 @@ class PdaFedError(Exception):
 
   ```
   try:
-    folder = runs_lib.train(config, runs_lib.open_engine, 'out/pda')
+    folder = runs_lib.train(run, 'out/pda')
   except errors.PdaFedError as e:
     print(e)  # What is wrong, and what to do about it.
   ```
@@ -62,6 +62,43 @@ class DivergenceError(PdaFedError):
   """
 
   exit_code = 4
+
+
+class AuditError(PdaFedError):
+  """An audit measured more than the proven epsilon.
+
+  Example:
+
+    >>> AuditError('The audit shows an epsilon of at least 3.').exit_code
+    5
+  """
+
+  exit_code = 5
+
+
+class CheckpointError(PdaFedError):
+  """A checkpoint cannot be written, read or used.
+
+  Example:
+
+  ```
+  try:
+    runs_lib.train(run, 'out/pda')
+  except errors.CheckpointError as e:
+    print(e)  # Which file, and what to do about it.
+  ```
+  """
+
+  exit_code = 3
+
+
+class EngineError(PdaFedError):
+  """An engine is unavailable, or has failed.
+
+  Example: see `CheckpointError`.
+  """
+
+  exit_code = 3
 
 
 class UntrustedCodeError(PdaFedError):

@@ -147,8 +147,8 @@ def from_json(cls: type, content: Any, name: str = '') -> Any:
 
 def nearest(name: str, known: Sequence[str]) -> str:
   """Returns ' Did you mean X?' if known names are near, else ''."""
-  last = name.rpartition('.')[2]
-  close = [k for k in known if k.rpartition('.')[2] == last]
+  last = name.rpartition('.')[2].lower()
+  close = [k for k in known if k.rpartition('.')[2].lower() == last]
   close = close or difflib.get_close_matches(name, known, 1, 0.6)
   return f' Did you mean {" or ".join(close)}?' if close else ''
 

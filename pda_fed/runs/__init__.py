@@ -4,15 +4,15 @@ This package imports TensorFlow, TFF, JAX and dp_accounting only when it opens
 an engine or computes an epsilon.
 """
 
+from pda_fed.errors import AuditError
+from pda_fed.errors import CheckpointError
+from pda_fed.errors import EngineError
+from pda_fed.errors import OutputError
+from pda_fed.runs.callbacks.progress import create_progress
 from pda_fed.runs.engines import Engine
 from pda_fed.runs.engines import open_engine
-from pda_fed.runs.errors import AuditError
-from pda_fed.runs.errors import CheckpointError
-from pda_fed.runs.errors import EngineError
-from pda_fed.runs.errors import OutputError
 from pda_fed.runs.loading import load_model
 from pda_fed.runs.outputs import RunFolder
-from pda_fed.runs.progress import create_progress
 from pda_fed.runs.records import Recorded
 from pda_fed.runs.released_model import ReleasedModel
 from pda_fed.runs.resolving import resolve

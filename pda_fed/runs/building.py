@@ -51,7 +51,8 @@ def _refuse_unknown(
       names = [f'{group}.{other}' for other in known]
       raise ValueError(
         f'{group}.{name} is not a setting of {owner}, which has'
-        f' {", ".join(known) or "none"}.{typed.nearest(name, names)}'
+        f' {", ".join(known) or "none"}.'
+        + typed.nearest(f'{group}.{name}', names)
       )
 
 
@@ -109,13 +110,13 @@ def _schedule(kind: str, value: float, T: float) -> schedules.Schedule:
 def method_as_json(method: methods.Method) -> dict[str, Any]:
   """Returns a method's name and settings; a schedule has its kind."""
   found = {'name': method.name, **typed.as_json(method)}
-  for name in method.schedules:
-    schedule = getattr(method, name)
+  for name, schedule in method.schedules.items():
     if dataclasses.is_dataclass(schedule):
       kind = type(schedule).__name__.strip('_').lower()
       found[name] = {**found[name], _KIND: kind}
-    else:  # Any function of t.
-      found[name] = {_KIND: f'{schedule.__module__}.{schedule.__qualname__}'}
+    else:
+      of: Any = schedule
+      found[name] = {_KIND: f'{of.__module__}.{of.__qualname__}'}
   return found
 
 

@@ -21,9 +21,9 @@ import warnings
 import zipfile
 
 import numpy as np
+from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.common import validate
-from pda_fed.runs import errors
 
 _MAGIC = b'pda_fed arrays 1'
 _RECORD = 'record.json'

@@ -250,7 +250,7 @@ TABLE = (
   Row(
     EXPORT,
     _MECHANISM,
-    'about.format, about.version, about.spec.*, about.weights, about.round,'
+    'about.format, about.version, about.model.*, about.weights, about.round,'
     ' about.privacy, */*',
     'weights, their names and shapes, the guarantee and its caveats',
   ),

@@ -10,11 +10,11 @@ from typing import Any
 import zipfile
 
 import numpy as np
+from pda_fed import errors
 from pda_fed import models
 from pda_fed.common import files
 from pda_fed.common import validate
 from pda_fed.runs import building
-from pda_fed.runs import errors
 from pda_fed.runs import loading
 from pda_fed.runs import released_model
 

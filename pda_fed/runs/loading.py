@@ -11,14 +11,14 @@ import zlib
 import data_prep
 from data_prep import store as store_lib
 import numpy as np
+from pda_fed import errors
 from pda_fed import models
 from pda_fed.common import standardization
 from pda_fed.runs import building
 from pda_fed.runs import checkpoints
 from pda_fed.runs import data as data_lib
-from pda_fed.runs import epsilons
-from pda_fed.runs import errors
 from pda_fed.runs import outputs
+from pda_fed.runs import overview
 from pda_fed.runs import records
 from pda_fed.runs import released_model
 from pda_fed.runs.engines import base as engine_lib
@@ -149,7 +149,7 @@ def _privacy(
   known = {row['round']: row['epsilon'] for row in folder.read_metrics()}
   epsilon = known.get(round_num)
   if epsilon is None:
-    epsilon = (epsilons.spent(config.plan, [round_num]) or {}).get(round_num)
+    epsilon = (overview.spent(config.plan, [round_num]) or {}).get(round_num)
   guarantee = 'Epsilon is unknown: computing it needs dp_accounting.'
   if epsilon is not None:
     guarantee = config.plan.statement(epsilon)

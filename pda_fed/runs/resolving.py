@@ -160,13 +160,12 @@ def build_plan(
     ValueError: If the settings do not fit the population, or no noise reaches
       the epsilon.
   """
-  cohort = spec.expected_cohort
+  cohort, rounds = spec.expected_cohort, spec.rounds
   if cohort > population:
     raise ValueError(
       f'expected_cohort must be at most {population}, the number of private'
       f' {unit}s. Found {cohort:g}.'
     )
-  rounds = spec.rounds
   if rounds is None:
     rounds = max(1, int(spec.epochs * population // cohort))
   adaptive = None
@@ -190,7 +189,7 @@ def build_plan(
     'sampling': spec.sampling,
     'unit': unit,
   }
-  if spec.noise_multiplier is not None:
+  if spec.target_epsilon is None:
     return privacy.PrivacyPlan(**plan, noise_multiplier=spec.noise_multiplier)
   try:
     return privacy.PrivacyPlan.for_epsilon(spec.target_epsilon, **plan)

@@ -9,14 +9,21 @@ import shutil
 from typing import Any, Optional
 
 from pda_fed import audit
-from pda_fed import errors as base_errors
+from pda_fed import errors
 from pda_fed import privacy
 from pda_fed.common import signals
-from pda_fed.runs import errors
+from pda_fed.runs import checkpoints
 from pda_fed.runs import loop
 from pda_fed.runs import outputs
-from pda_fed.runs import progress as progress_lib
 from pda_fed.runs import resolving
+from pda_fed.runs import resuming
+from pda_fed.runs.callbacks import audit as audit_callback
+from pda_fed.runs.callbacks import checkpoint
+from pda_fed.runs.callbacks import evaluation
+from pda_fed.runs.callbacks import guard
+from pda_fed.runs.callbacks import progress as progress_lib
+from pda_fed.runs.callbacks import tensorboard
+from pda_fed.runs.callbacks import warm_start
 from pda_fed.runs.engines import base as engine_lib
 from pda_fed.runs.engines import registry
 
@@ -96,7 +103,7 @@ def train(
   if warm_start_dir is None:
     warm_start_dir = output_dir.parent / 'warm_start'
   places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
-  with outputs.RunFolder.open(output_dir, run) as folder:
+  with resuming.opened(output_dir, run) as folder:
     result = _result_of(folder, run, open_engine, *places)
     if run.spec.audit.audit == 'copy':
       if not result['audit']:
@@ -114,7 +121,7 @@ def _audit_of_copy(
   run: resolving.Run,
   open_engine: OpenEngine,
   warm_start_dir: pathlib.Path,
-  progress: progress_lib.Progress,
+  display: progress_lib.Progress,
 ) -> dict[str, Any]:
   """Runs a second time, with canaries and with its own noise.
 
@@ -131,12 +138,12 @@ def _audit_of_copy(
   )
   copy = dataclasses.replace(run, spec=spec)
   try:
-    with outputs.RunFolder.open(folder.path / _COPY, copy) as second:
-      result = _result_of(second, copy, open_engine, warm_start_dir, progress)
+    with resuming.opened(folder.path / _COPY, copy) as second:
+      result = _result_of(second, copy, open_engine, warm_start_dir, display)
       return result['audit']
-  except base_errors.DivergenceError as e:
+  except errors.DivergenceError as e:
     _remove_copy(folder)
-    raise base_errors.DivergenceError(
+    raise errors.DivergenceError(
       f'The run in {folder.path} has ended, but its copy for the audit diverged'
       f' and was removed with its checkpoints: {e} The same command audits'
       ' another copy.'
@@ -152,32 +159,45 @@ def _result_of(
   run: resolving.Run,
   open_engine: OpenEngine,
   warm_start_dir: pathlib.Path,
-  progress: progress_lib.Progress,
+  display: progress_lib.Progress,
 ) -> dict[str, Any]:
   """Runs to the end, if not finished yet, and writes the result."""
   result = folder.read_result()
   if _is_finished(result, run):
-    folder.forget_seeds()  # The run may have been killed before it did this.
+    # The run may have been killed before it did this.
+    resuming.forget_seeds(folder)
     return result
   if folder.has_diverged():
-    folder.forget_seeds()  # Likewise.
-    raise base_errors.DivergenceError(
+    resuming.forget_seeds(folder)  # Likewise.
+    raise errors.DivergenceError(
       f'The run in {folder.path} diverged and cannot be resumed. Start another'
       ' one with other settings and another --output_dir.'
     )
+  saved = checkpoints.Checkpoints(
+    folder.checkpoints_path, run.spec.execution.checkpoints_kept
+  )
   with (
     signals.StopSignals() as stop,
-    open_engine(run, folder.seeds(run.spec.seed)) as engine,
+    open_engine(run, resuming.seeds(folder, run.spec.seed)) as engine,
   ):
-    running = loop.Loop(run, folder, engine, stop, progress)
+    callbacks: list[loop.Callback] = [
+      warm_start.WarmStart(warm_start_dir, display),
+      evaluation.Evaluation(),
+      guard.Guard(run),
+      checkpoint.Checkpoint(saved),
+      tensorboard.TensorBoardLog(folder.tensorboard_path),
+      progress_lib.Shown(display),
+    ]
+    if engine.canaries is not None:
+      callbacks.insert(1, audit_callback.Audit(engine.canaries))
     try:
-      result = running.run(warm_start_dir)
-    except base_errors.DivergenceError:
-      folder.forget_seeds()
+      result = loop.Loop(run, folder, engine, stop, callbacks).execute()
+    except errors.DivergenceError:
+      resuming.forget_seeds(folder)
       raise
     finally:
-      progress.close()
-      running.close()
+      for callback in callbacks:
+        callback.close()
   folder.write_result(result)
-  folder.forget_seeds()
+  resuming.forget_seeds(folder)
   return result

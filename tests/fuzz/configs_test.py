@@ -18,13 +18,13 @@ from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed import schedules
+from pda_fed.common import typed
 from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
-from pda_fed.runs import config as config_lib
+from pda_fed.runs import groups
 from pda_fed.runs import outputs
 from pda_fed.runs import records
-from pda_fed.runs import sample_level_config
 import pytest
 
 from tests import fake_engine
@@ -36,7 +36,7 @@ _SETTINGS = hypothesis.settings(
   suppress_health_check=list(hypothesis.HealthCheck),
 )
 
-_PLAN = fake_engine.make_config().plan
+_PLAN = fake_engine.make_run().plan
 
 # A valid one of each; fields of it are replaced.
 _CONFIGS = {
@@ -46,31 +46,15 @@ _CONFIGS = {
   'language': language.LanguageSpec(),
   'convolution': convolutional.Convolution(filters=4, size=3),
   'convolutional': convolutional.DIGITS,
-  'pretraining': runs_lib.Pretraining(),
-  'convergence': convergence.PretrainingConfig(),
-  'sample_level_pretraining': sample_level_config.SampleLevelPretraining(),
+  'pretraining': convergence.PretrainingConfig(),
   'pda': methods.PdaDpmd(alpha=schedules.cosine(5)),
   'semi_dp': methods.SemiDp(),
   'adadps': methods.AdaDps(),
-  'run': fake_engine.make_config(),
-  'federated': runs_lib.FederatedConfig(
-    method=methods.ColdStart(),
-    dataset='d',
-    data_hash='0',
-    engine='tff',
-    data_dir='d',
-    plan=_PLAN,
-  ),
-  'sample_level': sample_level_config.SampleLevelConfig(
-    method=methods.PdaDpmd(alpha=schedules.cosine(5)),
-    dataset='digits',
-    data_hash='0',
-    engine='jax',
-    plan=_PLAN,
-    split=sample_level.SplitConfig(public_examples=144),
-    spec=convolutional.DIGITS,
-    learning_rate=0.5,
-  ),
+  'data': groups.DataSpec(),
+  'plan_spec': groups.PlanSpec(),
+  'server': groups.ServerSpec(),
+  'execution': groups.ExecutionSpec(),
+  'spec': runs_lib.RunSpec(),
   'split': sample_level.SplitConfig(public_examples=2000),
   'partition': partition.PartitionConfig(seed=0),
   'vocabulary': vocabulary.VocabularyConfig(),
@@ -161,28 +145,22 @@ def test_a_plan_is_the_same_after_its_file(tmp_path):
         plan = privacy.PrivacyPlan(**fields)
       except ValueError:
         hypothesis.reject()
-      config = fake_engine.make_config(plan=plan)
-      folder._write_config(config, {})
-      assert folder.read_config().plan == plan
-      old = folder.read_config()['settings']
-      new = json.loads(json.dumps(config.settings()))
-      assert not config_lib.differences(old, new)
+      run = dataclasses.replace(fake_engine.make_run(), plan=plan)
+      folder.write_config(run)
+      found = folder.read_config()
+      assert found.plan == plan
+      new = json.loads(json.dumps(run.settings(), allow_nan=False))
+      assert not typed.differences(found.settings, new)
 
   check()
 
 
-@pytest.mark.parametrize(
-  'name', ['run', 'federated', 'sample_level', 'pretraining', 'plan', 'split']
-)
+@pytest.mark.parametrize('name', ['spec', 'pretraining', 'plan', 'split'])
 def test_settings_are_json(name):
   """What config.json says is what is compared when a run goes on."""
-  config = _CONFIGS[name]
-  settings = runs_lib.config.as_settings(config)
-  if isinstance(config, runs_lib.RunConfig):
-    settings = config.settings()
-  assert json.loads(json.dumps(settings, allow_nan=False)) == json.loads(
-    json.dumps(settings)
-  )
+  content = typed.as_json(_CONFIGS[name])
+  again = json.loads(json.dumps(content, allow_nan=False))
+  assert not typed.differences(content, again)
 
 
 _ROWS = st.lists(

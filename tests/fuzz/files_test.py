@@ -7,19 +7,20 @@ import pathlib
 from absl import flags
 import numpy as np
 from pda_fed import linear_regression
-from pda_fed import runs as runs_lib
 from pda_fed.compare import comparison
+from pda_fed.compare import grids
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.compare import sweeping
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
-from pda_fed.runs import warm_start
+from pda_fed.runs import resuming
+from pda_fed.runs.callbacks import warm_start
 import pytest
 from scripts.lib import cli
 
 from tests import fake_engine
 from tests.fuzz import harness
+from tests.runs import runs
 
 _PRESETS = pathlib.Path(cli.__file__).parents[1] / 'presets'
 _PRESET = (_PRESETS / 'laptop.flags').read_bytes()
@@ -69,9 +70,8 @@ def _same_or_all_redrawn(expected, found):
 
 
 def _write_run(folder):
-  about = {'caveats': ['A caveat.']}
-  config, opener = fake_engine.make_config(), fake_engine.Opener()
-  runs_lib.train(config, opener, folder, about=about)
+  data = fake_engine.FakeData(caveats=['A caveat.'])
+  runs.train(folder, fake_engine.make_run(data=data))
 
 
 def _show_run(folder):
@@ -98,17 +98,17 @@ def _run_is_sound(expected, found):
 
 
 def _look(folder):
-  found = sweeping.look(sweeping.Cell((('rate', '1'),)), folder)
+  found = grids.look(grids.Cell((('clip_norm', 1.0),)), folder)
   if found.is_finished:
-    sweeping.format_best([found], 'loss')
-  sweeping.as_csv([found])
+    grids.format_best([found], 'loss')
+  grids.as_csv([found])
   return found.cell
 
 
 def _go_on(folder):
   """The run ends as it would have: metrics come again from the checkpoint."""
   (folder / 'result.json').unlink(missing_ok=True)
-  runs_lib.train(fake_engine.make_config(), fake_engine.Opener(), folder)
+  _write_run(folder)
   rows = outputs.RunFolder(folder).read_metrics()
   return [{n: v for n, v in r.items() if n != 'seconds'} for r in rows]
 
@@ -189,8 +189,8 @@ _TARGETS = {
     write=_pretrain, load=_pretrain, share=0.4, must_find=0
   ),
   'secret seeds': harness.Target(
-    write=lambda f: outputs.RunFolder(f).seeds(None),
-    load=lambda f: outputs.RunFolder(f).seeds(None).as_dict(),
+    write=lambda f: resuming.seeds(outputs.RunFolder(f), None),
+    load=lambda f: resuming.seeds(outputs.RunFolder(f), None).as_dict(),
     check=_same_or_all_redrawn,
     must_find=0.6,
   ),
@@ -219,8 +219,8 @@ _TARGETS = {
     must_find=0.1,
   ),
   'stopped run': harness.Target(
-    write=lambda f: outputs.RunFolder(f).mark_stopped(7),
-    load=lambda f: outputs.RunFolder(f)._stopped_after(),
+    write=lambda f: resuming.mark_stopped(outputs.RunFolder(f), 7),
+    load=lambda f: resuming._stopped_after(outputs.RunFolder(f)),
     check=_is_no_round_or_one,
     share=0.5,
   ),

@@ -1,7 +1,5 @@
 """TFF's rounds and JAX's: the same weights from the same users."""
 
-import types
-
 import jax
 import numpy as np
 from pda_fed import methods
@@ -14,6 +12,7 @@ from pda_fed.jax import rounds as rounds_lib
 from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
 from pda_fed.models import jax_recurrent
+from pda_fed.runs import groups
 from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow_federated as tff
@@ -92,10 +91,10 @@ def _tff_rounds(
   optimizer,
   gradient_clip,
 ):
-  server = types.SimpleNamespace(
-    server_optimizer=optimizer,
-    server_learning_rate=_SERVER_RATES[optimizer],
-    server_momentum=_RATES['momentum'],
+  server = groups.ServerSpec(
+    optimizer=optimizer,
+    learning_rate=_SERVER_RATES[optimizer],
+    momentum=_RATES['momentum'],
   )
   process = pda_tff.build_learning_process(
     pda_tff.build_model_fn(_SPEC),

@@ -1,11 +1,11 @@
 """Optimizers in JAX, by numbers that were computed by hand."""
 
 import math
-import types
 
 import jax.numpy as jnp
 import numpy as np
 from pda_fed.jax import optimizers
+from pda_fed.runs import groups
 from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow as tf
@@ -67,10 +67,8 @@ def test_adam_by_the_paper():
 
 @pytest.mark.parametrize('name', ['sgd', 'adam', 'yogi'])
 def test_the_server_steps_as_tff_does(name):
-  config = types.SimpleNamespace(
-    server_optimizer=name, server_learning_rate=0.1, server_momentum=0.8
-  )
-  theirs = tff_federated.build_server_optimizer(config)
+  server = groups.ServerSpec(optimizer=name, learning_rate=0.1, momentum=0.8)
+  theirs = tff_federated.build_server_optimizer(server)
   ours = optimizers.of_server(name, 0.1, 0.8)
   rng = np.random.default_rng(0)
   weights = rng.normal(size=5).astype(np.float32)

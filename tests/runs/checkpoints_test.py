@@ -4,9 +4,9 @@ import errno
 import os
 
 import numpy as np
+from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.runs import checkpoints
-from pda_fed.runs import errors
 import pytest
 
 _ARRAYS = {

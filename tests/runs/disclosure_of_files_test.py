@@ -3,25 +3,20 @@
 import dataclasses
 import io
 import json
-import pathlib
 import random
 import re
 import shutil
 import signal
 import stat
-import subprocess
 import sys
+import types
 import warnings
 
 import data_prep
-from data_prep import sample_level
 from data_prep import sources
 from data_prep import summary
 import numpy as np
-from pda_fed import audit
 from pda_fed import errors
-from pda_fed import methods
-from pda_fed import models
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.compare import choices
@@ -33,8 +28,8 @@ from pda_fed.compare import result_tables
 from pda_fed.compare import sweeping
 from pda_fed.runs import disclosure
 from pda_fed.runs import exports
-from pda_fed.runs import guards
-from pda_fed.runs import progress
+from pda_fed.runs.callbacks import guard as guard_lib
+from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import jax_federated
 import pytest
 
@@ -85,7 +80,7 @@ def unfinished(tmp_path_factory):
   """Fields of runs that ended early."""
   path = tmp_path_factory.mktemp('unfinished')
   often = {'seed': None, 'rounds_per_checkpoint': 2}
-  copied = {'audit': audit.AuditConfig(canaries=100, copy=True)}
+  copied = {'audit': 'copy', 'audit_canaries': 100}
   found = set().union(
     _of_unfinished(path / 'a', _ending(sys.exit), SystemExit, **often),
     _of_unfinished(path / 'b', _KilledInCopy, KeyboardInterrupt, **copied),
@@ -164,7 +159,7 @@ def search(tmp_path_factory):
 
 def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   run = runs_lib.RunFolder(search / 'runs/warm_0')
-  found = privacy.search_epsilon(run.read_config().plan, released_search.DRAWS)
+  found = privacy.search_epsilon(run.read_plan(), released_search.DRAWS)
   epsilon = privacy.round_up(found)
   model = runs_lib.load_model(run.path)
   exports.export_model(model, 'npz', tmp_path / 'model.npz')
@@ -239,77 +234,42 @@ def test_an_invented_column_of_a_page_is_noticed(page, tmp_path):
   ]
 
 
-_CANARIES = audit.AuditConfig(canaries=100)
+_AUDIT = {'audit': 'run', 'audit_canaries': 100}
 
 
-def _by_program(store, folder):
-  """Runs `train_stackoverflow`: config.json has what it writes of a store."""
-  flags = {
-    **{'data_dir': store.path, 'output_dir': folder, 'method': 'pda'},
-    **{'engine': 'jax', 'alpha_K': 5, 'rounds': 4, 'clients_per_round': 4},
-    **{'noise_multiplier': 0.3, 'delta': 1e-3, 'adaptive_clipping': 'true'},
-    **{'embedding_size': 24, 'lstm_size': 8},
-    # Without a seed, some runs with Adam and the usual rate diverge.
-    **{'server_optimizer': 'adam', 'server_learning_rate': 0.001},
-    **{'rounds_per_evaluation': 2, 'public_users_per_round': 2},
-    **{'pretraining_max_epochs': 1, 'audit_canaries': 100},
-  }
-  given = [f'--{name}={value}' for name, value in flags.items()]
-  command = [sys.executable, '-m', 'scripts.train_stackoverflow', '--audit']
-  done = subprocess.run(
-    [*command, *given],
-    cwd=pathlib.Path(__file__).parents[2],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+def _on_users(store, method, **values):
+  return tiny_users.make_run(store.path, method, **{'rounds': 2, **values})
 
 
-def _digits():
-  data = sample_level.load_data('digits')
-  config = sample_level.SplitConfig(
-    public_examples=144, validation_examples=100
-  )
-  split = sample_level.split_examples(data, config)
-  return runs_lib.SampleLevelConfig(
-    method=methods.AdaDps(),
-    dataset='digits',
-    data_hash=sample_level.data_hash(data, split),
-    engine='jax',
-    plan=privacy.PrivacyPlan(
-      population=len(split.private),
-      expected_cohort=20,
-      rounds=2,
-      delta=1e-4,
+def _on_digits(**values):
+  spec = runs_lib.RunSpec.for_data(
+    'digits',
+    **{
+      'method': 'adadps',
+      'model': 'cnn',
+      'expected_cohort': 20,
+      'rounds': 2,
       # Epsilon is 10, more than 100 canaries can refute.
-      noise_multiplier=0.3,
-      clip_norm=1.0,
-      unit='example',
-    ),
-    split=config,
-    # With room for canaries.
-    spec=dataclasses.replace(models.linear((8, 8, 1), 10), dense_sizes=(16,)),
-    learning_rate=0.1,
-    momentum=0.9,
-    averaging=0.9,
-    public_batch_size=8,
-    microbatch_size=10,
-    test_curve=True,
-    pretraining=runs_lib.SampleLevelPretraining(max_epochs=1),
+      'noise_multiplier': 0.3,
+      'server.momentum': 0.9,
+      'server.averaging': 0.9,
+      'public.batch_size': 8,
+      'microbatch_size': 10,
+      'test_curve': True,
+      'pretraining.max_epochs': 1,
+      **values,
+    },
   )
+  return runs_lib.resolve(spec)
 
 
-def _train(config, folder, opener=runs_lib.open_engine, unit='users'):
+def _train(run, folder, opener=runs_lib.open_engine):
   """Trains, and returns the lines that are printed."""
   stream = io.StringIO()
   shown = progress.PlainProgress(stream)
   shown.overview = lambda lines: print('\n'.join(lines), file=stream)
   shown.shows_time = True
-  about = {'data': {unit: {'private': 20, 'public': 4}}}
-  runs_lib.train(
-    config, folder, open_engine=opener, progress=shown, about=about
-  )
+  runs_lib.train(run, folder, open_engine=opener, progress=shown)
   return stream.getvalue().splitlines()
 
 
@@ -324,9 +284,9 @@ def _of_warnings(config):
       {'public_loss': 9.0, 'train_loss': 4.0},
       {'loss': 4.5},
     ):
-      guards.Guard(config).check([first, {**first, 'round': 3, **row}])
+      guard_lib.Guard(config).check([first, {**first, 'round': 3, **row}])
     with pytest.raises(errors.DivergenceError) as grown:
-      guards.Guard(config).check([first, {**first, 'weights_norm': 1e9}])
+      guard_lib.Guard(config).check([first, {**first, 'weights_norm': 1e9}])
     metrics = {'weights_norm': 1.0, 'clients': 2.0, 'non_finite_clients': 2.0}
     engine = jax_federated.JaxEngine(config, privacy.SeedStreams(0))
     engine._shown(0, {**metrics, 'train_loss': 0.0, 'clip_norm': 1.0})
@@ -334,7 +294,9 @@ def _of_warnings(config):
     def short_of_memory(*arguments):
       raise RuntimeError('RESOURCE_EXHAUSTED')
 
-    engine._run = short_of_memory
+    engine._trainer = types.SimpleNamespace(
+      run=short_of_memory, init=engine._trainer.init
+    )
     with pytest.raises(RuntimeError):
       engine.run_rounds(engine.initialize(), 0, 1)
   texts = [str(grown.value), *(str(w.message) for w in caught)]
@@ -345,31 +307,36 @@ def _of_warnings(config):
 def of_engines(stores, tmp_path_factory):
   """Fields of finished runs on every engine, and of what they print."""
   path = tmp_path_factory.mktemp('runs')
-  _by_program(stores['text'], path / 'jax')
-  tree = {'sampling': 'epochs', 'mechanism': 'tree', 'rounds': 2}
-  options = {
-    'data_dir': stores['arrays'].path,
-    'spec': models.linear((300,), 3),
+  text, arrays = stores['text'], stores['arrays']
+  adam = {
+    'adaptive_clipping': True,
+    'expected_cohort': 4,
+    'noise_multiplier': 0.3,
+    'model.embedding_size': 24,
+    'model.lstm_size': 8,
+    # Without a seed, some runs with Adam and the usual rate diverge.
+    'server.optimizer': 'adam',
+    'server.learning_rate': 0.001,
+    'seed': None,
   }
-  plain = tiny_users.make_run(method='cold', plan=tree, **options)
-  audited = tiny_users.make_run(
-    method='cold', audit=_CANARIES, plan={'rounds': 2}, **options
-  )
-  on_jax = {'engine': 'jax', 'audit': None, 'clients_per_chunk': 2}
-  config = dataclasses.replace(audited, spec=audited.spec.with_values(on_jax))
-  digits = _digits()
-  long = fake_engine.make_run(rounds=20)
+  tree = {'sampling': 'epochs', 'mechanism': 'tree'}
+  chunks = {'engine': 'jax', 'clients_per_chunk': 2}
+  plain = _on_users(arrays, 'cold', **chunks)
+  copied = {**_AUDIT, 'audit': 'copy'}
   lines = [
-    *_train(plain, path / 'tff'),
-    *_train(audited, path / 'tff_audited'),
-    *_train(config, path / 'jax_plain'),
-    *_train(digits, path / 'digits', unit='examples'),
-    *_train(long, path / 'long', fake_engine.Opener()),
+    *_train(
+      _on_users(text, 'pda', engine='jax', **_AUDIT, **adam), path / 'jax'
+    ),
+    *_train(_on_users(arrays, 'cold', **tree), path / 'tff'),
+    *_train(_on_users(arrays, 'cold', **_AUDIT), path / 'tff_audited'),
+    *_train(plain, path / 'jax_plain'),
+    *_train(_on_digits(), path / 'digits'),
+    *_train(_on_digits(**_AUDIT), path / 'digits_audited'),
+    *_train(_on_digits(**copied), path / 'digits_copied'),
+    *_train(
+      fake_engine.make_run(rounds=20), path / 'long', fake_engine.Opener()
+    ),
   ]
-  for name, mode in (('audited', 'run'), ('copied', 'copy')):
-    audited_spec = digits.spec.with_values({'audit': mode})
-    with_audit = dataclasses.replace(digits, spec=audited_spec)
-    lines += _train(with_audit, path / f'digits_{name}', unit='examples')
   stream = io.StringIO()
   progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
   found = shown_fields.of_lines([*lines, *stream.getvalue().splitlines()])
@@ -377,7 +344,7 @@ def of_engines(stores, tmp_path_factory):
     for folder in path.glob(f'{name}*'):
       found |= shown_fields.of_run(folder)
   found |= shown_fields.of_warm_starts(path / 'warm_start')
-  return found | _of_warnings(config)
+  return found | _of_warnings(plain)
 
 
 @pytest.mark.slow

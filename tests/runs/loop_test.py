@@ -5,9 +5,9 @@ import json
 
 from pda_fed import runs as runs_lib
 from pda_fed.runs import checkpoints
-from pda_fed.runs import epsilons
 from pda_fed.runs import loop
-from pda_fed.runs import progress
+from pda_fed.runs import overview
+from pda_fed.runs.callbacks import progress
 import pytest
 
 from tests import fake_engine
@@ -161,7 +161,7 @@ def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
   shown = Shown()
   runs.train(tmp_path / 'run', progress=shown)
   plan = fake_engine.make_run().plan
-  spent = epsilons.spent(plan, range(11))
+  spent = overview.spent(plan, range(11))
   assert all(shown.epsilons[t] >= spent[t] > 0 for t in range(1, 11))
   assert shown.epsilons[3] == pytest.approx(spent[3])
 
@@ -186,7 +186,7 @@ def test_lines_between_evaluations_show_no_older_validation(monkeypatch):
 
 
 def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
-  monkeypatch.setattr(loop.epsilons, 'spent', lambda plan, rounds: None)
+  monkeypatch.setattr(loop.overview, 'spent', lambda plan, rounds: None)
   folder, _ = runs.train(tmp_path / 'run')
   assert {row['epsilon'] for row in runs.rows(folder.path)} == {None}
   assert folder.read_result()['epsilon'] is None
@@ -199,18 +199,18 @@ def test_evaluated_rounds():
 
 def test_epsilon_can_be_filled_in_elsewhere(tmp_path, monkeypatch):
   whole, _ = runs.train(tmp_path / 'whole')
-  monkeypatch.setattr(loop.epsilons, 'spent', lambda plan, rounds: None)
+  monkeypatch.setattr(loop.overview, 'spent', lambda plan, rounds: None)
   filled, _ = runs.train(tmp_path / 'filled')
   monkeypatch.undo()
   assert runs.rows(filled.path) != runs.rows(whole.path)
-  assert epsilons.fill(tmp_path / 'filled') == [filled.path]
+  assert overview.fill(tmp_path / 'filled') == [filled.path]
   assert runs.rows(filled.path) == runs.rows(whole.path)
   assert filled.read_result()['epsilon'] == whole.read_result()['epsilon']
   with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    epsilons.fill(tmp_path / 'warm_start')
+    overview.fill(tmp_path / 'warm_start')
   # What has not begun stays as it is.
   for name in ('metrics.csv', 'result.json'):
     (filled.path / name).unlink()
   with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    epsilons.fill(filled.path)
+    overview.fill(filled.path)
   assert not (filled.path / 'metrics.csv').exists()

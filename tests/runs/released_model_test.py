@@ -393,6 +393,5 @@ def test_a_trained_model_is_the_one_that_was_tested(tmp_path, kind, engine):
   expected = run.read_result()['test']
   assert loss == pytest.approx(expected['loss'], rel=1e-5)
   assert accuracy == pytest.approx(expected['accuracy'])
-  assert model.privacy[0] == config.plan.statement(
-    run.read_metrics()[-1]['epsilon']
-  )
+  epsilon = run.read_metrics()[-1]['epsilon']
+  assert model.privacy[0] == config.plan.statement(epsilon)

@@ -14,7 +14,7 @@ from pda_fed import models
 from pda_fed import runs as runs_lib
 from pda_fed.models import convolutional
 from pda_fed.runs import checkpoints
-from pda_fed.runs import outputs
+from pda_fed.runs import resuming
 
 from tests.runs import tiny_users
 
@@ -144,7 +144,7 @@ def resolved(kind: str, data_dir: pathlib.Path, **values) -> runs_lib.Run:
 
 def save(path: pathlib.Path, run, weights, **arrays) -> pathlib.Path:
   """Writes the folder of a run."""
-  with outputs.RunFolder.open(path, run) as folder:
+  with resuming.opened(path, run) as folder:
     beside = {
       **{f'momentum/{i}': w + 1 for i, w in enumerate(weights)},
       'audit/scores': np.ones(3),

@@ -10,8 +10,8 @@ from typing import Any, Optional, Protocol
 
 import numpy as np
 from pda_fed import audit
+from pda_fed import errors
 from pda_fed import privacy
-from pda_fed.runs import errors
 from pda_fed.runs import resolving
 
 # The engine's state; opaque to the loop.

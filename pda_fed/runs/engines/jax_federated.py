@@ -75,9 +75,7 @@ class JaxEngine:
       run.method,
       client_optimizer=pda_jax.sgd(spec.client.learning_rate),
       server_optimizer=pda_jax.of_server(
-        spec.server.optimizer,
-        spec.server.learning_rate,
-        spec.server.momentum,
+        spec.server.optimizer, spec.server.learning_rate, spec.server.momentum
       ),
       client_gradient_clip=spec.client.gradient_clip,
       public_clip_norm=spec.public.clip_norm,

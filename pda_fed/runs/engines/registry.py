@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import contextlib
 import importlib
 
+from pda_fed import errors
 from pda_fed import privacy
-from pda_fed.runs import errors
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 

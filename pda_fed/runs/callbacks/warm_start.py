@@ -1,4 +1,4 @@
-"""A cache of warm starts: trained once, used by many runs."""
+"""Warm starts: pre-trained once on public data, used by many runs."""
 
 from collections.abc import Callable
 import hashlib
@@ -9,9 +9,12 @@ from typing import Any, Optional
 import warnings
 
 import numpy as np
+from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.runs import checkpoints
-from pda_fed.runs import errors
+from pda_fed.runs import loop as loop_lib
+from pda_fed.runs.callbacks import evaluation
+from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import base as engine_lib
 
 
@@ -102,3 +105,58 @@ def load_or_pretrain(
       {'settings': settings, 'figures': figures},
     )
   return weights, figures
+
+
+class WarmStart(loop_lib.Callback):
+  """Gives a new run the weights of a warm start, if its method has one."""
+
+  def __init__(
+    self, folder: os.PathLike | str, display: progress.Progress
+  ) -> None:
+    """Initializes the callback.
+
+    Args:
+      folder: The folder of warm starts.
+      display: Shows the pre-training.
+    """
+    self._folder = folder
+    self._display = display
+
+  def start(self, loop) -> None:
+    if loop.is_resumed or not loop.run.method.warm_start:
+      return
+
+    def on_epoch(epoch: int, loss: float) -> None:
+      self._display.pretraining(epoch, loss)
+      loop.raise_if_stopped(
+        'stopped in pre-training. The same command starts it over.'
+      )
+
+    def while_waiting() -> None:
+      self._display.waiting()
+      loop.raise_if_stopped(f'stopped before the first round. {loop_lib.AGAIN}')
+
+    weights, loop.record.warm_start = load_or_pretrain(
+      loop.engine,
+      loop.run.pretraining_settings(),
+      self._folder,
+      on_epoch=on_epoch,
+      while_waiting=while_waiting,
+    )
+    loop.state = loop.engine.set_weights(loop.state, weights)
+
+  def result(self, loop) -> dict[str, Any]:
+    """Returns the warm start's figures and its own test metrics.
+
+    Private rounds can make a model worse.
+
+    Args:
+      loop: The loop.
+    """
+    figures = loop.record.warm_start
+    if figures and loop.run.spec.evaluation.final_test:
+      settings = loop.run.pretraining_settings()
+      weights = find(settings, self._folder, figures)
+      if weights:
+        figures = {**figures, 'test': evaluation.tested(loop, weights)}
+    return {'warm_start': figures}

@@ -11,7 +11,10 @@ from typing import Any, Optional
 import warnings
 
 from pda_fed import errors
+from pda_fed.runs import checkpoints
+from pda_fed.runs import loop as loop_lib
 from pda_fed.runs import resolving
+from pda_fed.runs import resuming
 
 # The run ends if the validation loss exceeds its first value, or 1, by this
 # factor.
@@ -86,12 +89,34 @@ def likely_cause(run: resolving.Run, row: Mapping[str, Any]) -> str:
   )
 
 
-class Guard:
+class Guard(loop_lib.Callback):
   """Watches the rows of a run; gives each kind of warning once."""
 
   def __init__(self, run: resolving.Run):
     self._run = run
+    self._checked = 0
     self._warned: set[str] = set()
+
+  def step(self, loop) -> None:
+    rows = loop.record.rows
+    if len(rows) <= self._checked:
+      return
+    self._checked = len(rows)
+    try:
+      self.check(rows)
+    except errors.DivergenceError as e:
+      resuming.mark_diverged(loop.folder, loop.done)
+      good = rows[-2]['round'] if len(rows) > 1 else -1
+      saved = checkpoints.Checkpoints(loop.folder.checkpoints_path)
+      path = saved.newest_until(good)
+      where = f'The last good checkpoint: {path}.' if path else ''
+      if path:
+        # Later checkpoints were not evaluated, and exports use the newest one.
+        saved.remove_after(good)
+      raise errors.DivergenceError(f'{e} {where}'.strip()) from e
+
+  def restore(self, loop, arrays) -> None:
+    self._checked = len(loop.record.rows)
 
   def _warn(self, kind: str, message: str) -> None:
     if kind not in self._warned:

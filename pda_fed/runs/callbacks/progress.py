@@ -6,11 +6,16 @@ import shutil
 import sys
 import time
 from typing import Any, Optional, TextIO
+import warnings
 
 from pda_fed import privacy
+from pda_fed.runs import loop as loop_lib
+from pda_fed.runs import overview
 
 # Minimum time between plain lines, except for evaluations.
 _SECONDS_PER_LINE = 10.0
+# Minimum number of rounds that are left for an estimate of their time.
+_LONG_RUN = 10
 
 _FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
   'train_loss': ('train loss', '{:.3f}'.format),
@@ -227,13 +232,59 @@ class BarProgress(_Shown):
       self._bar = None
 
 
+class Shown(loop_lib.Callback):
+  """Tells a display what a run does."""
+
+  def __init__(self, display: Progress):
+    self._display = display
+    self._calls = 0
+    self._is_started = False
+    self._before = 0, 0.0
+
+  def opened(self, loop) -> None:
+    """Shows the run's overview, and warnings about its settings."""
+    run, weights = loop.run, loop.weights
+    sizes = run.data.about.get('users') or run.data.about.get('examples')
+    num_weights = sum(int(w.size) for w in weights)
+    self._display.overview(
+      overview.describe(run, loop.epsilon, sizes=sizes, num_weights=num_weights)
+    )
+    found = overview.cautions(run.plan, loop.epsilon, num_weights)
+    for caution in (*self._display.cautions, *found):
+      warnings.warn(caution, stacklevel=2)
+
+  def start(self, loop) -> None:
+    self._before = loop.done, loop.record.seconds
+    self._is_started = True
+    self._display.start(loop.done, loop.run.plan.rounds)
+
+  def rounds(self, loop, metrics) -> None:
+    epsilon = loop.epsilon_at(loop.done)
+    self._display.rounds(loop.done, {**metrics[-1], 'epsilon': epsilon})
+    self._calls += 1
+    done, seconds = self._before
+    left = loop.run.plan.rounds - loop.done
+    # The first call also compiles.
+    if self._calls == 2 and self._display.shows_time and left >= _LONG_RUN:
+      pace = (loop.record.seconds - seconds) / (loop.done - done)
+      self._display.overview([overview.describe_time(pace, left)])
+    self._before = loop.done, loop.record.seconds
+
+  def rows(self, loop, rows) -> None:
+    if self._is_started:  # Else a resumed run writes its rows again.
+      self._display.evaluated(rows[-1])
+
+  def close(self) -> None:
+    self._display.close()
+
+
 def create_progress() -> Progress:
   """Returns a progress bar if stderr is a terminal, plain lines otherwise.
 
   Example:
 
   ```
-  train(config, open_engine, 'out/pda', progress=create_progress())
+  train(run, 'out/pda', progress=create_progress())
   ```
   """
   if sys.stderr.isatty():

@@ -6,11 +6,13 @@ import shutil
 from typing import Any
 import warnings
 
+from pda_fed.runs import loop as loop_lib
+
 _FILE = 'events.out.tfevents.0.pda_fed'
 _VERSION = 'brain.Event:2'
 
 
-class TensorBoardLog:
+class TensorBoardLog(loop_lib.Callback):
   """Writes each row as scalars; a resumed run rewrites its log.
 
   TensorBoard cannot remove rows: appending to the log of a killed run would
@@ -40,8 +42,7 @@ class TensorBoardLog:
     self._writer = record_writer.RecordWriter(self._file)
     self._writer.write(self._event(file_version=_VERSION).SerializeToString())
 
-  def write(self, rows: Sequence[dict[str, Any]]) -> None:
-    """Adds rows."""
+  def rows(self, loop, rows: Sequence[dict[str, Any]]) -> None:
     if self._file is None:
       return
     for row in rows:
@@ -60,6 +61,5 @@ class TensorBoardLog:
     self._writer.flush()
 
   def close(self) -> None:
-    """Closes the log."""
     if self._file is not None:
       self._file.close()

@@ -5,7 +5,7 @@ import numpy as np
 from pda_fed import errors
 from pda_fed import runs as runs_lib
 from pda_fed.runs import checkpoints
-from pda_fed.runs import guards
+from pda_fed.runs.callbacks import guard as guard_lib
 from pda_fed.runs.engines import base as engine_lib
 import pytest
 
@@ -23,7 +23,7 @@ def _row(**changes):
 def _check(row, config=None):
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    guards.Guard(config or fake_engine.make_run()).check([_FIRST, row])
+    guard_lib.Guard(config or fake_engine.make_run()).check([_FIRST, row])
   return [str(w.message) for w in caught]
 
 
@@ -109,7 +109,7 @@ def test_one_gradient_does_not_diverge(tmp_path):
 
 
 def test_each_warning_comes_once():
-  guard = guards.Guard(fake_engine.make_run())
+  guard = guard_lib.Guard(fake_engine.make_run())
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
     for round_num in (3, 6):
@@ -193,6 +193,6 @@ def test_a_run_that_diverged_has_ended(tmp_path, kind, seed):
 
 def test_without_validation_data_weights_are_watched(tmp_path):
   row = {'round': 3, 'weights_norm': 1e9}
-  guard = guards.Guard(fake_engine.make_run())
+  guard = guard_lib.Guard(fake_engine.make_run())
   with pytest.raises(errors.DivergenceError, match='norm of the weights'):
     guard.check([{'round': 0, 'weights_norm': 2.0}, row])

@@ -1,0 +1,1 @@
+"""What a run does beside its rounds: one module for each concern."""
