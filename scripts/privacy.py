@@ -31,7 +31,7 @@ from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.compare import private_settings
 from pda_fed.privacy import presets
-from pda_fed.runs import epsilons
+from pda_fed.runs import overview
 from pda_fed.runs import training
 from scripts.lib import spec_flags
 
@@ -334,7 +334,7 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
 def main() -> None:
   """Runs with the flags' settings."""
   if _FILL.value is not None:
-    for folder in epsilons.fill(_FILL.value):
+    for folder in overview.fill(_FILL.value):
       print(f'Added epsilon to {folder}.')
       training.check_audit(runs_lib.RunFolder(folder).read_result() or {})
     return

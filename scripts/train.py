@@ -35,6 +35,7 @@ from absl import flags
 from absl.testing import flagsaver
 from pda_fed import errors
 from pda_fed import runs as runs_lib
+from pda_fed.runs import resuming
 from scripts.lib import host_flags
 from scripts.lib import results
 from scripts.lib import spec_flags
@@ -84,7 +85,8 @@ def _resolve(words: Optional[Sequence[str]] = None) -> runs_lib.Run:
   """Returns the run of the flags, which fits its data and its folder."""
   spec = spec_flags.spec(words=words)
   run = runs_lib.resolve(spec, trust_code=spec_flags.trusts(spec))
-  runs_lib.RunFolder(_output_dir()).check(run)  # Before anything is printed.
+  # Before anything is printed.
+  resuming.check(runs_lib.RunFolder(_output_dir()), run)
   return run
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import pathlib
 from typing import Any, Optional
 
+from pda_fed import errors
 from pda_fed import methods as methods_lib
 from pda_fed.common import typed
 from pda_fed.compare import choices as choices_lib
@@ -20,9 +21,9 @@ from pda_fed.compare import jobs as jobs_lib
 from pda_fed.compare import running
 from pda_fed.compare import search as search_lib
 from pda_fed.compare import tuning
-from pda_fed.runs import errors
 from pda_fed.runs import outputs
 from pda_fed.runs import resolving
+from pda_fed.runs import resuming
 from pda_fed.runs import spec as spec_lib
 
 # What an experiment sets in each run.
@@ -104,7 +105,7 @@ class Experiment:
     for i, (method, spec, folder) in enumerate(pairs):
       try:
         run = resolving.resolve(spec, trust_code=self.trust_code)
-        outputs.RunFolder(folder).check(run)
+        resuming.check(outputs.RunFolder(folder), run)
       except ValueError as e:
         raise ValueError(f'{method}: {e}') from e
       if not i and show is not None and not self.runner.only_prints:

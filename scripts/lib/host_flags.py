@@ -11,7 +11,6 @@ from absl import flags
 from pda_fed import runs as runs_lib
 from pda_fed.runs import connecting
 from pda_fed.runs import hosts as hosts_lib
-from pda_fed.runs import last_words as last_words_lib
 from pda_fed.runs.engines import distributed
 from scripts.lib import cli
 
@@ -104,7 +103,7 @@ def compute(
   """
   distributed.check(run, place.num_hosts or 1)
   with contextlib.ExitStack() as stack:
-    last_words = last_words_lib.LastWords()
+    last_words = connecting.LastWords()
     if not cli.DEBUG.value:
       stack.enter_context(last_words)
     last_words.set(f'error: {connecting.no_answer(place)}', 2)

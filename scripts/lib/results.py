@@ -9,7 +9,6 @@ from pda_fed import audit
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.common import tables
-from pda_fed.runs import epsilons
 from pda_fed.runs import overview
 
 _MAX_ROWS = 12
@@ -27,7 +26,7 @@ def show_plan(
     file: Where to print; by default to stdout.
     cautions: More warnings.
   """
-  spent = epsilons.spent(run.plan, [run.plan.rounds])
+  spent = overview.spent(run.plan, [run.plan.rounds])
   epsilon = None if spent is None else spent[run.plan.rounds]
   shapes = run.model.jax_model().shapes
   num_weights = sum(math.prod(shape) for shape in shapes)

@@ -3,8 +3,8 @@
 import json
 import pathlib
 
+from pda_fed import errors
 from pda_fed.compare import choices
-from pda_fed.runs import errors
 import pytest
 
 _PRESETS = pathlib.Path(__file__).parents[2] / 'scripts/presets'

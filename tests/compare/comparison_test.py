@@ -2,13 +2,13 @@
 
 import math
 
+from pda_fed import errors
 from pda_fed.compare import choices
 from pda_fed.compare import comparison
 from pda_fed.compare import figures
 from pda_fed.compare import findings
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.runs import errors
 import pytest
 
 from tests.compare import hand_made_runs
