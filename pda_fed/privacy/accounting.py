@@ -105,14 +105,11 @@ def _tree_event(
 def _rdp_accountant(
   plan: 'plan_lib.PrivacyPlan',
 ) -> dp_accounting.PrivacyAccountant:
+  relations = dp_accounting.NeighboringRelation
   relation = {
-    'poisson': dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-    'fixed_size_as_poisson': (
-      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    ),
-    'fixed_size': dp_accounting.NeighboringRelation.REPLACE_ONE,
-    'epochs': dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-  }[plan.sampling]
+    'fixed_size': relations.REPLACE_ONE,
+    'epochs': relations.REPLACE_SPECIAL,
+  }.get(plan.sampling, relations.ADD_OR_REMOVE_ONE)
   return dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
 
 

@@ -98,11 +98,6 @@ class PrivateSearch:
       lambda x: self._log_mean(x) - target, 1e-300, _LARGEST_LOG, xtol=1e-300
     )
 
-  @property
-  def gamma(self) -> float:
-    """Gamma of the negative binomial with mean `expected_runs`."""
-    return math.exp(-self.log_inverse_gamma)
-
   def draw(self, rng: np.random.Generator) -> int:
     """Draws K, the number of runs.
 
