@@ -94,7 +94,7 @@ def test_files_say_what_they_are(folder):
   for text in texts.values():
     about = json.loads(text)
     assert about['privacy'] == list(run.privacy)
-    assert about['spec']['lstm_size'] == 4
+    assert about['model']['lstm_size'] == 4
     assert about['round'] == saved_runs.ROUNDS
   assert json.loads(texts['keras'])['vocabulary'] == list(run.vocabulary)
   arrays = np.load(folder / 'lstm.npz')

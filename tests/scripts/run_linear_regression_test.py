@@ -66,7 +66,12 @@ def test_goes_on_where_it_stopped_with_two_processes(finished):
   for lost in trials[1:3]:
     lost.unlink()
   kept = {t: t.stat().st_mtime_ns for t in (trials[0], trials[3])}
-  again = _run(folder, '--num_processes=2')
+  again = programs.start(
+    'run_linear_regression',
+    *_SMALL,
+    f'--output_dir={folder}',
+    '--num_processes=2',
+  )
   assert _table(again) == _table(done)
   assert all(t.exists() for t in trials)
   assert {t: t.stat().st_mtime_ns for t in kept} == kept
