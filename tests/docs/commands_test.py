@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 from pda_fed import __main__ as pda_fed_command
-from pda_fed.compare import benchmark_tasks
 import pytest
 
 from tests.docs import pages
@@ -50,16 +49,6 @@ def _of_binary(words):
   return None
 
 
-def _argument_lists(module, arguments):
-  """What goes to which binary: after `--`, it is every run's own."""
-  if '--' not in arguments:
-    return [(module, arguments)]
-  at = arguments.index('--')
-  given = [w for w in arguments[:at] if w.startswith('--binary=')]
-  binary = given[-1].partition('=')[2] if given else 'train_stackoverflow'
-  return [(module, arguments[:at]), (f'scripts.{binary}', arguments[at + 1 :])]
-
-
 @functools.cache
 def _check_flags(module, commands=()):
   done = subprocess.run(
@@ -76,7 +65,7 @@ def _check_flags(module, commands=()):
 
 
 def _by_module():
-  """The arguments of the docs' commands, and of the benchmark's tasks."""
+  """The arguments of the docs' commands."""
   found = collections.defaultdict(list)
   for block in _SHELL:
     if block.page == 'docs/extending.md':  # Its modules add flags.
@@ -84,14 +73,8 @@ def _by_module():
     for words in pages.commands(block.code):
       binary = _of_binary(words)
       if binary is not None:
-        for module, arguments in _argument_lists(*binary):
-          found[module].append(tuple(arguments))
-  for path in (pages.ROOT / 'scripts/benchmark_tasks').glob('*.json'):
-    task = benchmark_tasks.load(path)
-    for method, axes in task.grids.items():
-      first = [f'--{axis.partition(",")[0]}' for axis in axes]
-      words = *task.flags, *task.search_flags, f'--method={method}', *first
-      found[f'scripts.{task.binary}'].append(words)
+        module, arguments = binary
+        found[module].append(tuple(arguments))
   return found
 
 

@@ -5,6 +5,7 @@ import shutil
 
 from data_prep import errors
 from data_prep import sources
+import pda_fed.tff  # noqa: F401 - It makes TFF importable.
 import pytest
 import tensorflow_federated as tff
 
