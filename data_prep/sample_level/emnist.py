@@ -33,23 +33,21 @@ def read_idx(path: pathlib.Path, num_dimensions: int) -> np.ndarray:
   magic = bytes([0, 0, _UBYTE, num_dimensions])
   with files.opened(path) as f:
     header = f.read(4 + 4 * num_dimensions)
-    if header[:4] != magic:
+    if header[:4] != magic or len(header) < 4 + 4 * num_dimensions:
       raise errors.SourceError(
         f'{path} must begin with the bytes {magic.hex()}, as an idx file of'
-        f' bytes in {num_dimensions} dimensions. Found {header[:4].hex()}.'
+        f' bytes in {num_dimensions} dimensions, and their sizes. Found'
+        f' {header.hex()}.'
       )
-    if len(header) < 4 + 4 * num_dimensions:
-      raise errors.SourceError(f'{path} is truncated in its header.')
     shape = struct.unpack_from(f'>{num_dimensions}I', header, 4)
     expected = math.prod(shape)
     content = files.read_at_most(f, expected)
   if len(content) != expected or not expected:
-    size = len(header) + len(content)
-    found = 'more' if len(content) > expected else f'{size:,}'
+    size = f'{len(header) + len(content):,}'
     raise errors.SourceError(
       f'{path} must have {len(header) + expected:,} bytes when decompressed,'
       f' for the shape {shape} of its header, and must not be empty. Found'
-      f' {found}.'
+      f' {"more" if len(content) > expected else size}.'
     )
   return np.frombuffer(content, np.uint8).reshape(shape)
 
