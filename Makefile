@@ -29,7 +29,7 @@ run: setup  ## Compare cold start, warm start and PDA-DPMD. Options: SEEDS=5, EN
 	  --max_sentences=64 --vocabulary_size=2000
 	@$(PY) -m scripts.compare --seeds=$(SEEDS) --num_processes=2 \
 	  --output_dir=out/stackexchange$(addprefix -,$(ENGINE)) \
-	  --chosen=$(SETTINGS).json -- --data_dir=$(USERS) \
+	  --chosen=$(SETTINGS).json --data_dir=$(USERS) \
 	  --flagfile=$(SETTINGS).flags $(addprefix --engine=,$(ENGINE)) $(ARGS)
 
 lint: setup  ## Check style with ruff and types with mypy.

@@ -53,7 +53,7 @@ def warn_of_empty_groups(manifest: Mapping[str, Any]) -> None:
       if manifest['held_out_by'][group] == 'split':
         reason = "The source's own split has none."
       warnings.warn(
-        f'There are no {group} users. train_stackoverflow needs them. {reason}',
+        f'There are no {group} users. Training needs them. {reason}',
         stacklevel=2,
       )
 

@@ -13,10 +13,8 @@ from typing import NoReturn
 # The program of `scripts`, and what it does.
 COMMANDS = {
   'prepare': ('prepare_users', 'Prepare the data of users.'),
-  'train': ('train_stackoverflow', 'Train on users, with their privacy.'),
-  'train-examples': ('train_sample_level', 'Train with privacy of examples.'),
+  'train': ('train', 'Train a model with privacy of users or examples.'),
   'compare': ('compare', 'Compare methods: table, verdict, figures, page.'),
-  'sweep': ('sweep', 'Search a grid of flags.'),
   'benchmark': ('benchmark', 'Compare methods on the tasks of the benchmark.'),
   'privacy': ('privacy', 'Epsilon from noise, noise from epsilon.'),
   'predict': ('predict', 'Next words, or classes, by a trained model.'),

@@ -1,16 +1,16 @@
-r"""Compares public-data methods on several tasks, with equal numbers of tries.
+r"""Compares public-data methods on several tasks, with equal numbers of trials.
 
     python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data
 
     python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data \
         --tasks=cifar10_eps2,stackexchange --methods=my_package.my_method \
-        --tune=my_method_weight=0.3,0.6,0.9
+        --tune=method.weight=0.3,0.6,0.9
 
-For each task, `scripts.compare --tune` searches the settings of each method on
-validation data and evaluates final runs on test data. The first command does so
-for the methods that the tasks have grids for. The second adds a method to
-existing results: finished runs are kept, and the new table has all methods. See
-docs/benchmark.md for the protocol.
+For each task, the settings of each method are searched on validation data, and
+final runs are evaluated on test data. The first command does so for the methods
+that the tasks have grids for. The second adds a method to existing results:
+finished runs are kept, and the new table has all methods. See docs/benchmark.md
+for the protocol.
 
 The program writes table.md, gains.png, gains.svg, search.csv and final.csv to
 --output_dir, and a folder for each task. The same command resumes a benchmark
@@ -20,19 +20,23 @@ that was stopped.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-import os
 import pathlib
-import shlex
-import subprocess
 import sys
 import warnings
 
 from absl import flags
 from pda_fed import errors
+from pda_fed import methods
+from pda_fed.compare import benchmark_files
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import sweeping
-from scripts.lib import method_flags
+from pda_fed.compare import comparison as comparison_lib
+from pda_fed.compare import experiment as experiment_lib
+from pda_fed.compare import running
+from pda_fed.runs import building
+from scripts.lib import pages
+from scripts.lib import results as results_lib
+from scripts.lib import spec_flags
 from scripts.lib import trust_flags
 
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
@@ -58,9 +62,9 @@ _METHODS = flags.DEFINE_list(
 _TUNE = flags.DEFINE_multi_string(
   'tune',
   [],
-  'FLAG=VALUE,..., or TASK:FLAG=VALUE,... for one task: an axis of the grid of'
-  " a method that tasks have no grid for. It is added to the task's own axes"
-  ' of learning rates.',
+  'SETTING=VALUE,..., or TASK:SETTING=VALUE,... for one task: an axis of the'
+  " grid of a method that tasks have no grid for. It is added to the task's own"
+  ' axes of learning rates.',
 )
 _SEEDS = flags.DEFINE_integer(
   'seeds',
@@ -77,8 +81,8 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PRINT_RUNS = flags.DEFINE_bool(
   'print_runs',
   False,
-  'Print the flags of the unfinished runs, one run per line, and exit. The'
-  ' training binary of the tasks trains them with --runs_file.',
+  'Print the flags of the unfinished runs of one task for scripts.train, one'
+  ' run per line, and exit.',
 )
 flags.adopt_module_key_flags(trust_flags)
 
@@ -106,6 +110,22 @@ def _path(task: str) -> pathlib.Path:
   return path
 
 
+def _import_modules(task: benchmark_tasks.Task, path: pathlib.Path) -> None:
+  """Imports the modules that a task names, if they are trusted.
+
+  Raises:
+    UntrustedCodeError: If only the task's file names a module.
+  """
+  specs = []
+  for method, grid in task.grids.items():
+    spec = task.spec(method)
+    specs += [spec, spec.with_values(task.search_settings)]
+    specs += [spec.with_values({n: v}) for n, vs in grid.items() for v in vs]
+  spec_flags.check_modules(specs, str(path))
+  for method in task.grids:
+    methods.get(method, trust_code=True)
+
+
 def _started(task: benchmark_tasks.Task) -> list[str]:
   """Returns the methods of a task that have a run."""
   folder = _output_dir() / task.name / 'tuning'
@@ -121,7 +141,7 @@ def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
   note = _note(task.name)
   before = benchmark_tasks.load(note) if note.exists() else None
   if before is not None:
-    trust_flags.check_words(_arguments(before), str(note))
+    _import_modules(before, note)
   started = [] if before is None else _started(before)
   if started:
     try:
@@ -136,21 +156,17 @@ def _with_earlier(task: benchmark_tasks.Task) -> benchmark_tasks.Task:
 def _check_axes(
   task: benchmark_tasks.Task, before: benchmark_tasks.Task
 ) -> None:
-  """Raises if a new method tunes flags besides rates and its settings."""
-  rates = sweeping.parse_grid(before.rates)
-  for grid in before.grids.values():
-    rates |= {
-      flag: values
-      for flag, values in sweeping.parse_grid(grid).items()
-      if flag.endswith('learning_rate')
-    }
+  """Raises if a new method tunes settings besides rates and its own."""
+  rates = [name for grid in before.grids.values() for name in grid]
+  rates = [name for name in rates if name.endswith('learning_rate')]
   for method in set(task.grids) - set(before.grids):
-    known = {*rates, *method_flags.settings_of(method_flags.load(method))}
-    for flag in sweeping.parse_grid(task.grids[method]):
-      if flag not in known:
+    own = building.method_settings(methods.get(method))
+    known = {*before.rates, *rates, *(f'method.{name}' for name in own)}
+    for name in task.grids[method]:
+      if name not in known:
         raise ValueError(
           f'tune must be among {", ".join(sorted(known))}: a task fixes all'
-          f' other flags for all methods. Found {flag!r}.'
+          f' other settings for all methods. Found {name!r}.'
         )
 
 
@@ -158,74 +174,66 @@ def _asked() -> list[benchmark_tasks.Task]:
   """Returns the tasks of the flags, with earlier methods of the folder."""
   paths = list(map(_path, _TASKS.value)) or sorted(_FOLDER.glob('*.json'))
   found = [benchmark_tasks.load(path) for path in paths]
-  for path, task in zip(paths, found, strict=True):
-    trust_flags.check_words(_arguments(task), str(path))
   names = [task.name for task in found]
   if len(set(names)) < len(names):
     raise ValueError(f'tasks must be distinct. Found {", ".join(names)}.')
-  for method in _METHODS.value:
-    method_flags.load(method)  # Raises if it does not exist.
-  binaries = {task.binary for task in found}
-  if _PRINT_RUNS.value and len(binaries) > 1:
-    listed = [f'{task.name} ({task.binary})' for task in found]
+  if _PRINT_RUNS.value and len(found) > 1:
     raise ValueError(
-      '--print_runs must be used with tasks of one training binary. Name them'
-      f' with --tasks. Found {", ".join(listed)}.'
+      f'--print_runs must be used with one task. Found {", ".join(names)}.'
     )
+  for task, path in zip(found, paths, strict=True):
+    _import_modules(task, path)
+  for method in _METHODS.value:  # Raises if it does not exist.
+    methods.get(method, trust_code=trust_flags.trusts([method]))
   # Check all tasks before the first record is written.
-  axes = benchmark_tasks.axes_by_task(_TUNE.value, names)
-  asked = [t.asked_for(_METHODS.value, axes[t.name]) for t in found]
+  grids = benchmark_tasks.grids_by_task(_TUNE.value, names)
+  asked = [t.asked_for(_METHODS.value, grids[t.name]) for t in found]
   for task, before in zip(asked, found, strict=True):
     _check_axes(task, before)
   return list(map(_with_earlier, asked))
 
 
-def _arguments(task: benchmark_tasks.Task) -> list[str]:
-  """Returns the flags of scripts.compare for a task."""
-  folder = _output_dir()
-  data_dir = []
+def _experiment(task: benchmark_tasks.Task) -> experiment_lib.Experiment:
+  """Returns the search and the final runs of a task."""
+  place = {}
   if task.data_dir is not None:
-    data_dir = [f'--data_dir={pathlib.Path(_DATA_DIR.value) / task.data_dir}']
-  return [
-    f'--binary={task.binary}',
-    f'--output_dir={folder / task.name}',
-    f'--methods={",".join(task.grids)}',
-    f'--seeds={_SEEDS.value}',
-    f'--num_processes={_NUM_PROCESSES.value}',
-    f'--select_by={task.select_by}',
-    f'--metrics={",".join(task.metrics)}',
-    *(
-      f'--tune={method}:{axis}'
-      for method, axes in task.grids.items()
-      for axis in axes
-    ),
-    f'--tune_flags={shlex.join(task.search_flags)}',
-    *(['--print_runs'] if _PRINT_RUNS.value else []),
-    *(['--trust_code'] if trust_flags.trusts() else []),
-    '--',
-    *task.flags,
-    *data_dir,
+    place = {'data_dir': str(pathlib.Path(_DATA_DIR.value) / task.data_dir)}
+  return experiment_lib.Experiment(
+    specs={m: task.spec(m).with_values(place) for m in task.grids},
+    output_dir=_output_dir() / task.name,
+    seeds=_SEEDS.value,
+    grids=task.grids,
+    only_searched=task.search_settings,
+    select_by=task.select_by,
     # Tasks that only differ in noise share a warm start.
-    f'--warm_start_dir={folder / "warm_start"}',
-  ]
+    warm_start_dir=_output_dir() / 'warm_start',
+    runner=running.Runner(
+      num_processes=_NUM_PROCESSES.value,
+      only_prints=_PRINT_RUNS.value,
+      options=('--trust_code',),  # Checked here.
+    ),
+    trust_code=True,
+    command=cli.command_line(),
+  )
 
 
 def _compare(task: benchmark_tasks.Task) -> bool:
   """Searches and compares on a task; returns whether all runs succeeded."""
-  words = _arguments(task)
-  trust_flags.check_words(words)
-  shown = shlex.join([*cli.program('compare'), *words])
-  print(f'{task.name}: {shown}', file=sys.stderr, flush=True)
-  # Bazel and pda-fed only set sys.path.
-  paths = os.pathsep.join(map(os.path.abspath, sys.path))
-  environment = {**os.environ, 'PYTHONPATH': paths}
-  command = [sys.executable, '-P', '-m', 'scripts.compare', *words]
-  process = subprocess.Popen(command, env=environment)
-  try:
-    return process.wait() == 0
-  except KeyboardInterrupt:
-    process.wait()  # It gets Ctrl-C too, and saves its runs.
-    raise
+  running.say(f'{task.name}:')
+  finished = _experiment(task).run(
+    show=lambda run: results_lib.show_plan(run, sys.stderr)
+  )
+  if finished.folders:
+    pages.show(
+      [comparison_lib.load_run(folder) for folder in finished.folders],
+      _output_dir() / task.name,
+      metrics=task.metrics,
+      select_by=task.select_by,
+      notes=finished.tuned.not_covered,
+      tuned=finished.tuned,
+      missing=pages.missing(finished.failures),
+    )
+  return not finished.failures
 
 
 def _show() -> None:
@@ -233,8 +241,7 @@ def _show() -> None:
   results = []
   for path in sorted(_note('*').parent.glob('*.json')):
     task = benchmark_tasks.load(path)
-    for method in task.grids:
-      method_flags.load(method, str(path))
+    _import_modules(task, path)
     result = benchmark_results.load(_output_dir() / task.name, task)
     found = () if result is None else result.task.grids
     missing = [method for method in task.grids if method not in found]
@@ -248,7 +255,7 @@ def _show() -> None:
   if not results:
     return
   try:
-    benchmark_results.write(results, _output_dir())
+    benchmark_files.write(results, _output_dir())
   except ImportError as e:
     warnings.warn(f'No figure: {e}.', stacklevel=1)
   print(f'\n{benchmark_results.as_text(results)}\n')
@@ -260,8 +267,7 @@ def _show() -> None:
 def main() -> None:
   """Runs the tasks that the flags name."""
   failed = [task.name for task in _asked() if not _compare(task)]
-  if not _PRINT_RUNS.value:
-    _show()
+  _show()
   if failed:
     cli.fail(f'Not all runs succeeded: {", ".join(failed)}.', exit_code=1)
 

@@ -1,77 +1,79 @@
 r"""Compares methods over seeds: a table, figures and a page.
 
-    python -m scripts.compare --output_dir=out/comparison -- \
+    python -m scripts.compare --output_dir=out/comparison \
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/tuned \
-        --tune=server_learning_rate=0.5,1 --extend=server_learning_rate \
-        --tune=pda:alpha_constant=0.2,0.5,0.8 -- \
+        --tune=server.learning_rate=0.5,1 --extend=server.learning_rate \
+        --tune=pda:method.alpha_constant=0.2,0.5,0.8 \
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/again \
-        --chosen=out/tuned/chosen.json -- \
+        --chosen=out/tuned/chosen.json \
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/private \
-        --tune=server_learning_rate=0.5,1,3 --private_search=poisson \
-        --search_runs=20 -- \
+        --tune=server.learning_rate=0.5,1,3 --private_search=poisson \
+        --search_runs=20 \
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/table \
         --combine=out/cifar10,out/cifar10_private
 
-Flags after `--` go to every run of the training binary, and --method_flags adds
-flags for one method. Each method runs with three seeds (--seeds). The verdict
-compares methods seed by seed, with 95 % intervals, by the metric of
---select_by, by default the loss. With --tune, the settings of each method are
-first searched by the same metric on validation data, and methods are compared
-with the best settings; chosen.json holds them, and --chosen reads them. With
---private_search as well, the search makes a secret number of runs and releases
-only the best one; epsilon then covers the search.
+All settings of scripts.train are flags here, too, and hold for every run;
+--set=pda:server.learning_rate=0.5 sets one for one method. Each method runs
+with three seeds (--seeds). The verdict compares methods seed by seed, with 95 %
+intervals, by the metric of --select_by, by default the loss. With --tune, the
+settings of each method are first searched by the same metric on validation
+data, and methods are compared with the best settings; chosen.json holds them,
+and --chosen reads them. --seeds=0 ends after the search. With --private_search
+as well, the search makes a secret number of runs and releases only the best
+one; epsilon then covers the search.
 
-Before the first run, a dry run of each method checks its flags, data and
-folder. Finished runs are skipped, stopped runs resume. The program writes
-table.md, table.tex, curves_*.png, curves_*.svg and index.html, a self-contained
-page. --combine merges finished comparisons into one table and one figure, like
-the paper's Table 2.
+Before the first run, each method's settings, data and folders are checked.
+Finished runs are skipped, stopped runs resume. The program writes table.md,
+table.tex, curves_*.png, curves_*.svg and index.html, a self-contained page.
+--combine merges finished comparisons into one table and one figure, like the
+paper's Table 2.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import pathlib
 import sys
-import warnings
+from typing import Any, Optional
 
 from absl import flags
-from pda_fed import errors
 from pda_fed import methods
+from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.common import files
-from pda_fed.compare import audits
+from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import comparison as comparison_lib
-from pda_fed.compare import figures
-from pda_fed.compare import findings
-from pda_fed.compare import jobs
+from pda_fed.compare import experiment as experiment_lib
+from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import report
-from pda_fed.compare import result_tables
-from scripts.lib import audit_flags
+from pda_fed.compare import private_runs
+from pda_fed.compare import private_settings
+from pda_fed.compare import running
+from pda_fed.compare import search as search_lib
+from pda_fed.compare import tuning
+from pda_fed.runs.engines import base as engine_lib
 from scripts.lib import combining
-from scripts.lib import dry_runs
-from scripts.lib import grid_search
-from scripts.lib import job_flags
-from scripts.lib import method_flags
-from scripts.lib import private_search
-from scripts.lib import search_flags
-from scripts.lib import select_flags
-from scripts.lib import trust_flags
-from scripts.lib import tuning
+from scripts.lib import pages
+from scripts.lib import results
+from scripts.lib import spec_flags
 
+_OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir',
+  None,
+  'Folder of the runs and results. Runs in it are resumed.',
+)
 _METHODS = flags.DEFINE_list(
   'methods',
   'cold,warm,pda',
@@ -81,14 +83,15 @@ _METHODS = flags.DEFINE_list(
 _SEEDS = flags.DEFINE_integer(
   'seeds',
   3,
-  'Number of seeds of each method: 0, 1, ... One seed gives no verdict.',
-  lower_bound=1,
+  'Number of seeds of each method: 0, 1, ... One seed gives no verdict; 0 ends'
+  ' after the search of --tune.',
+  lower_bound=0,
 )
-_METHOD_FLAGS = flags.DEFINE_multi_string(
-  'method_flags',
+_SET = flags.DEFINE_multi_string(
+  'set',
   [],
-  'METHOD:FLAGS, flags for one method, such as --method_flags="pda:--alpha_i=2'
-  ' --server_learning_rate=0.5".',
+  'METHOD:SETTING=VALUE, a setting of the runs of one method, such as'
+  ' --set=pda:method.alpha_i=2.',
 )
 _METRICS = flags.DEFINE_list(
   'metrics',
@@ -96,292 +99,295 @@ _METRICS = flags.DEFINE_list(
   'Metrics of the final test to show, in addition to --select_by. Default:'
   ' perplexity or loss, and accuracies.',
 )
-# Flags that only make sense for runs.
-_OF_RUNS = ('binary', 'method_flags', 'methods', 'num_processes')
-_OF_RUNS += ('print_runs', 'seeds', *tuning.NAMES, *search_flags.NAMES)
-_OF_RUNS += audit_flags.NAMES
-# Flags that this program sets in each run, and where they are given.
-_RESERVED = {
-  'method': '--methods',
-  'seed': '--seeds',
-  'output_dir': '--output_dir before --',
-  'final_test': 'no flag: runs are compared by it',
-  **dict.fromkeys(audit_flags.NAMES, '--audit before --'),
-}
-flags.adopt_module_key_flags(audit_flags)
-flags.adopt_module_key_flags(combining)
-flags.adopt_module_key_flags(job_flags)
-flags.adopt_module_key_flags(grid_search)
-flags.adopt_module_key_flags(tuning)
-flags.adopt_module_key_flags(search_flags)
-flags.adopt_module_key_flags(select_flags)
+_SELECT_BY = flags.DEFINE_string(
+  'select_by',
+  'loss',
+  'Metric that decides which settings are best (on validation data) and which'
+  ' method is best (on test data): loss, perplexity, accuracy (for text, over'
+  ' known words) or accuracy_with_oov (over all tokens).',
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes',
+  0,
+  'Number of runs at a time. 0 means one per GPU if the runs use JAX on GPUs,'
+  ' and one per core otherwise. Larger numbers make runs share GPUs or cores.',
+  lower_bound=0,
+)
+_PRINT_RUNS = flags.DEFINE_bool(
+  'print_runs',
+  False,
+  'Print the flags of the unfinished runs for scripts.train, one run per line,'
+  ' and exit. Train them on a cluster, one line per job, or in one process with'
+  ' --runs_file. Then repeat this command without --print_runs: it reads the'
+  ' finished runs.',
+)
+_TUNE = flags.DEFINE_multi_string(
+  'tune',
+  [],
+  'SETTING=VALUE,VALUE,..., or METHOD:SETTING=VALUE,... for one method: an axis'
+  ' of the search grid. Validation with seed 0 chooses the settings, separately'
+  ' for each method.',
+)
+_TUNE_SET = flags.DEFINE_multi_string(
+  'tune_set',
+  [],
+  'SETTING=VALUE, a setting that only the runs of --tune have, such as'
+  ' --tune_set=validation_examples=5000.',
+)
+_EXTEND = flags.DEFINE_multi_string(
+  'extend',
+  [],
+  'Setting of the grid, with positive values. The search goes on with the'
+  ' values next to the best one until none is better. Beyond the ends of the'
+  ' grid it tries 1, 2 and 5 times powers of ten.',
+)
+_CHOSEN = flags.DEFINE_string(
+  'chosen',
+  None,
+  'A chosen.json that --tune wrote. Each method gets the settings in it.',
+)
+_WARM_START_DIR = flags.DEFINE_string(
+  'warm_start_dir',
+  None,
+  'Folder of pre-trained models. Default: in --output_dir.',
+)
+_PRIVATE_SEARCH = flags.DEFINE_enum(
+  'private_search',
+  None,
+  ['negative_binomial', 'poisson'],
+  'Distribution of the number of runs of a private search. The number is'
+  ' secret, and only the best run is released. Epsilon then covers the search.'
+  " With 'poisson' the number may be 0, and nothing is released.",
+)
+_SEARCH_RUNS = flags.DEFINE_float(
+  'search_runs', None, 'With --private_search: expected number of runs.'
+)
+_COMBINE = flags.DEFINE_list(
+  'combine',
+  None,
+  'Folders of finished comparisons, separated by commas. Runs nothing, but'
+  ' merges them into one table (table.md, table.tex) and one figure'
+  ' (cells.png, cells.svg). --metrics chooses the metrics to show.',
+)
+spec_flags.define()
+flags.adopt_module_key_flags(spec_flags)
+
+Specs = dict[str, runs_lib.RunSpec]
 
 
-def _flags_of_methods() -> dict[str, list[str]]:
+def _output_dir() -> pathlib.Path:
+  if not _OUTPUT_DIR.value:
+    raise ValueError('--output_dir must be given.')
+  return pathlib.Path(_OUTPUT_DIR.value)
+
+
+def _values(texts: list[str], flag: str) -> dict[str, Any]:
+  """Returns the values of SETTING=VALUE texts."""
+  found = grids_lib.parse(texts, flag) if texts else {}
+  return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
+
+
+def _specs() -> Specs:
+  """Returns the spec of each method."""
   if not _METHODS.value:
     raise ValueError('methods must have at least one. Found none.')
-  names = [method_flags.load(method).name for method in _METHODS.value]
-  if len(set(names)) < len(names):
-    raise ValueError(f'methods must be distinct. Found {", ".join(names)}.')
-  found = {method: [] for method in _METHODS.value}
-  for text in _METHOD_FLAGS.value:
-    method, _, rest = text.partition(':')
-    if method not in found:
-      raise ValueError(
-        f'method_flags must begin with one of {", ".join(found)} and a colon.'
-        f' Found {text!r}.'
-      )
-    found[method] += job_flags.split('method_flags', rest)
-    job_flags.refuse(found[method], _RESERVED, 'in --method_flags')
+  given = spec_flags.given()
+  for name, instead in (('method', '--methods'), ('seed', '--seeds')):
+    if name in given and not (name == 'seed' and _PRIVATE_SEARCH.value):
+      raise ValueError(f'--{name} must not be given here: use {instead}.')
+  own = grids_lib.by_owner(_SET.value, _METHODS.value, 'set')
+  specs = {}
+  for method, texts in own.items():
+    spec = spec_flags.spec(method=method)
+    values = _values(texts, 'set')
+    specs[method] = spec_flags.changed(spec, values, '--set: ')
+  spec_flags.check_owned(specs)
+  titles = [
+    methods.get(m, trust_code=spec_flags.trusts(specs[m])).name for m in specs
+  ]
+  if len(set(titles)) < len(_METHODS.value):
+    raise ValueError(f'methods must be distinct. Found {", ".join(titles)}.')
+  return specs
+
+
+def _grids() -> dict[str, grids_lib.Grid]:
+  """Returns the grid of each method that has one."""
+  if not _TUNE.value:
+    for flag in (_EXTEND, _TUNE_SET):
+      if flag.value:
+        raise ValueError(f'--{flag.name} must be given with --tune.')
+  texts = grids_lib.by_owner(_TUNE.value, _METHODS.value, 'tune')
+  found = {m: grids_lib.parse(axes) for m, axes in texts.items() if axes}
+  search_lib.check_extend(_EXTEND.value, list(found.values()))
   return found
 
 
-def _jobs(
-  arguments: list[str], of_methods: dict[str, list[str]]
-) -> list[jobs.Job]:
-  folder = job_flags.output_dir() / 'runs'
-  module = job_flags.module()
+def _runner(all_specs: Sequence[runs_lib.RunSpec]) -> running.Runner:
+  named = any(map(spec_flags.modules, all_specs))
+  return running.Runner(
+    num_processes=_NUM_PROCESSES.value,
+    only_prints=_PRINT_RUNS.value,
+    options=('--trust_code',) if named else (),  # Checked here.
+  )
 
-  def job(method: str, own: list[str], seed: int) -> jobs.Job:
-    name = f'{methods.get(method).name}_{seed}'
-    return jobs.Job(
-      name=name,
-      module=module,
-      arguments=trust_flags.for_run(
-        *method_flags.arguments_for(method, arguments),
-        *own,
-        *audit_flags.arguments(),
-        f'--method={method}',
-        f'--seed={seed}',
-        f'--output_dir={folder / name}',
-      ),
-      folder=folder / name,
+
+def _all_specs(specs: Specs, grids, chosen) -> list[runs_lib.RunSpec]:
+  """Returns specs that name all modules that any run may name."""
+  found = []
+  for method, spec in specs.items():
+    found += [spec, spec.with_values(_values(_TUNE_SET.value, 'tune_set'))]
+    axes = grids.get(method, {}).items()
+    found += [spec.with_values({n: v}) for n, values in axes for v in values]
+    if chosen is not None:
+      settings = chosen[1].methods[method].settings
+      found.append(spec_flags.changed(spec, settings, f'{chosen[0]}: '))
+  return found
+
+
+def _chosen(specs: Specs) -> Optional[tuple[str, choices_lib.Choices]]:
+  """Returns the file of --chosen, and its content."""
+  if _CHOSEN.value is None:
+    return None
+  path = cli.shipped(_CHOSEN.value)
+  found = choices_lib.load(path, list(specs))
+  _refuse_given(found)
+  return path, found
+
+
+def _private_search() -> privacy.PrivateSearch:
+  if _SEARCH_RUNS.value is None:
+    raise ValueError(
+      '--private_search must be given with --search_runs, the expected number'
+      ' of runs.'
     )
-
-  return [
-    job(method, own, seed)
-    for seed in range(_SEEDS.value)
-    # The last method pre-trains and takes longest, so it starts first.
-    for method, own in reversed(of_methods.items())
-  ]
-
-
-class _MetricsCheck:
-  """Raises as soon as a finished run lacks a metric."""
-
-  def __init__(self):
-    self._num_ended = 0
-
-  def __call__(self, running, ended) -> None:
-    del running
-    for job in ended[self._num_ended :]:
-      result = runs_lib.RunFolder(job.folder).read_result()
-      if result is not None and result['test'] is not None:
-        metrics_lib.to_show(
-          list(result['test']), _METRICS.value, select_flags.SELECT_BY.value
-        )
-    self._num_ended = len(ended)
-
-
-def _has_curves(comparison: comparison_lib.Comparison) -> bool:
-  names = [f'{p}{m}' for m in comparison.metrics for p in ('', 'test_')]
-  runs = [run for group in comparison.runs.values() for run in group]
-  rows = [row for run in runs for row in run.rows]
-  return any(row.get(name) is not None for row in rows for name in names)
-
-
-def _write(
-  comparison: comparison_lib.Comparison,
-  notes: Sequence[str],
-  settings: tuning.Settings,
-  missing: Sequence[str],
-) -> None:
-  folder, drawn = job_flags.output_dir(), {}
-  try:
-    if _has_curves(comparison):
-      drawn = figures.draw_comparison(comparison, folder)
-    else:
-      warnings.warn(
-        'No figures: runs without validation data have no curves. --test_curve'
-        ' draws test metrics.',
-        stacklevel=1,
+  for flag, why in (
+    (_CHOSEN, 'the search chooses the settings'),
+    (_EXTEND, 'the grid must not depend on results of runs'),
+    (_PRINT_RUNS, 'the runs are secret'),
+    (_TUNE_SET, 'the runs of the search are the ones that are compared'),
+  ):
+    if flag.value:
+      raise ValueError(
+        f'--{flag.name} must not be given with --private_search: {why}.'
       )
-  except ImportError as e:
-    warnings.warn(f'No figures: {e}.', stacklevel=1)
-  page = report.build_page(
-    comparison,
-    drawn,
-    job_flags.command_line(),
-    notes,
-    settings.choices,
-    settings.remarks,
-    missing,
-  )
-  lines = [*_verdict(comparison), *missing, *findings.note(comparison, 'Bold')]
-  markdown = [result_tables.as_markdown(comparison), *(f'{n}\n' for n in lines)]
-  for name, text in {
-    'table.md': '\n'.join(markdown),
-    'table.tex': result_tables.as_latex(comparison),
-    'index.html': page,
-  }.items():
-    files.write_atomically(folder / name, text.encode())
-
-
-def _guarantees(comparison: comparison_lib.Comparison) -> list[str]:
-  """Returns the guarantees of methods and what they leave out."""
-  found = comparison_lib.guarantees(comparison)
-  promises = list(found)
-  if len(found) > 1:
-    promises = [
-      f'{", ".join(methods.title(m) for m in of)}: {line}'
-      for line, of in found.items()
-    ]
-  return [*promises, *comparison_lib.caveats(comparison)]
-
-
-def _verdict(comparison: comparison_lib.Comparison) -> list[str]:
-  """Returns the findings, with reservations."""
-  return [
-    findings.headline(comparison),
-    *findings.others(comparison),
-    *findings.by_other_metrics(comparison),
-    findings.selection(comparison),
-    *findings.unequal_privacy(comparison),
-  ]
-
-
-def _show(
-  runs: list[comparison_lib.Run],
-  notes: Sequence[str],
-  settings: tuning.Settings,
-  missing: Sequence[str] = (),
-) -> None:
-  """Writes and prints a comparison.
-
-  Args:
-    runs: The runs to compare.
-    notes: Sentences on privacy.
-    settings: Settings of methods, and how they were chosen.
-    missing: Sentences on runs that failed.
-  """
-  comparison = comparison_lib.compare(
-    runs, _METRICS.value, select_flags.SELECT_BY.value
-  )
-  _write(comparison, notes, settings, missing)
-  print(result_tables.as_text(comparison))
-  print()
-  for line in (*_verdict(comparison), *missing):
-    print(line)
-  audited = audits.sentences(audits.found(comparison.runs))
-  chosen = []
-  if settings.choices is not None:
-    command = f'The search was: {settings.choices.command}'
-    chosen = [*settings.choices.lines(), command]
-  lines = [*chosen, *_guarantees(comparison), *audited, *notes]
-  for line in dict.fromkeys(lines):
-    print(f'\n{line}')
-  page = job_flags.output_dir() / 'index.html'
-  print(f'\nThe page: {page.resolve()}')
-
-
-def _missing(failures: Sequence[jobs.Failure]) -> list[str]:
-  """Returns which runs failed: without them, a method may look too good."""
-  if not failures:
-    return []
-  diverged = errors.DivergenceError.exit_code
-  names = [
-    f.job.name + (' (diverged)' if f.exit_code == diverged else '')
-    for f in failures
-  ]
-  return [f'Left out because they failed: {", ".join(names)}.']
-
-
-def _compare_released(search, arguments, of_methods, grids) -> None:
-  """Compares the runs that private searches release."""
   # It releases one run of each method: the default of 3 does not apply.
-  num_seeds = _SEEDS.value if flags.FLAGS['seeds'].present else 1
-  private_search.check(arguments, of_methods, grids, num_seeds)
-  folders, notes = private_search.release(search, arguments, of_methods, grids)
+  if flags.FLAGS['seeds'].present and _SEEDS.value != 1:
+    raise ValueError(
+      '--seeds must be 1 with --private_search, which releases one run of each'
+      f' method. Found {_SEEDS.value}.'
+    )
+  try:
+    return privacy.PrivateSearch(
+      distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
+    )
+  except ModuleNotFoundError as e:
+    raise ValueError(
+      f'--private_search needs {e.name}, which is not installed.'
+    ) from e
+
+
+def _compare_released(specs: Specs, grids, runner: running.Runner) -> None:
+  """Compares the runs that private searches release."""
+  search = _private_search()
+  private_settings.check(specs, grids)
+  searches = private_runs.SecretRuns(
+    search, specs, grids, _SELECT_BY.value, _output_dir(), runner
+  )
+  folders, notes = searches.release()
   if not folders:
     for line in (*notes, 'There is no run to compare.'):
-      job_flags.say(line)
+      running.say(line)
     sys.exit(1)
-  runs = [comparison_lib.load_run(folder) for folder in folders]
-  _show(runs, notes, tuning.Settings(of_methods))
+  _show(folders, notes, tuning.Tuned(specs))
 
 
-def _refuse_flags_of_runs() -> None:
-  """Raises if settings of methods were given to this program.
-
-  The flags are only defined here to sort them by method.
-  """
-  names = [method_flags.METHOD.name]
-  for name in methods.names():
-    names += method_flags.settings_of(methods.get(name))
-  for name in names:
-    if flags.FLAGS[name].present:
+def _refuse_given(chosen: choices_lib.Choices) -> None:
+  """Raises if the user types a setting that --chosen sets."""
+  typed = spec_flags.typed()
+  for method, choice in chosen.methods.items():
+    both = [name for name in choice.settings if name in typed]
+    if both:
       raise ValueError(
-        f'--{name} is a flag of the training binary: put it after --.'
+        f'--{both[0]} must not be given with --chosen, which sets it for'
+        f' {method}.'
       )
 
 
-def _first_jobs(
-  arguments: list[str], of_methods: dict[str, list[str]]
-) -> list[jobs.Job]:
-  """Returns the run of the first seed of each method."""
-  return _jobs(arguments, of_methods)[: len(of_methods)][::-1]
-
-
-def _settings(
-  arguments: list[str], of_methods: dict[str, list[str]], grids
-) -> tuning.Settings:
-  """Returns the settings of each method, after a search if asked for."""
-  settings = tuning.read(arguments, of_methods, _RESERVED)
-  if not grids:
-    dry_runs.check(_first_jobs(arguments, settings.flags))
-    return settings
-  others = {m: own for m, own in of_methods.items() if m not in grids}
-  return tuning.tune(
-    arguments, of_methods, grids, _first_jobs(arguments, others)
+def _show(folders, notes, tuned: tuning.Tuned, missing=()) -> None:
+  pages.show(
+    [comparison_lib.load_run(folder) for folder in folders],
+    _output_dir(),
+    metrics=_METRICS.value,
+    select_by=_SELECT_BY.value,
+    notes=notes,
+    tuned=tuned,
+    missing=missing,
   )
 
 
-def main(arguments: list[str]) -> None:
-  """Compares; `arguments` are the flags of the training binary."""
-  _refuse_flags_of_runs()
-  if combining.COMBINE.value is not None:
-    combining.combine(arguments, _OF_RUNS, _METRICS.value)
+def _experiment(specs: Specs, grids, chosen, runner):
+  """Returns the experiment of the flags."""
+  warm = _WARM_START_DIR.value
+  return experiment_lib.Experiment(
+    specs=specs,
+    output_dir=_output_dir(),
+    seeds=_SEEDS.value,
+    grids=grids,
+    extend=_EXTEND.value,
+    only_searched=_values(_TUNE_SET.value, 'tune_set'),
+    chosen=chosen,
+    select_by=_SELECT_BY.value,
+    warm_start_dir=None if warm is None else pathlib.Path(warm),
+    runner=runner,
+    trust_code=True,  # Checked here.
+    command=cli.command_line(),
+  )
+
+
+def main() -> None:
+  """Compares."""
+  folder = _output_dir()
+  if _COMBINE.value is not None:
+    combining.combine(_COMBINE.value, folder, _METRICS.value, _SELECT_BY.value)
     return
-  search = search_flags.build()
-  job_flags.refuse(arguments, _RESERVED)
-  job_flags.check_metrics(_METRICS.value)
-  select_flags.metric()  # It must be known.
-  cli.expanded(arguments)  # One error instead of one for each run.
-  of_methods = _flags_of_methods()
-  method_flags.check_owned(_METHODS.value, arguments)
-  grids = tuning.grids(_METHODS.value)
-  if search is not None:
-    _compare_released(search, arguments, of_methods, grids)
+  metrics_lib.check(engine_lib.METRICS, [_SELECT_BY.value], _SELECT_BY.name)
+  metrics_lib.check(engine_lib.METRICS, _METRICS.value, _METRICS.name)
+  specs, grids = _specs(), _grids()
+  _refuse_typed(grids)
+  chosen = _chosen(specs)
+  all_specs = _all_specs(specs, grids, chosen)
+  spec_flags.check_modules(all_specs, 'a file')
+  runner = _runner(all_specs)
+  if _PRIVATE_SEARCH.value is not None:
+    _compare_released(specs, grids, runner)
     return
-  settings = _settings(arguments, of_methods, grids)
-  all_jobs = _jobs(arguments, settings.flags)
-  folder = job_flags.output_dir()
-  new_jobs = all_jobs
-  if set(grids) == set(of_methods) and not audit_flags.arguments():
-    # Searches have checked the flags: finished runs need not start.
-    new_jobs = [job for job in all_jobs if not job_flags.is_finished(job)]
-  if grids and new_jobs:
-    job_flags.say(f'Comparison: {len(new_jobs)} runs.')
-  failures = job_flags.run(new_jobs, folder / 'logs', _MetricsCheck())
-  failed = {failure.job for failure in failures}
-  runs = [
-    comparison_lib.load_run(job.folder) for job in all_jobs if job not in failed
-  ]
-  if runs:
-    _show(runs, settings.not_covered, settings, _missing(failures))
-  if failures:
+  if _SEARCH_RUNS.value is not None:
+    raise ValueError('--search_runs must be given with --private_search.')
+  experiment = _experiment(specs, grids, chosen, runner)
+  finished = experiment.run(
+    show=lambda run: results.show_plan(run, sys.stderr),
+    on_change=pages.MetricsCheck(_METRICS.value, _SELECT_BY.value),
+  )
+  if not _SEEDS.value:
+    print(f'The settings: {folder / "chosen.json"}')
+  elif finished.folders:
+    missing = pages.missing(finished.failures)
+    notes = finished.tuned.not_covered
+    _show(finished.folders, notes, finished.tuned, missing)
+  if finished.failures:
     sys.exit(1)
+
+
+def _refuse_typed(grids: Mapping[str, grids_lib.Grid]) -> None:
+  """Raises if a setting is both typed and searched."""
+  for method, grid in grids.items():
+    for name in grid:
+      if name in spec_flags.typed():
+        raise ValueError(
+          f'--{name} must not be given beside --tune, which sets it for'
+          f' {method}.'
+        )
 
 
 if __name__ == '__main__':
-  cli.run(main, takes_arguments=True)
+  cli.run(main)

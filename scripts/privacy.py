@@ -1,12 +1,12 @@
 r"""Computes epsilon, or the noise or rounds for a target epsilon.
 
     python -m scripts.privacy --preset=stackoverflow
-    python -m scripts.privacy --population=10000 --clients_per_round=100 \
+    python -m scripts.privacy --population=10000 --expected_cohort=100 \
         --rounds=500 --delta=1e-5 --target_epsilon=4
     python -m scripts.privacy --preset=cifar10 --target_epsilon=2 \
         --solve_rounds --json
     python -m scripts.privacy --data_dir=data/stackexchange \
-        --clients_per_round=100 --rounds=100 --delta=1e-4 --noise_multiplier=1 \
+        --expected_cohort=100 --rounds=100 --delta=1e-4 --noise_multiplier=1 \
         --private_search=poisson --search_runs=20 --num_searches=3
     python -m scripts.privacy --fill=out/comparison
 
@@ -29,11 +29,11 @@ import data_prep
 import numpy as np
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
+from pda_fed.compare import private_settings
 from pda_fed.privacy import presets
-from pda_fed.runs import epsilons
+from pda_fed.runs import overview
 from pda_fed.runs import training
-from scripts.lib import plan_flags
-from scripts.lib import search_flags
+from scripts.lib import spec_flags
 
 _PRESET = flags.DEFINE_enum(
   'preset', None, list(presets.PRESETS), 'A plan of the paper to start from.'
@@ -43,18 +43,8 @@ _POPULATION = flags.DEFINE_integer(
   None,
   'N, the number of private users. Default: the number in --data_dir.',
 )
-_DELTA = flags.DEFINE_float(
-  'delta', None, 'The delta of the (epsilon, delta) guarantee.'
-)
-_NOISE_MULTIPLIER = flags.DEFINE_float(
-  'noise_multiplier',
-  None,
-  'sigma, the standard deviation of the noise divided by the clip norm.',
-)
-_TARGET_EPSILON = flags.DEFINE_float(
-  'target_epsilon',
-  None,
-  'Solve for the smallest noise that keeps epsilon at or below this value.',
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Folder of the users that prepare_users wrote.'
 )
 _SOLVE_ROUNDS = flags.DEFINE_bool(
   'solve_rounds',
@@ -84,44 +74,95 @@ _NUM_SEARCHES = flags.DEFINE_integer(
   ' as one per method.',
   lower_bound=1,
 )
-flags.adopt_module_key_flags(plan_flags)
-flags.adopt_module_key_flags(search_flags)
+_PRIVATE_SEARCH = flags.DEFINE_enum(
+  'private_search',
+  None,
+  ['negative_binomial', 'poisson'],
+  'Also show the epsilon of a search that releases its best run: the'
+  ' distribution of its number of runs.',
+)
+_SEARCH_RUNS = flags.DEFINE_float(
+  'search_runs', None, 'With --private_search: expected number of runs.'
+)
+spec_flags.define_plan()
+flags.adopt_module_key_flags(spec_flags)
 
-# Flags by field of the plan.
-_FIELDS = {
-  'population': _POPULATION,
-  'expected_cohort': plan_flags.CLIENTS_PER_ROUND,
-  'rounds': plan_flags.ROUNDS,
-  'delta': _DELTA,
-  'noise_multiplier': _NOISE_MULTIPLIER,
-}
+# Settings of a plan that have no default here.
+_NEEDED = (
+  'population',
+  'expected_cohort',
+  'rounds',
+  'delta',
+  'noise_multiplier',
+)
+
+
+def _target() -> Optional[float]:
+  return flags.FLAGS['target_epsilon'].value
+
+
+def _search():
+  """Returns the private search of the flags; None without one."""
+  if _PRIVATE_SEARCH.value is None:
+    if _SEARCH_RUNS.value is not None:
+      raise ValueError('--search_runs must be given with --private_search.')
+    return None
+  if _SEARCH_RUNS.value is None:
+    raise ValueError('--private_search must be given with --search_runs.')
+  return privacy.PrivateSearch(
+    distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
+  )
 
 
 def _check_flags() -> None:
-  target = _TARGET_EPSILON.value
-  if _SOLVE_ROUNDS.value and target is None:
+  if _SOLVE_ROUNDS.value and _target() is None:
     raise ValueError('--solve_rounds needs --target_epsilon.')
   solved = 'rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'
-  if target is not None and _FIELDS[solved].value is not None:
+  if _target() is not None and flags.FLAGS[solved].value is not None:
     raise ValueError(
       f'--{solved} must not be given if it is solved for. Found'
-      f' {_FIELDS[solved].value!r}.'
+      f' {flags.FLAGS[solved].value!r}.'
     )
-  if None not in (_POPULATION.value, plan_flags.DATA_DIR.value):
+  if None not in (_POPULATION.value, _DATA_DIR.value):
     raise ValueError(
       'Give at most one of --population and --data_dir. Found both.'
     )
-  if _NUM_SEARCHES.value != 1 and search_flags.PRIVATE_SEARCH.value is None:
+  if _NUM_SEARCHES.value != 1 and _PRIVATE_SEARCH.value is None:
     raise ValueError('--num_searches must be given with --private_search.')
 
 
 def _given() -> dict[str, Any]:
   """Returns the fields of a plan that the flags set."""
-  given = {n: f.value for n, f in _FIELDS.items() if f.value is not None}
-  if plan_flags.DATA_DIR.value is not None:
-    store = data_prep.open_store(plan_flags.DATA_DIR.value)
+  names = {f.name for f in dataclasses.fields(privacy.PrivacyPlan)}
+  given = {
+    name: flags.FLAGS[name].value
+    for name in names
+    if name in flags.FLAGS and flags.FLAGS[name].value is not None
+  }
+  adaptive = _adaptive_clipping()
+  if given.pop('adaptive_clipping', False):
+    given['adaptive_clipping'] = adaptive
+  if _DATA_DIR.value is not None:
+    store = data_prep.open_store(_DATA_DIR.value)
     given |= {'population': len(store.users('private')), 'unit': 'user'}
-  return given | plan_flags.settings()
+  if given.get('sampling') == 'epochs':
+    given['mechanism'] = 'tree'
+  return given
+
+
+def _adaptive_clipping() -> privacy.AdaptiveClipping:
+  """Returns the adaptive clipping of the flags."""
+  fields = {
+    'target_quantile': 'clip_quantile',
+    'learning_rate': 'clip_learning_rate',
+    'count_stddev': 'clip_count_stddev',
+  }
+  values = {field: flags.FLAGS[name].value for field, name in fields.items()}
+  given = {field: value for field, value in values.items() if value is not None}
+  if given and not flags.FLAGS['adaptive_clipping'].value:
+    name = fields[next(iter(given))]
+    raise ValueError(f'--{name} must be given with --adaptive_clipping.')
+  return privacy.AdaptiveClipping(**given)
 
 
 def _settings_from_flags() -> dict[str, Any]:
@@ -130,11 +171,11 @@ def _settings_from_flags() -> dict[str, Any]:
   if _PRESET.value is not None:
     plan = presets.PRESETS[_PRESET.value].plan
     settings = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
-  elif _TARGET_EPSILON.value is not None:
+  elif _target() is not None:
     # A placeholder until it is solved for.
     settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
   settings |= _given()
-  missing = [f'--{f.name}' for n, f in _FIELDS.items() if n not in settings]
+  missing = [f'--{name}' for name in _NEEDED if name not in settings]
   if missing:
     raise ValueError(
       f'{", ".join(missing)} must be given, or --preset (one of'
@@ -152,7 +193,7 @@ def _epsilon(plan: privacy.PrivacyPlan, accountant: Any) -> Optional[float]:
 
 def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
   """Returns the plan, with noise or rounds solved for a target epsilon."""
-  target = _TARGET_EPSILON.value
+  target = _target()
   if target is not None and not _SOLVE_ROUNDS.value:
     settings.pop('noise_multiplier')
     return privacy.PrivacyPlan.for_epsilon(
@@ -230,7 +271,7 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
   }
   if plan.adaptive_clipping is not None:
     found['update_noise_multiplier'] = plan.update_noise_multiplier
-  search = search_flags.build()
+  search = _search()
   if search is not None:
     found['private_search'] = {
       **dataclasses.asdict(search),
@@ -243,12 +284,12 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
 
 def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
   """Returns the rows of the table about a private search, if any."""
-  search = search_flags.build()
+  search = _search()
   if search is None:
     return []
   counts = dict.fromkeys((1, _NUM_SEARCHES.value))
   return [
-    ('private search', search_flags.describe(search)),
+    ('private search', private_settings.describe(search)),
     *(
       (
         'epsilon of the whole search' if n == 1 else f'epsilon of {n} searches',
@@ -293,14 +334,13 @@ def _print_table(plan: privacy.PrivacyPlan) -> None:
 def main() -> None:
   """Runs with the flags' settings."""
   if _FILL.value is not None:
-    for folder in epsilons.fill(_FILL.value):
+    for folder in overview.fill(_FILL.value):
       print(f'Added epsilon to {folder}.')
       training.check_audit(runs_lib.RunFolder(folder).read_result() or {})
     return
   _check_flags()
-  with plan_flags.named_as_flags():
-    plan = _solve(_settings_from_flags())
-  search_flags.build()  # Fail before anything is written.
+  plan = _solve(_settings_from_flags())
+  _search()  # Fail before anything is written.
   if _ACCOUNTANT.value is not None:
     plan.epsilon(
       1, accountant=_ACCOUNTANT.value

@@ -38,7 +38,7 @@ trap 'rm -rf "$folder"' EXIT
 build/venv-newest/bin/python -m scripts.prepare_users \
   --output_dir="$folder/data" --synthetic_users=60 --max_sentences=32 \
   --num_public_users=4 --vocabulary_size=1000 > /dev/null
-build/venv-newest/bin/python -m scripts.train_stackoverflow \
+build/venv-newest/bin/python -m scripts.train \
   --flagfile=scripts/presets/tiny.flags --engine=tff --method=pda --seed=0 \
   --data_dir="$folder/data" --output_dir="$folder/run" > /dev/null
 [[ -s $folder/run/result.json ]]

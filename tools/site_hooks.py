@@ -38,7 +38,7 @@ REFERENCE = {
     'pda_fed.compare.statistics',
     'pda_fed.compare.verdicts',
     'pda_fed.compare.choices',
-    'pda_fed.compare.sweeping',
+    'pda_fed.compare.grids',
     'pda_fed.compare.result_tables',
     'pda_fed.compare.figures',
     'pda_fed.compare.report',

@@ -5,15 +5,12 @@ of each method. Results show how much better methods are than a warm start, by
 the metric that chose their settings.
 """
 
-from collections.abc import Iterable, Sequence
-import csv
+from collections.abc import Sequence
 import dataclasses
-import io
 import math
 import os
 import pathlib
-import shlex
-from typing import Any, Optional
+from typing import Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed.common import files
@@ -26,8 +23,6 @@ from pda_fed.compare import fairness
 from pda_fed.compare import figures
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import statistics as statistics_lib
-from pda_fed.compare import sweeping
-from pda_fed.runs.engines import base as engine_lib
 
 _BASELINE = 'warm'
 _CHOSEN = 'chosen.json'
@@ -156,12 +151,12 @@ def _cell(result: TaskResult, method: str, wins: str) -> str:
   return f'{mean} ({gain})' if gain else mean
 
 
-def _tries(results: Sequence[TaskResult], method: str) -> str:
+def _trials(results: Sequence[TaskResult], method: str) -> str:
   """Returns how many settings a method tried on each task."""
   if method == comparison_lib.PUBLIC:
     return ''
   numbers = {
-    choice.tries
+    choice.trials
     for result in results
     for name, choice in result.choices.methods.items()
     if methods_lib.get(name).name == method
@@ -177,7 +172,7 @@ def header(results: Sequence[TaskResult]) -> list[str]:
     f'{r.title}: {metrics_lib.title_of(r.metric, r.comparison.known)}'
     for r in results
   ]
-  return ['method', *columns, 'tries']
+  return ['method', *columns, 'trials']
 
 
 def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
@@ -193,7 +188,7 @@ def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
       [
         comparison_lib.title_of(method),
         *(_cell(result, method, wins) for result in results),
-        _tries(results, method),
+        _trials(results, method),
       ]
     )
   return table
@@ -243,12 +238,12 @@ def as_text(results: Sequence[TaskResult]) -> str:
       comparison_lib.title_of(method),
       metrics_lib.title_of(result.metric, result.comparison.known),
       *_score(result, method, '{}'),
-      _tries([result], method),
+      _trials([result], method),
     ]
     for result in results
     for method in result.comparison.scores
   ]
-  names = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'tries']
+  names = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'trials']
   return tables.format_table(names, table)
 
 
@@ -301,122 +296,3 @@ def _scaled(gain: statistics_lib.Difference, scale: float):
     for name in ('mean', 'low', 'high')
   }
   return dataclasses.replace(gain, **ends)
-
-
-def _format(value: Any) -> str:
-  if value is None:
-    return ''
-  return f'{value:.9g}' if isinstance(value, float) else str(value)
-
-
-def _as_csv(names: Sequence[str], table: Iterable[Sequence[Any]]) -> str:
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator='\n')
-  writer.writerow(names)
-  writer.writerows([_format(value) for value in row] for row in table)
-  return text.getvalue()
-
-
-def _settings(arguments: Sequence[str]) -> str:
-  return shlex.join(argument.removeprefix('--') for argument in arguments)
-
-
-def search_csv(results: Sequence[TaskResult]) -> str:
-  """Returns a row for each try of each method, with its validation metrics.
-
-  Args:
-    results: The results of tasks.
-  """
-  table = []
-  for result in results:
-    for method, axes in result.task.grids.items():
-      chosen = result.choices.methods[method].flags
-      for cell in sweeping.cells(sweeping.parse_grid(axes)):
-        folder = result.folder / 'tuning' / method / 'cells' / cell.name
-        # A run that diverged has no metrics.
-        found = sweeping.look(cell, folder).metrics or {}
-        table.append(
-          [
-            result.task.name,
-            method,
-            _settings(cell.arguments),
-            'yes' if tuple(cell.arguments) == chosen else 'no',
-            *(found.get(metric) for metric in engine_lib.METRICS),
-          ]
-        )
-  names = ['task', 'method', 'settings', 'chosen', *engine_lib.METRICS]
-  return _as_csv(names, table)
-
-
-def _public_rows(result: TaskResult) -> list[list[Any]]:
-  """Returns a row of final.csv for the warm start of each seed."""
-  found = {
-    metric: comparison_lib.by_seed(result.comparison, metric).get(
-      comparison_lib.PUBLIC, {}
-    )
-    for metric in result.comparison.known
-  }
-  seeds = found[result.metric]
-  return [
-    [
-      result.task.name,
-      'public',
-      seed,
-      '',
-      0.0,
-      *(None for _ in ('delta', 'tries', 'validation')),
-      *(found.get(metric, {}).get(seed) for metric in engine_lib.METRICS),
-    ]
-    for seed in seeds
-  ]
-
-
-def final_csv(results: Sequence[TaskResult]) -> str:
-  """Returns a row for each final run, with its test metrics.
-
-  Warm starts, if they were tested, have rows of a method `public`.
-
-  Args:
-    results: The results of tasks.
-  """
-  table = []
-  for result in results:
-    table += _public_rows(result)
-    for method, choice in result.choices.methods.items():
-      for run in result.comparison.runs.get(methods_lib.get(method).name, []):
-        test = run.result['test']
-        table.append(
-          [
-            result.task.name,
-            method,
-            run.result['seed'],
-            _settings(choice.flags),
-            run.epsilon,
-            run.plan.delta,
-            choice.tries,
-            choice.value,
-            *(test.get(metric) for metric in engine_lib.METRICS),
-          ]
-        )
-  names = ['task', 'method', 'seed', 'settings', 'epsilon', 'delta', 'tries']
-  return _as_csv([*names, 'validation', *engine_lib.METRICS], table)
-
-
-def write(results: Sequence[TaskResult], folder: os.PathLike | str) -> None:
-  """Writes table.md, search.csv, final.csv, gains.png and gains.svg.
-
-  Args:
-    results: The results of tasks, at least one.
-    folder: The output folder.
-
-  Raises:
-    ImportError: If matplotlib is not installed. The text files are written.
-  """
-  folder = pathlib.Path(folder)
-  for name, text in {
-    'table.md': as_markdown(results),
-    'search.csv': search_csv(results),
-    'final.csv': final_csv(results),
-  }.items():
-    files.write_atomically(folder / name, text.encode())
-  draw(results, folder)

@@ -6,31 +6,32 @@ A task is a JSON file, named after the task:
 {"format": "pda_fed benchmark task",
  "title": "CIFAR-10",
  "epsilon": 2,
- "binary": "train_sample_level",
  "data_dir": "",
- "flags": ["--flagfile=scripts/presets/cifar10_base.flags"],
- "search_flags": ["--validation_examples=4800"],
+ "settings": {"dataset": "cifar10", "noise_multiplier": 1.675},
+ "search_settings": {"validation_examples": 4800},
  "select_by": "loss",
  "metrics": ["accuracy", "loss"],
- "rates": ["learning_rate=0.3,1,3"],
- "grids": {"warm": ["learning_rate=0.1,0.2,0.3,0.5,0.7,1,1.5,2,3"],
-           "pda": ["learning_rate=0.3,1,3", "alpha_K=50,125,500"]}}
+ "rates": {"server.learning_rate": [0.3, 1, 3]},
+ "grids": {"warm": {"server.learning_rate": [0.1, 0.2, 0.3, 0.5, 0.7, 1]},
+           "pda": {"server.learning_rate": [0.3, 1, 3],
+                   "method.alpha_K": [50, 500]}}}
 ```
 
-All grids of a task must have the same number of cells, because methods that try
-more settings find better ones.
+All grids of a task must have the same number of cells, because methods that
+try more settings find better ones.
 """
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import math
 import os
 import pathlib
 from typing import Any, Optional
 
 from pda_fed.common import files
+from pda_fed.common import typed
 from pda_fed.common import validate
-from pda_fed.compare import sweeping
+from pda_fed.compare import grids as grids_lib
+from pda_fed.runs import spec as spec_lib
 
 _FORMAT = 'pda_fed benchmark task'
 
@@ -42,94 +43,107 @@ class Task:
   Example:
 
     >>> task = Task(
-    ...   name='digits', title='digits', epsilon=1.0,
-    ...   binary='train_sample_level', data_dir=None, flags=(),
-    ...   search_flags=(), select_by='loss', metrics=('accuracy', 'loss'),
-    ...   rates=('learning_rate=0.3,1',),
-    ...   grids={'pda': ('learning_rate=0.3,1', 'alpha_K=5,50')})
-    >>> task.tries
+    ...   name='digits', title='digits', epsilon=1.0, data_dir=None,
+    ...   settings={'dataset': 'digits'}, search_settings={},
+    ...   select_by='loss', metrics=('accuracy', 'loss'),
+    ...   rates={'server.learning_rate': [0.3, 1]},
+    ...   grids={'pda': {'server.learning_rate': [0.3, 1],
+    ...                  'method.alpha_K': [5, 50]}})
+    >>> task.trials
     4
-    >>> task.with_method('semi_dp', ['semi_dp_weight=0.5,0.9']).grids['semi_dp']
-    ('learning_rate=0.3,1', 'semi_dp_weight=0.5,0.9')
+    >>> task.with_method('semi_dp', {'method.weight': [0.5, 0.9]}).grids[
+    ...   'semi_dp']
+    {'server.learning_rate': [0.3, 1], 'method.weight': [0.5, 0.9]}
 
   Attributes:
     name: The name of the task's file and of its results.
     title: The title in tables, without epsilon.
     epsilon: The maximum epsilon of a final run.
-    binary: The training binary.
     data_dir: The data folder, relative to the benchmark's; None if the data
       need no files.
-    flags: The flags of all runs.
-    search_flags: Additional flags of the runs of searches.
+    settings: The settings of all runs, by name.
+    search_settings: Additional settings of the runs of searches.
     select_by: The validation metric that chooses settings.
     metrics: The test metrics to show.
     rates: Axes to add to a method's own axes if it has no grid here.
-    grids: Axes by method, in the format of `--tune` of scripts.compare.
+    grids: The grid of each method.
   """
 
   name: str
   title: str
   epsilon: float
-  binary: str
   data_dir: Optional[str]
-  flags: tuple[str, ...]
-  search_flags: tuple[str, ...]
+  settings: Mapping[str, Any]
+  search_settings: Mapping[str, Any]
   select_by: str
   metrics: tuple[str, ...]
-  rates: tuple[str, ...]
-  grids: Mapping[str, tuple[str, ...]]
+  rates: Mapping[str, list[Any]]
+  grids: Mapping[str, Mapping[str, list[Any]]]
 
   def __post_init__(self):
     validate.positive(epsilon=self.epsilon)
-    sweeping.parse_grid(self.rates, 'rates')
+    validate.texts(title=self.title, select_by=self.select_by)
+    grids_lib.check(self.rates, 'rates')
+    self.spec(None).with_values(self.search_settings)  # Raises if invalid.
     if not self.grids:
       raise ValueError('grids must have at least one method. Found none.')
-    counts = {method: _count(axes) for method, axes in self.grids.items()}
+    for grid in self.grids.values():
+      grids_lib.check(grid, 'grids')
+    counts = {m: len(grids_lib.cells(grid)) for m, grid in self.grids.items()}
     if len(set(counts.values())) > 1:
       found = ', '.join(f'{count} for {m}' for m, count in counts.items())
       raise ValueError(
-        f'All methods of {self.name} must have the same number of tries. Found'
+        f'All methods of {self.name} must have the same number of trials. Found'
         f' {found}.'
       )
 
   @property
-  def tries(self) -> int:
+  def trials(self) -> int:
     """The number of settings that each method tries."""
-    return _count(next(iter(self.grids.values())))
+    return len(grids_lib.cells(next(iter(self.grids.values()))))
 
-  def with_method(self, method: str, axes: Sequence[str]) -> 'Task':
+  def spec(self, method: Optional[str]) -> spec_lib.RunSpec:
+    """Returns the spec of a method's runs, without the data's folder.
+
+    Args:
+      method: The method's name or module; None for the default.
+    """
+    values = dict(self.settings)
+    dataset = values.pop('dataset', None)
+    if method is not None:
+      values['method'] = method
+    return spec_lib.RunSpec.for_data(dataset).with_values(values)
+
+  def with_method(self, method: str, grid: grids_lib.Grid) -> 'Task':
     """Returns the task with a grid for one more method.
 
     Args:
       method: The method's name or module.
-      axes: Axes in the format FLAG=VALUE,VALUE,... Axes of `rates` are added
-        for flags that have none here.
+      grid: Its own axes. Axes of `rates` are added for settings that have none
+        here.
 
     Raises:
-      ValueError: If an axis is malformed, or the number of cells differs from
-        that of other grids.
+      ValueError: If the number of cells differs from that of other grids.
     """
-    own = sweeping.parse_grid(axes, 'tune')
-    rates = [r for r in self.rates if r.partition('=')[0] not in own]
-    return dataclasses.replace(
-      self, grids={**self.grids, method: (*rates, *axes)}
-    )
+    rates = {n: v for n, v in self.rates.items() if n not in grid}
+    own = {n: list(v) for n, v in {**rates, **grid}.items()}
+    return dataclasses.replace(self, grids={**self.grids, method: own})
 
   def only(self, methods: Sequence[str]) -> 'Task':
     """Returns the task with the grids of the given methods only."""
     return dataclasses.replace(self, grids={m: self.grids[m] for m in methods})
 
-  def asked_for(self, methods: Sequence[str], axes: Sequence[str]) -> 'Task':
+  def asked_for(self, methods: Sequence[str], grid: grids_lib.Grid) -> 'Task':
     """Returns the task with the given methods only; one may be new.
 
     Args:
       methods: Names or modules of methods; an empty list for all methods that
         have a grid.
-      axes: Axes of the method that has no grid; see `with_method`.
+      grid: Axes of the method that has no grid; see `with_method`.
 
     Raises:
-      ValueError: If several methods have no grid, or axes are given but every
-        method has a grid.
+      ValueError: If several methods have no grid, or a grid is given but every
+        method has one.
     """
     new = [method for method in methods if method not in self.grids]
     if len(new) > 1:
@@ -137,12 +151,12 @@ class Task:
         f'methods must have at most one without a grid in {self.name}. Found'
         f' {", ".join(new)}: add one at a time.'
       )
-    if axes and not new:
+    if grid and not new:
       raise ValueError(
         f'tune must be given with a method without a grid in {self.name}, which'
         f' has grids for {", ".join(self.grids)}.'
       )
-    task = self.with_method(new[0], axes) if new else self
+    task = self.with_method(new[0], grid) if new else self
     return task.only(methods or list(self.grids))
 
   def joined_with(self, before: 'Task') -> 'Task':
@@ -167,41 +181,28 @@ class Task:
     files.write_json(path, {'format': _FORMAT, **fields})
 
 
-def _count(axes: Sequence[str]) -> int:
-  return math.prod(map(len, sweeping.parse_grid(axes, 'grids').values()))
-
-
-def axes_by_task(
+def grids_by_task(
   texts: Sequence[str], names: Sequence[str]
-) -> dict[str, list[str]]:
-  """Returns the axes of each task.
+) -> dict[str, grids_lib.Grid]:
+  """Returns the grid of each task.
 
   Example:
 
-    >>> axes_by_task(['weight=1,2', 'b:rate=3'], ['a', 'b'])
-    {'a': ['weight=1,2'], 'b': ['weight=1,2', 'rate=3']}
+    >>> grids_by_task(['clip_norm=1,2', 'b:method.weight=0.5'], ['a', 'b'])['b']
+    {'clip_norm': [1.0, 2.0], 'method.weight': [0.5]}
 
   Args:
-    texts: Axes: FLAG=VALUE,... for all tasks, or TASK:FLAG=VALUE,... for one.
+    texts: Axes: SETTING=VALUE,... for all tasks, or TASK:SETTING=VALUE,... for
+      one.
     names: The names of the tasks.
 
   Raises:
-    ValueError: If a task is unknown.
+    ValueError: If a task or a setting is unknown.
   """
-  found: dict[str, list[str]] = {name: [] for name in names}
-  for text in texts:
-    task, colon, axis = text.partition(':')
-    if not colon or '=' in task:  # The colon may be part of a value.
-      for axes in found.values():
-        axes.append(text)
-    elif task in found:
-      found[task].append(axis)
-    else:
-      raise ValueError(
-        f'tune must be FLAG=VALUE,... or TASK:FLAG=VALUE,... with one of the'
-        f' tasks {", ".join(names)}. Found {text!r}.'
-      )
-  return found
+  return {
+    name: grids_lib.parse(axes) if axes else {}
+    for name, axes in grids_lib.by_owner(texts, names, 'tune').items()
+  }
 
 
 def load(path: os.PathLike | str) -> Task:
@@ -217,49 +218,9 @@ def load(path: os.PathLike | str) -> Task:
   """
   content = files.read_json(path)
   try:
-    return _parse(pathlib.Path(path).stem, content)
-  except ValueError as e:
+    if not isinstance(content, dict) or content.get('format') != _FORMAT:
+      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
+    fields = {n: v for n, v in content.items() if n != 'format'}
+    return typed.from_json(Task, {'name': pathlib.Path(path).stem, **fields})
+  except (TypeError, ValueError) as e:
     raise ValueError(f'{os.fspath(path)} must be a benchmark task: {e}') from e
-
-
-def _parse(name: str, content: Any) -> Task:
-  if not isinstance(content, dict) or content.get('format') != _FORMAT:
-    raise ValueError(f"its 'format' must be {_FORMAT!r}.")
-  fields = {f.name for f in dataclasses.fields(Task)} - {'name'}
-  if set(content) != {'format', *fields}:
-    raise ValueError(
-      f'its keys must be format, {", ".join(sorted(fields))}. Found'
-      f' {", ".join(sorted(content))}.'
-    )
-  epsilon, grids = content['epsilon'], content['grids']
-  data_dir = content['data_dir']
-  if data_dir is not None and not isinstance(data_dir, str):
-    raise ValueError(f'data_dir must be a string or null. Found {data_dir!r}.')
-  if type(epsilon) not in (int, float):
-    raise ValueError(f'epsilon must be a number. Found {epsilon!r}.')
-  if not isinstance(grids, dict):
-    raise ValueError(f'grids must be an object. Found {grids!r}.')
-  lists = ('flags', 'search_flags', 'metrics', 'rates')
-  texts: dict[str, Any] = {
-    **{n: _text(n, content[n]) for n in ('title', 'binary', 'select_by')},
-    **{n: _texts(n, content[n]) for n in lists},
-  }
-  return Task(
-    name=name,
-    epsilon=epsilon,
-    data_dir=data_dir,
-    **texts,
-    grids={method: _texts(method, axes) for method, axes in grids.items()},
-  )
-
-
-def _text(name: str, value: Any) -> str:
-  if not isinstance(value, str) or not value:
-    raise ValueError(f'{name} must be a non-empty string. Found {value!r}.')
-  return value
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-  if not isinstance(value, list):
-    raise ValueError(f'{name} must be a list of strings. Found {value!r}.')
-  return tuple(_text(name, text) for text in value)

@@ -11,6 +11,7 @@ import pathlib
 from typing import Optional
 import warnings
 
+from pda_fed import errors
 from pda_fed.common import tables
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import fairness
@@ -18,7 +19,6 @@ from pda_fed.compare import findings
 from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import result_tables
 from pda_fed.compare import styles
-from pda_fed.runs import errors
 from pda_fed.runs import outputs
 
 

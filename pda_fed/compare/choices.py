@@ -6,24 +6,27 @@
 {"format": "pda_fed chosen settings",
  "command": "python -m scripts.compare ...",
  "select_by": "loss",
- "methods": {"warm": {"flags": ["--server_learning_rate=1"],
-                      "tries": 6, "value": 4.37}}}
+  "methods": {"warm": {"settings": {"server.learning_rate": 1},
+                      "trials": 6, "value": 4.37}}}
 ```
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
-import math
 import os
 import shlex
 from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed.common import files
+from pda_fed.common import settings
+from pda_fed.common import typed
+from pda_fed.common import validate
+from pda_fed.compare import grids
 from pda_fed.compare import metrics as metrics_lib
+from pda_fed.runs import spec as spec_lib
 
 _FORMAT = 'pda_fed chosen settings'
-_FIELDS = {'format', 'command', 'select_by', 'methods'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,30 +34,28 @@ class Choice:
   """The settings of a method.
 
   Attributes:
-    flags: Flags of the training binary for this method's runs only.
-    tries: The number of settings tried; 0 without a search.
+    settings: What was chosen, by the name of the setting.
+    trials: Number of settings that were tried; 0 without a search.
     value: The best validation value; None without a search.
   """
 
-  flags: tuple[str, ...]
-  tries: int
-  value: Optional[float]
+  settings: Mapping[str, Any]
+  trials: int = 0
+  value: Optional[float] = None
 
   def __post_init__(self):
-    for flag in self.flags:
-      if not isinstance(flag, str) or not flag:
-        raise ValueError(f'flags must be non-empty strings. Found {flag!r}')
-    if type(self.tries) is not int or self.tries < 0:
+    for name in self.settings:
+      settings.find(spec_lib.RunSpec, name)
+    validate.integers(0, trials=self.trials)
+    if self.trials and self.value is None:
       raise ValueError(
-        f'tries must be an integer of at least 0. Found {self.tries!r}'
+        f'value must be a number after {self.trials} trials. Found none.'
       )
-    if self.tries == 0 and self.value is None:
-      return
-    if type(self.value) not in (int, float) or not math.isfinite(self.value):
-      raise ValueError(
-        'value must be a finite number, or null if tries is 0. Found'
-        f' {self.value!r} with {self.tries} tries'
-      )
+
+  @property
+  def arguments(self) -> list[str]:
+    """What was chosen, as flags."""
+    return grids.Cell(tuple(self.settings.items())).arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Choices:
 
   Example:
 
-    >>> warm = Choice(('--a=1',), tries=3, value=4.5)
-    >>> Choices('compare', 'loss', {'warm': warm}).lines()[0]
-    'Settings were chosen by validation loss: --a=1 for warm start (3 tries).'
+    >>> warm = Choice({'clip_norm': 1.0}, trials=3, value=4.5)
+    >>> Choices('compare', 'loss', {'warm': warm}).lines()[0][-31:]
+    'norm=1 for warm start (3 trials).'
 
   Attributes:
     command: The command that ran the search.
@@ -75,7 +76,12 @@ class Choices:
 
   command: str
   select_by: str
-  methods: dict[str, Choice]
+  methods: Mapping[str, Choice]
+
+  def __post_init__(self):
+    validate.texts(command=self.command, select_by=self.select_by)
+    if not self.methods:
+      raise ValueError('methods must have at least one. Found none.')
 
   def write(self, path: os.PathLike | str) -> None:
     """Writes chosen.json."""
@@ -86,16 +92,16 @@ class Choices:
     """Returns a summary, and a warning if numbers of tries differ."""
     parts = []
     for method, choice in self.methods.items():
-      flags = shlex.join(choice.flags) or 'nothing'
-      tries = f'{choice.tries} {"try" if choice.tries == 1 else "tries"}'
-      parts.append(f'{flags} for {title_of(method)} ({tries})')
+      chosen = shlex.join(choice.arguments) or 'nothing'
+      trials = f'{choice.trials} trial{"" if choice.trials == 1 else "s"}'
+      parts.append(f'{chosen} for {title_of(method)} ({trials})')
     name = metrics_lib.name_of(self.select_by, ['accuracy'])
     lines = [f'Settings were chosen by validation {name}: {"; ".join(parts)}.']
-    numbers = [choice.tries for choice in self.methods.values()]
+    numbers = [choice.trials for choice in self.methods.values()]
     if len(set(numbers)) > 1:
       lines.append(
-        'Warning: methods had different numbers of tries, from'
-        f' {min(numbers)} to {max(numbers)}. More tries find better settings.'
+        'Warning: methods had different numbers of trials, from'
+        f' {min(numbers)} to {max(numbers)}. More trials find better settings.'
       )
     return lines
 
@@ -119,55 +125,25 @@ def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
   """
   content = files.read_json(path)
   try:
-    found = _parse(content)
+    if not isinstance(content, dict) or content.get('format') != _FORMAT:
+      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
+    fields = {n: v for n, v in content.items() if n != 'format'}
+    found = typed.from_json(Choices, fields)
     known = {*methods_lib.names(), *compared}
     for name in found.methods:
       if name not in known:
         raise ValueError(
-          f'methods must be among {", ".join(sorted(known))}. Found {name!r}'
+          f'methods must be among {", ".join(sorted(known))}. Found {name!r}.'
         )
     missing = [name for name in compared if name not in found.methods]
     if missing:
       raise ValueError(
         f'it must have all compared methods. Found {", ".join(found.methods)},'
-        f' but not {", ".join(missing)}'
+        f' but not {", ".join(missing)}.'
       )
-  except ValueError as e:
+  except (TypeError, ValueError) as e:
     raise ValueError(
-      f'{os.fspath(path)} must be a chosen.json of compare --tune: {e}.'
+      f'{os.fspath(path)} must be a chosen.json of compare --tune: {e}'
     ) from e
   kept = {name: found.methods[name] for name in compared}
   return dataclasses.replace(found, methods=kept)
-
-
-def _parse(content: Any) -> Choices:
-  if not isinstance(content, dict) or content.get('format') != _FORMAT:
-    raise ValueError(f"its 'format' must be {_FORMAT!r}")
-  if set(content) != _FIELDS:
-    raise ValueError(
-      f'it must have {", ".join(sorted(_FIELDS))}. Found'
-      f' {", ".join(sorted(content))}'
-    )
-  for name in ('command', 'select_by'):
-    if not isinstance(content[name], str) or not content[name]:
-      raise ValueError(
-        f'{name} must be a non-empty string. Found {content[name]!r}'
-      )
-  methods = content['methods']
-  if not isinstance(methods, dict) or not methods:
-    raise ValueError(f'methods must be a non-empty object. Found {methods!r}')
-  found = {name: _choice(name, of) for name, of in methods.items()}
-  return Choices(content['command'], content['select_by'], found)
-
-
-def _choice(method: str, content: Any) -> Choice:
-  names = {field.name for field in dataclasses.fields(Choice)}
-  if not isinstance(content, dict) or set(content) != names:
-    raise ValueError(
-      f'{method} must have {", ".join(sorted(names))}. Found {content!r}'
-    )
-  if not isinstance(content['flags'], list):
-    raise ValueError(
-      f'flags of {method} must be a list. Found {content["flags"]!r}'
-    )
-  return Choice(**{**content, 'flags': tuple(content['flags'])})

@@ -31,14 +31,17 @@ class Run:
     config: The content of config.json.
     rows: The rows of metrics.csv.
     result: The content of result.json.
-    plan: The privacy plan in config.json.
   """
 
   path: pathlib.Path
-  config: dict[str, Any]
+  config: records.Recorded
   rows: list[dict[str, Any]]
   result: dict[str, Any]
-  plan: privacy.PrivacyPlan
+
+  @property
+  def plan(self) -> privacy.PrivacyPlan:
+    """The privacy plan."""
+    return self.config.plan
 
   @property
   def method(self) -> str:
@@ -68,7 +71,7 @@ def load_run(path: os.PathLike | str) -> Run:
     OutputError: If the run is missing, unfinished or damaged.
   """
   folder = outputs.RunFolder(pathlib.Path(path))
-  return Run(folder.path, *folder.read_finished(), folder.read_plan())
+  return Run(folder.path, *folder.read_finished())
 
 
 def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
@@ -320,6 +323,6 @@ def caveats(comparison: Comparison) -> list[str]:
     comparison: The comparison.
   """
   configs = [run.config for of in comparison.runs.values() for run in of]
-  searches = [c[outputs.SEARCH] for c in configs if outputs.SEARCH in c]
-  own = [caveat for c in configs for caveat in records.caveats(c)]
+  searches = [c.private_search for c in configs if c.private_search]
+  own = [caveat for c in configs for caveat in c.caveats]
   return list(dict.fromkeys([*searches, *own]))

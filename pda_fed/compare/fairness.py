@@ -15,13 +15,11 @@ def check_data(runs: Sequence[Any]) -> None:
   """Raises ValueError if runs use different data.
 
   Args:
-    runs: Runs, each a `comparison.Run`. Runs without a data hash are ignored.
+    runs: Runs, each a `comparison.Run`.
   """
   found: dict[str, Any] = {}
   for run in runs:
-    data_hash = run.config['settings'].get('data_hash')
-    if data_hash is not None:
-      found.setdefault(str(data_hash), run)
+    found.setdefault(run.config.data_hash, run)
   if len(found) > 1:
     (a, first), (b, second), *_ = found.items()
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Figures: metrics against rounds, and heat maps. Needs matplotlib."""
+"""Figures: metrics against rounds, and gains. Needs matplotlib."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
@@ -363,54 +363,3 @@ def for_page(svg: str, name: str) -> str:
   return re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1', svg, count=1).replace(
     ' height="', ' data-height="', 1
   )
-
-
-def draw_heat_map(
-  values: np.ndarray,
-  *,
-  rows: Sequence[str],
-  columns: Sequence[str],
-  row_title: Optional[str],
-  column_title: str,
-  title: str,
-  path: os.PathLike | str,
-  smaller_is_better: bool = False,
-) -> None:
-  """Draws a heat map; darker is better, and missing values are blank.
-
-  Args:
-    values: [rows, columns]; NaN for missing values.
-    rows: Labels of the rows.
-    columns: Labels of the columns.
-    row_title: The label of the row axis, or None.
-    column_title: The label of the column axis.
-    title: The title of the figure.
-    path: A PNG or SVG file.
-    smaller_is_better: Whether smaller values are better.
-  """
-  with _style('black') as plt:
-    size = (1.8 + 0.95 * len(columns), 1.5 + 0.55 * len(rows))
-    figure, axes = plt.subplots(figsize=size)
-    colours = 'YlGnBu_r' if smaller_is_better else 'YlGnBu'
-    image = axes.imshow(values, cmap=colours, aspect='auto')
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_xlabel(column_title)
-    if row_title is not None:
-      axes.set_ylabel(row_title)
-    axes.set_title(title, fontsize=10)
-    for spine in axes.spines.values():
-      spine.set_visible(False)
-    for (i, j), value in np.ndenumerate(values):
-      if np.isfinite(value):
-        red, green, blue, _ = image.cmap(image.norm(value))
-        light = 0.3 * red + 0.6 * green + 0.1 * blue > 0.55
-        axes.text(
-          j,
-          i,
-          f'{value:.4g}',
-          ha='center',
-          va='center',
-          color='black' if light else 'white',
-        )
-    _save(figure, plt, pathlib.Path(path))

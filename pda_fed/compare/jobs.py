@@ -1,7 +1,7 @@
-"""Runs jobs of a comparison or a sweep as parallel processes.
+"""Runs jobs of a comparison as parallel processes of `scripts.train`.
 
-A job is a command and its output folder. The program can be any that resumes an
-unfinished folder, skips a finished one, and saves and ends on SIGTERM.
+A job is a spec and an output folder. Training resumes an unfinished folder,
+skips a finished one, and saves and ends on SIGTERM.
 
 Each process has its own cores and a GPU, if there is one (`slots`).
 """
@@ -18,10 +18,15 @@ import sys
 import time
 from typing import Optional
 
+from pda_fed.common import files
 from pda_fed.common import signals
 from pda_fed.common import validate
 from pda_fed.compare import slots as slots_lib
+from pda_fed.runs import outputs
+from pda_fed.runs import spec as spec_lib
 
+# The program that trains; it is above this package.
+_PROGRAM = 'scripts.train'
 _POLL_SECONDS = 0.2
 _LOG_LINES = 5
 _PR_SET_PDEATHSIG = 1
@@ -29,19 +34,43 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """A command to run.
+  """A run to train.
 
   Attributes:
     name: The name of the job and of its log.
-    module: The program's module, for `python -m`.
-    arguments: The program's arguments.
+    spec: The settings of the run.
     folder: The output folder.
+    options: More flags of scripts.train.
   """
 
   name: str
-  module: str
-  arguments: tuple[str, ...]
+  spec: spec_lib.RunSpec
   folder: pathlib.Path
+  options: tuple[str, ...] = ()
+
+  @property
+  def config(self) -> pathlib.Path:
+    """The file of the spec, beside the output folder."""
+    return self.folder.parent / f'{self.folder.name}.json'
+
+  @property
+  def arguments(self) -> tuple[str, ...]:
+    """The flags of scripts.train, once `prepare` has written the spec."""
+    places = f'--config={self.config}', f'--output_dir={self.folder}'
+    return (*places, *self.options)
+
+  def prepare(self) -> None:
+    """Writes the file of the spec."""
+    # Names and contents hold what epsilon does not cover.
+    self.folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    files.write_json(self.config, self.spec.as_json())
+
+  def is_finished(self) -> bool:
+    """Returns whether the run has ended and was tested, if it should be."""
+    result = outputs.RunFolder(self.folder).read_result()
+    if result is None:
+      return False
+    return result['test'] is not None or not self.spec.evaluation.final_test
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +94,7 @@ class _Process:
   """A job's process, in its own slot."""
 
   def __init__(self, job: Job, log: pathlib.Path, slot: slots_lib.Slot):
+    job.prepare()
     self.job = job
     self.log = log
     self.slot = slot
@@ -75,7 +105,7 @@ class _Process:
     environment['PYTHONPATH'] = os.pathsep.join(paths)
     with open(log, 'w') as output, _affinity(slot.cores):
       self._process = subprocess.Popen(
-        [sys.executable, '-P', '-m', job.module, *job.arguments],
+        [sys.executable, '-P', '-m', _PROGRAM, *job.arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ import shlex
 from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
+from pda_fed.common import typed
 from pda_fed.compare import audits
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import comparison as comparison_lib
@@ -17,7 +18,6 @@ from pda_fed.compare import metrics as metrics_lib
 from pda_fed.compare import report_style
 from pda_fed.compare import result_tables
 from pda_fed.compare import verdicts
-from pda_fed.runs import config as config_lib
 from pda_fed.runs import disclosure
 
 
@@ -154,7 +154,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
           'Epsilon was not computed, because dp_accounting was not installed.'
           ' scripts.privacy --fill adds it.'
         ] = None
-      notes[run.config['noise']] = None
+      notes[run.config.noise] = None
   notes |= dict.fromkeys(comparison_lib.caveats(comparison))
   seeds = [run.result['seed'] for r in comparison.runs.values() for run in r]
   given = [seed for seed in seeds if seed is not None]
@@ -194,8 +194,8 @@ def _choices(
   rows = [
     [
       choices_lib.title_of(method),
-      shlex.join(choice.flags) or '–',
-      str(choice.tries),
+      shlex.join(choice.arguments) or '–',
+      str(choice.trials),
       '–'
       if choice.value is None
       else metrics_lib.format_value(choices.select_by, choice.value),
@@ -206,7 +206,7 @@ def _choices(
   return (
     _paragraphs([f'Settings were chosen by validation {name}.'], 'note')
     + _paragraphs(warnings, 'warning')
-    + _rows(['method', 'chosen', 'tries', f'validation {name}'], rows)
+    + _rows(['method', 'chosen', 'trials', f'validation {name}'], rows)
     + _paragraphs(['Command of the search:'], 'note')
     + f'<pre>{_escape(choices.command)}</pre>'
     + _paragraphs(remarks, 'note')
@@ -216,7 +216,7 @@ def _choices(
 def _settings(comparison: comparison_lib.Comparison) -> str:
   """Returns settings that all runs share, and those in which methods differ."""
   first = {
-    method: config_lib.flatten(runs[0].config['settings'])
+    method: typed.flat(runs[0].config.settings)
     for method, runs in comparison.runs.items()
   }
   names = {name: None for settings in first.values() for name in settings}
@@ -245,7 +245,7 @@ def _settings(comparison: comparison_lib.Comparison) -> str:
     )
   parts.append(_details('Settings of all runs', _rows([], shared)))
   some = next(iter(comparison.runs.values()))[0]
-  libraries = [[n, v] for n, v in some.config['libraries'].items()]
+  libraries = [[n, v] for n, v in some.config.libraries.items()]
   parts.append(_details('Libraries', _rows([], libraries)))
   return ''.join(parts)
 

@@ -78,7 +78,7 @@ def get(name: str, *, trust_code: bool = False) -> type[base.Method]:
   except errors.UntrustedCodeError as e:
     raise errors.UntrustedCodeError(
       f'{wrong}, which is not imported yet: that would run its code. If you'
-      ' trust it, give trust_code=True.'
+      ' trust it, give --trust_code (in Python, trust_code=True).'
     ) from e
   except (ImportError, TypeError, ValueError) as e:
     raise ValueError(f'{wrong}: {e}.') from e

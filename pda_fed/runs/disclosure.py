@@ -274,7 +274,7 @@ TABLE = (
   Row(
     COMPARISON,
     _PUBLIC,
-    'curves_*, heat_map.png, chosen.json: *',
+    'curves_*, chosen.json: *',
     _HELD_OUT,
   ),
   Row(
@@ -283,7 +283,7 @@ TABLE = (
     'private_search.json: *',
     'settings, and which runs were released',
   ),
-  Row(COMPARISON, _PRIVATE, 'sweep.csv', 'has the columns of metrics.csv'),
+  Row(COMPARISON, _PRIVATE, 'search.csv', 'has the columns of metrics.csv'),
   Row(COMPARISON, _PRIVATE, 'logs/*.log', 'hold what runs print'),
   Row(MANIFEST, _PUBLIC, 'users, groups.private.users, *.first_user', _N),
   Row(

@@ -98,6 +98,12 @@ def program(name: str) -> list[str]:
   return ['python', '-m', f'scripts.{name}']
 
 
+def command_line() -> str:
+  """Returns the command that started this program."""
+  name = pathlib.Path(sys.argv[0]).stem
+  return shlex.join([*program(name), *sys.argv[1:]])
+
+
 def shipped(path: str) -> str:
   """Returns where a file is that is named by its path in a clone.
 

@@ -8,10 +8,9 @@ import traceback
 from typing import NoReturn, Optional
 
 from absl import flags
-from pda_fed.runs import config as config_lib
+from pda_fed import runs as runs_lib
 from pda_fed.runs import connecting
 from pda_fed.runs import hosts as hosts_lib
-from pda_fed.runs import last_words as last_words_lib
 from pda_fed.runs.engines import distributed
 from scripts.lib import cli
 
@@ -62,32 +61,30 @@ def settings() -> Optional[connecting.HostSettings]:
   Raises:
     ValueError: If a flag is out of range, or is given without --distributed.
   """
-  given = {
-    'cluster_secret_file': _CLUSTER_SECRET_FILE.value,
-    'coordinator': _COORDINATOR.value,
-    'num_hosts': _NUM_HOSTS.value,
-    'host_index': _HOST_INDEX.value,
-  }
   if DISTRIBUTED.value:
-    secret_file, *place = given.values()
-    if secret_file is None:
+    if _CLUSTER_SECRET_FILE.value is None:
       raise ValueError(
         '--cluster_secret_file must be given with --distributed: a file that'
         ' all hosts have. To create it: (umask 077; openssl rand -hex 32 >'
         ' FILE).'
       )
     return connecting.HostSettings(
-      secret_file, *place, timeout_s=_CONNECT_TIMEOUT_S.value
+      _CLUSTER_SECRET_FILE.value,
+      _COORDINATOR.value,
+      _NUM_HOSTS.value,
+      _HOST_INDEX.value,
+      _CONNECT_TIMEOUT_S.value,
     )
-  names = [f'--{name}' for name, value in given.items() if value is not None]
+  places = (_CLUSTER_SECRET_FILE, _COORDINATOR, _NUM_HOSTS, _HOST_INDEX)
+  names = [f'--{flag.name}' for flag in places if flag.value is not None]
   if names:
     raise ValueError(f'{", ".join(names)} must be given with --distributed.')
   return None
 
 
-def run(
+def compute(
   place: connecting.HostSettings,
-  config: config_lib.RunConfig,
+  run: runs_lib.Run,
   open_engine: distributed.OpenEngine,
   lead: Callable[[distributed.OpenEngine], None],
 ) -> None:
@@ -95,7 +92,7 @@ def run(
 
   Args:
     place: This host's settings.
-    config: The run's settings.
+    run: The run.
     open_engine: Opens the engine of one host.
     lead: Trains, given a function that opens the engine of all hosts. Called on
       host 0.
@@ -104,9 +101,9 @@ def run(
     ValueError: If the run cannot be distributed over hosts. Other errors end
       the process.
   """
-  distributed.check(config, place.num_hosts or 1)
+  distributed.check(run, place.num_hosts or 1)
   with contextlib.ExitStack() as stack:
-    last_words = last_words_lib.LastWords()
+    last_words = connecting.LastWords()
     if not cli.DEBUG.value:
       stack.enter_context(last_words)
     last_words.set(f'error: {connecting.no_answer(place)}', 2)
@@ -117,13 +114,13 @@ def run(
       _end(e)
     last_words.set(_LOST, 3)
     try:
-      distributed.check(config, hosts.count)
-      distributed.agree(hosts, config)
+      distributed.check(run, hosts.count)
+      distributed.agree(hosts, run)
       if hosts.is_leader:
         lead(distributed.leading(hosts, open_engine))
         hosts.send({'do': 'end'})
       else:
-        distributed.follow(hosts, config, open_engine)
+        distributed.follow(hosts, run, open_engine)
         print('Host 0 has the results.', file=sys.stderr)
     except BaseException as e:
       _tell(hosts, e)

@@ -4,6 +4,7 @@ import csv
 import math
 import pathlib
 
+from pda_fed.compare import benchmark_files
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
 from pda_fed.compare import choices
@@ -22,21 +23,23 @@ def _result(name='one', metric='accuracy', epsilon=2.0, skip=(), **changes):
     for seed, accuracy in enumerate(values)
     if method not in skip
   ]
-  methods = {m: ('learning_rate=1,2,3',) for m in {r.method: 0 for r in runs}}
+  rates = {'server.learning_rate': [1, 2, 3]}
+  methods = {m: rates for m in {r.method: 0 for r in runs}}
   task = benchmark_tasks.Task(
     name=name,
     title=name.capitalize(),
     epsilon=epsilon,
-    binary='train_sample_level',
     data_dir=None,
-    flags=(),
-    search_flags=(),
+    settings={'dataset': 'digits'},
+    search_settings={},
     select_by=metric,
     metrics=(metric,),
-    rates=('learning_rate=1',),
+    rates={'server.learning_rate': [1]},
     grids=methods,
   )
-  chosen = {m: choices.Choice(('--learning_rate=2',), 3, 4.25) for m in methods}
+  chosen = {
+    m: choices.Choice({'server.learning_rate': 2}, 3, 4.25) for m in methods
+  }
   return benchmark_results.TaskResult(
     task,
     pathlib.Path('nowhere'),
@@ -77,7 +80,7 @@ def test_table_has_a_row_for_each_method_and_a_column_for_each_task():
     'method',
     'One, epsilon 2: accuracy (%)',
     'Two, epsilon 0.5: perplexity',
-    'tries',
+    'trials',
   ]
   assert benchmark_results.rows(results, '**{}**') == [
     ['warm start', '21.00', '21.00', '3'],
@@ -131,16 +134,16 @@ def test_a_method_that_lacks_a_seed_is_named_and_never_bold():
 
 
 def test_final_runs_are_a_row_each():
-  rows = list(csv.DictReader(benchmark_results.final_csv([_result()]).split()))
+  rows = list(csv.DictReader(benchmark_files.final_csv([_result()]).split()))
   assert len(rows) == 6
   assert rows[3] == {
     'task': 'one',
     'method': 'pda',
     'seed': '1',
-    'settings': 'learning_rate=2',
+    'settings': 'server.learning_rate=2',
     'epsilon': '1.2345',
     'delta': '0.0001',
-    'tries': '3',
+    'trials': '3',
     'validation': '4.25',
     'loss': '1',
     'accuracy': '0.26',
@@ -155,14 +158,14 @@ def test_public_data_alone_has_a_row_for_each_seed():
     for run in runs:
       test = {**run.result['test'], 'accuracy': 0.5 + run.result['seed']}
       run.result['warm_start'] = {'test': test}
-  rows = list(csv.DictReader(benchmark_results.final_csv([result]).split()))
+  rows = list(csv.DictReader(benchmark_files.final_csv([result]).split()))
   assert [row['method'] for row in rows] == 2 * ['public'] + [
     *2 * ['warm'],
     *2 * ['pda'],
   ]
   shown = [(r['seed'], r['accuracy'], r['epsilon']) for r in rows[:2]]
   assert shown == [('0', '0.5', '0'), ('1', '1.5', '0')]
-  assert rows[0]['tries'] == rows[0]['settings'] == ''
+  assert rows[0]['trials'] == rows[0]['settings'] == ''
 
 
 def test_figure_has_a_panel_for_each_task(tmp_path):

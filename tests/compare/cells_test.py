@@ -3,10 +3,10 @@
 import math
 import warnings
 
+from pda_fed import errors
 from pda_fed.compare import cells
 from pda_fed.compare import comparison
 from pda_fed.compare import figures
-from pda_fed.runs import errors
 import pytest
 
 from tests.compare import hand_made_runs

@@ -3,20 +3,20 @@
 import json
 import pathlib
 
+from pda_fed import errors
 from pda_fed.compare import choices
-from pda_fed.runs import errors
 import pytest
 
 _PRESETS = pathlib.Path(__file__).parents[2] / 'scripts/presets'
 
 
-def _choices(**tries):
+def _choices(**trials):
   return choices.Choices(
     'python -m scripts.compare ...',
     'loss',
     {
-      method: choices.Choice((f'--rate={number}',), number, 0.5 * number)
-      for method, number in tries.items()
+      method: choices.Choice({'clip_norm': number}, number, 0.5 * number)
+      for method, number in trials.items()
     },
   )
 
@@ -28,49 +28,45 @@ def test_what_is_written_is_read_again(tmp_path):
   assert choices.load(path, ['warm', 'pda']) == found
   assert list(choices.load(path, ['pda']).methods) == ['pda']
   assert json.loads(path.read_text())['methods']['pda'] == {
-    'flags': ['--rate=2'],
-    'tries': 2,
+    'settings': {'clip_norm': 2},
+    'trials': 2,
     'value': 1.0,
   }
 
 
-def test_methods_of_the_main_job_had_the_same_number_of_tries():
+def test_methods_of_the_main_job_had_the_same_number_of_trials():
   path = _PRESETS / 'stackexchange.json'
   found = choices.load(path, ['cold', 'warm', 'pda'])
-  assert {choice.tries for choice in found.methods.values()} == {9}
+  assert {choice.trials for choice in found.methods.values()} == {9}
   assert found.select_by == 'loss'
   assert '--flagfile=scripts/presets/stackexchange.flags' in found.command
 
 
-def test_different_numbers_of_tries_are_a_warning():
+def test_different_numbers_of_trials_are_a_warning():
   (line,) = _choices(warm=2, pda=2).lines()
   assert line == (
-    'Settings were chosen by validation loss: --rate=2 for warm start (2'
-    ' tries); --rate=2 for PDA-DPMD (2 tries).'
+    'Settings were chosen by validation loss: --clip_norm=2 for warm start (2'
+    ' trials); --clip_norm=2 for PDA-DPMD (2 trials).'
   )
   _, warning = _choices(warm=1, pda=3).lines()
-  assert 'different numbers of tries, from 1 to 3' in warning
+  assert 'different numbers of trials, from 1 to 3' in warning
 
 
 @pytest.mark.parametrize(
-  ('place', 'value', 'words'),
+  'place, value, words',
   [
     (['format'], 'pda_fed run', "its 'format' must be"),
-    (['command'], 3, 'command must be a non-empty string. Found 3'),
+    (['command'], 3, 'command must be a text. Found 3'),
     (['select_by'], '', "select_by must be a non-empty string. Found ''"),
-    (['more'], 1, 'it must have command, format, methods, select_by'),
-    (['methods'], [], 'methods must be a non-empty object'),
-    (['methods', 'hot'], {}, 'hot must have flags, tries, value'),
-    (['methods', 'pda'], None, 'pda must have flags, tries, value'),
-    (['methods', 'pda', 'flags'], '--a', 'flags of pda must be a list'),
-    (
-      ['methods', 'pda', 'flags'],
-      [1],
-      'flags must be non-empty strings. Found 1',
-    ),
-    (['methods', 'pda', 'tries'], True, 'tries must be an integer of at lea'),
-    (['methods', 'pda', 'tries'], -1, 'tries must be an integer of at least'),
-    (['methods', 'pda', 'value'], None, 'value must be a finite number'),
+    (['more'], 1, 'more is not a field'),
+    (['methods'], [], 'methods must be'),
+    (['methods'], {}, 'methods must have at least one'),
+    (['methods', 'pda'], None, 'methods.pda must be an object'),
+    (['methods', 'pda', 'settings'], '--a', 'methods.pda.settings must be'),
+    (['methods', 'pda', 'settings'], {'clip': 1}, 'clip is not a setting'),
+    (['methods', 'pda', 'trials'], True, 'trials must be an integer'),
+    (['methods', 'pda', 'trials'], -1, 'trials must be at least 0. Found -1'),
+    (['methods', 'pda', 'value'], None, 'value must be a number after 2 tria'),
     (['methods', 'pda', 'value'], '1', 'value must be a finite number'),
   ],
 )

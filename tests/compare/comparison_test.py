@@ -2,13 +2,13 @@
 
 import math
 
+from pda_fed import errors
 from pda_fed.compare import choices
 from pda_fed.compare import comparison
 from pda_fed.compare import figures
 from pda_fed.compare import findings
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.runs import errors
 import pytest
 
 from tests.compare import hand_made_runs
@@ -218,10 +218,8 @@ def test_runs_without_seeds_are_paired_with_their_own_warm_starts():
 
 def test_runs_on_different_data_are_refused():
   runs = _three_seeds()
-  runs[0].config['settings']['data_hash'] = 'one'
-  comparison.compare(runs)  # The others do not tell.
-  runs[4].config['settings']['data_hash'] = 'two'
-  with pytest.raises(ValueError, match="'one' in cold_0 and 'two' in warm_1"):
+  runs[4].config.settings['data_hash'] = 'two'
+  with pytest.raises(ValueError, match="'0' in cold_0 and 'two' in warm_1"):
     comparison.compare(runs)
 
 
@@ -352,7 +350,7 @@ def test_the_page_says_all_and_escapes(tmp_path):
   assert 'Poisson cohorts of 10 out of 1,000 users' in page
   assert 'Words &amp; &lt;tags&gt;.' in page
   assert 'run &lt;this&gt;' in page
-  assert '<td>alpha.K</td><td>–</td><td>–</td><td>5</td>' in page
+  assert '<td>method.K</td><td>–</td><td>–</td><td>5</td>' in page
   assert '<td>rate</td><td>&lt;1&gt;</td>' in page
   assert page.count('currentColor') > 10
   # A panel for each metric of each pair, so that a phone can stack them.
@@ -370,16 +368,16 @@ def test_the_page_says_how_settings_were_chosen():
     'search <this>',
     'loss',
     {
-      'warm': choices.Choice(('--rate=<1>',), 3, 4.5),
-      'pda': choices.Choice((), 6, 4.25),
+      'warm': choices.Choice({'data_dir': '<1>'}, 3, 4.5),
+      'pda': choices.Choice({}, 6, 4.25),
     },
   )
   page = report.build_page(found, {}, 'command', (), chosen, ['An end.'])
   for words in (
     'Settings were chosen by validation loss.',
-    '<td>&#x27;--rate=&lt;1&gt;&#x27;</td><td>3</td><td>4.5000</td>',
+    '<td>&#x27;--data_dir=&lt;1&gt;&#x27;</td><td>3</td><td>4.5000</td>',
     '<td>PDA-DPMD</td><td>–</td><td>6</td><td>4.2500</td>',
-    '<p class="warning">Warning: methods had different numbers of tries',
+    '<p class="warning">Warning: methods had different numbers of trials',
     '<pre>search &lt;this&gt;</pre>',
     'An end.',
   ):

@@ -2,9 +2,10 @@
 
 import numpy as np
 from pda_fed.compare import comparison
+from pda_fed.compare import grids
+from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.compare import sweeping
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
 from pda_fed.runs import resuming
@@ -178,13 +179,13 @@ def test_run_files(fuzz):
 
 
 def test_sweeps(fuzz):
-  cell = sweeping.Cell((('rate', '1'),))
+  cell = grids.Cell((('clip_norm', 1),))
 
   def load(folder):
-    found = sweeping.look(cell, folder)
+    found = ranking.look(cell, folder)
     if found.is_finished:
-      sweeping.format_best([found], 'loss')
-    sweeping.as_csv([found])
+      ranking.rank([found], 'loss')
+    ranking.as_csv([found])
     return found
 
   def check(expected, found):

@@ -22,10 +22,11 @@ from pda_fed import runs as runs_lib
 from pda_fed.compare import choices
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import figures
+from pda_fed.compare import grids
 from pda_fed.compare import jobs
+from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
-from pda_fed.compare import sweeping
 from pda_fed.runs import disclosure
 from pda_fed.runs import exports
 from pda_fed.runs.callbacks import guard as guard_lib
@@ -159,7 +160,7 @@ def search(tmp_path_factory):
 
 def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   run = runs_lib.RunFolder(search / 'runs/warm_0')
-  found = privacy.search_epsilon(run.read_plan(), released_search.DRAWS)
+  found = privacy.search_epsilon(run.read_config().plan, released_search.DRAWS)
   epsilon = privacy.round_up(found)
   model = runs_lib.load_model(run.path)
   exports.export_model(model, 'npz', tmp_path / 'model.npz')
@@ -194,10 +195,12 @@ def page(tmp_path_factory):
       folder, _ = runs.train(path / 'runs' / f'{method}_{seed}', config)
       found.append(_with_audit(comparison_lib.load_run(folder.path)))
   out = path / 'out'
-  jobs.run_jobs([jobs.Job('platform', 'platform', (), out)], out / 'logs')
+  jobs.run_jobs(
+    [jobs.Job('log', runs_lib.RunSpec(), out / 'log')], out / 'logs'
+  )
   shown = ['loss', 'perplexity', 'accuracy']
   compared = comparison_lib.compare(found, shown)
-  tried = choices.Choice(('--rate=1',), tries=3, value=4.5)
+  tried = choices.Choice({'clip_norm': 1}, trials=3, value=4.5)
   chosen = choices.Choices('compare', 'loss', {'cold': tried, 'warm': tried})
   chosen.write(out / 'chosen.json')
   drawn = figures.draw_comparison(compared, out)
@@ -205,12 +208,10 @@ def page(tmp_path_factory):
   (out / 'index.html').write_text(text)
   (out / 'table.md').write_text(result_tables.as_markdown(compared))
   cells = [
-    sweeping.look(sweeping.Cell((('rate', str(i)),)), run.path)
+    ranking.look(grids.Cell((('clip_norm', i),)), run.path)
     for i, run in enumerate(found, 1)
   ]
-  (out / 'sweep.csv').write_text(sweeping.as_csv(cells))
-  grid = {'rate': ['1', '2', '3', '4']}
-  sweeping.draw(cells, grid, 'loss', out / 'heat_map.png')
+  (out / 'search.csv').write_text(ranking.as_csv(cells))
   return out
 
 

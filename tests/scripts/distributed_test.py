@@ -58,7 +58,7 @@ def test_devices_do_not_change_a_run(alone):
   for number in (4, 2, 1):
     _check_same(alone / f'{number}', alone / '4', is_exact=False)
     config = runs_lib.RunFolder(alone / f'{number}').read_config()
-    assert config['order_of_sums']['num_devices'] == number
+    assert config.order_of_sums['num_devices'] == number
 
 
 def test_two_hosts_give_the_bits_of_one(store, alone, tmp_path):
@@ -81,9 +81,9 @@ def test_two_hosts_give_the_bits_of_one(store, alone, tmp_path):
 
 def test_a_host_dies_and_others_go_on(store, alone, tmp_path):
   folder = tmp_path / 'run'
-  dies = {1: ['--die_in_round=3']}
+  dies = {1: {'DIE_IN_ROUND': '3'}}
   (leader, follower) = host_processes.ended(
-    host_processes.start_hosts(store, folder, [2, 2], own=dies)
+    host_processes.start_hosts(store, folder, [2, 2], fates=dies)
   )
   assert follower[0] == -signal.SIGKILL
   assert leader[0] == 3, leader[2]
@@ -101,9 +101,9 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
   store, alone, tmp_path
 ):
   folder = tmp_path / 'run'
-  dies = {0: ['--die_in_round=3']}
+  dies = {0: {'DIE_IN_ROUND': '3'}}
   (leader, follower) = host_processes.ended(
-    host_processes.start_hosts(store, folder, [2, 2], own=dies)
+    host_processes.start_hosts(store, folder, [2, 2], fates=dies)
   )
   assert leader[0] == -signal.SIGKILL
   assert follower[0] == 3
@@ -126,8 +126,8 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
 
 def test_a_host_hangs(store, tmp_path):
   folder = tmp_path / 'run'
-  hangs = {1: ['--hang_in_round=2']}
-  processes = host_processes.start_hosts(store, folder, [1, 1], own=hangs)
+  hangs = {1: {'HANG_IN_ROUND': '2'}}
+  processes = host_processes.start_hosts(store, folder, [1, 1], fates=hangs)
   ((code, _, err),) = host_processes.ended(processes[:1])
   assert code == 3
   assert 'host 1 sent no heartbeat' in err and f'{_SAVED} 2' in err
@@ -154,9 +154,9 @@ def test_a_signal_saves_the_run(store, tmp_path, to_all):
 
 
 def test_a_host_dies_before_the_first_round(store, tmp_path):
-  dies = {1: ['--die_in_round=-1']}
+  dies = {1: {'DIE_IN_ROUND': '-1'}}
   (leader, _) = host_processes.ended(
-    host_processes.start_hosts(store, tmp_path / 'run', [1, 1], own=dies)
+    host_processes.start_hosts(store, tmp_path / 'run', [1, 1], fates=dies)
   )
   assert leader[0] == 3
   assert 'host 1 sent no heartbeat' in leader[2]
@@ -193,9 +193,9 @@ def test_a_coordinator_that_does_not_answer(store, tmp_path):
 
 def test_a_run_without_a_seed(store, tmp_path):
   folder = tmp_path / 'run'
-  dies = {1: ['--die_in_round=3']}
+  dies = {1: {'DIE_IN_ROUND': '3'}}
   hosts = host_processes.start_hosts(
-    store, folder, [2, 2], '--no_seed', own=dies
+    store, folder, [2, 2], fates=dies, seed=None
   )
   (leader, _) = host_processes.ended(hosts)
   assert leader[0] == 3, leader[2]
@@ -203,8 +203,8 @@ def test_a_run_without_a_seed(store, tmp_path):
   # Both have the same secret seeds: other hosts were told them.
   (code, _, err), *others = host_processes.ended(
     [
-      host_processes.start(store, tmp_path / 'alone', 4, '--no_seed'),
-      *host_processes.start_hosts(store, folder, [2, 2], '--no_seed'),
+      host_processes.start(store, tmp_path / 'alone', 4, seed=None),
+      *host_processes.start_hosts(store, folder, [2, 2], seed=None),
     ]
   )
   assert code == 0, err

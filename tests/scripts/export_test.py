@@ -8,15 +8,12 @@ import subprocess
 import sys
 import zipfile
 
-from absl import flags
-from absl.testing import flagsaver
 import numpy as np
 from pda_fed import runs as runs_lib
 from pda_fed import tff as pda_tff
 from pda_fed.runs import exports
 from pda_fed.tff import runtime
 import pytest
-from scripts import export as script
 import tensorflow_federated as tff
 
 from tests.runs import saved_runs
@@ -27,17 +24,9 @@ _KINDS = saved_runs.KINDS[:-1]
 _ENDINGS = {'keras': '.keras', 'npz': '.npz', 'tff': '_tff'}
 
 
-@pytest.fixture(autouse=True)
-def parsed_flags():
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS(['export'])
-
-
-def _export(run, kind, output, **settings):
-  with flagsaver.flagsaver(
-    run=str(run), format=kind, output=str(output), **settings
-  ):
-    script.main()
+def _export(run, kind, output):
+  words = (f'--run={run}', f'--format={kind}', f'--output={output}')
+  return programs.run('export', *words)
 
 
 @pytest.fixture(name='folder', scope='module')
@@ -105,7 +94,7 @@ def test_files_say_what_they_are(folder):
   for text in texts.values():
     about = json.loads(text)
     assert about['privacy'] == list(run.privacy)
-    assert about['spec']['lstm_size'] == 4
+    assert about['model']['lstm_size'] == 4
     assert about['round'] == saved_runs.ROUNDS
   assert json.loads(texts['keras'])['vocabulary'] == list(run.vocabulary)
   arrays = np.load(folder / 'lstm.npz')
@@ -135,7 +124,7 @@ def test_tff_trains_what_it_loads(folder):
   model = tff.learning.models.load_functional_model(f'{folder}/linear_tff')
   process = pda_tff.build_dp_fedavg(
     lambda: tff.learning.models.model_from_functional(model),
-    runs_lib.RunFolder(folder / 'runs/linear/run').read_plan(),
+    runs_lib.RunFolder(folder / 'runs/linear/run').read_config().plan,
     client_optimizer=tff.learning.optimizers.build_sgdm(0.1),
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
   )
@@ -146,10 +135,10 @@ def test_tff_trains_what_it_loads(folder):
     np.testing.assert_array_equal(found, array)
 
 
-def test_the_program_tells_what_it_wrote(folder, tmp_path, capsys):
+def test_the_program_tells_what_it_wrote(folder, tmp_path):
   output = tmp_path / 'new' / 'model.npz'
-  _export(folder / 'runs/emnist/run', 'npz', output)
-  first, second, *_ = capsys.readouterr().out.splitlines()
+  done = _export(folder / 'runs/emnist/run', 'npz', output)
+  first, second, *_ = done.out.splitlines()
   assert first == f'Wrote {output}, the model after round 7.'
   assert second == runs_lib.load_model(output).privacy[0]
   assert 'Example-level DP' in second and 'epsilon' in second
@@ -162,24 +151,24 @@ def test_the_program_tells_what_it_wrote(folder, tmp_path, capsys):
 def test_nothing_is_overwritten(folder, tmp_path, kind):
   output = tmp_path / f'there{_ENDINGS[kind]}'
   output.write_text('mine')
-  with pytest.raises(runs_lib.OutputError, match='exists'):
-    _export(folder / 'linear.npz', kind, output)
+  done = _export(folder / 'linear.npz', kind, output)
+  assert done.code == 2 and 'exists' in done.error
   assert output.read_text() == 'mine'
   assert list(tmp_path.iterdir()) == [output]
 
 
 def test_names_have_to_fit_the_format(folder, tmp_path):
-  with pytest.raises(ValueError, match='end with .keras'):
-    _export(folder / 'linear.npz', 'keras', tmp_path / 'model.h5')
-  with pytest.raises(ValueError, match='--format must be given'):
-    _export(folder / 'linear.npz', None, tmp_path / 'model.npz')
+  done = _export(folder / 'linear.npz', 'keras', tmp_path / 'model.h5')
+  assert done.code == 2 and 'end with .keras' in done.error
+  done = programs.run('export', f'--run={folder / "linear.npz"}')
+  assert done.code == 2 and '--format must be given' in done.error
 
 
 def test_a_run_without_a_checkpoint(folder, tmp_path):
   run = shutil.copytree(folder / 'runs/linear/run', tmp_path / 'run')
   shutil.rmtree(run / 'checkpoints')
-  with pytest.raises(runs_lib.OutputError, match='has no checkpoint'):
-    _export(run, 'npz', tmp_path / 'model.npz')
+  done = _export(run, 'npz', tmp_path / 'model.npz')
+  assert done.code == 2 and 'has no checkpoint' in done.error
   assert not (tmp_path / 'model.npz').exists()
 
 

@@ -23,17 +23,31 @@ def port():
     return s.getsockname()[1]
 
 
-def start(store, folder, num_devices, *arguments, within=()):
+_RUN = (
+  *('--engine=jax', '--expected_cohort=6', '--rounds=6', '--delta=1e-3'),
+  *('--noise_multiplier=0.5', '--clip_norm=0.3', '--method.alpha_K=3'),
+  *('--public.users_per_round=2', '--pretraining.max_epochs=1'),
+  *('--rounds_per_evaluation=2', '--rounds_per_dispatch=1'),
+  '--rounds_per_checkpoint=2',
+)
+
+
+def start(
+  store, folder, num_devices, *arguments, within=(), seed=0, **environment
+):
   """Starts a process; `within` is a command that starts it somewhere else."""
+  own = () if seed is None else (f'--seed={seed}',)
   flags = os.environ.get('XLA_FLAGS', '')
   flags += f' --xla_force_host_platform_device_count={num_devices}'
   return subprocess.Popen(
     [
-      *(*within, sys.executable, '-m', 'tests.scripts.train_tiny'),
-      *(f'--data_dir={store}', f'--output_dir={folder}', *arguments),
+      *(*within, sys.executable, '-m', 'tests.scripts.mortal_train'),
+      *(f'--data_dir={store}', f'--output_dir={folder}', *_RUN, *own),
+      *arguments,
     ],
     cwd=programs.ROOT,
     env=os.environ
+    | environment
     | {
       'XLA_FLAGS': flags,
       'JAX_PLATFORMS': 'cpu',
@@ -57,8 +71,20 @@ def place(store, coordinator, num_hosts, host, secret='s' * 32):
   ]
 
 
-def start_hosts(store, folder, devices, *arguments, own=None):
-  """Starts a process for each number of devices; `own` has flags of a host."""
+def start_hosts(
+  store, folder, devices, *arguments, own=None, fates=None, seed=0
+):
+  """Starts a process for each number of devices.
+
+  Args:
+    store: The data.
+    folder: The folder of the run.
+    devices: Number of devices of each host.
+    *arguments: Flags of all hosts.
+    own: Flags of single hosts.
+    fates: Variables of the environment of single hosts; see `mortal_train`.
+    seed: The seed of the run; None for a secret one.
+  """
   coordinator = f'127.0.0.1:{port()}'
   return [
     start(
@@ -67,6 +93,8 @@ def start_hosts(store, folder, devices, *arguments, own=None):
       number,
       *place(store, coordinator, len(devices), host),
       *(*arguments, *(own or {}).get(host, ())),
+      seed=seed,
+      **(fates or {}).get(host, {}),
     )
     for host, number in enumerate(devices)
   ]

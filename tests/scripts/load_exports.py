@@ -20,6 +20,9 @@ def main(folder: pathlib.Path) -> None:
     found[f'{kind}.npz'] = models[kind].logits(batch)
   assert 'tensorflow' not in sys.modules
 
+  import pda_fed.tff  # noqa: F401 - It makes TFF importable.
+
+  # isort: split
   import keras
   import tensorflow_federated as tff
 

@@ -2,23 +2,13 @@
 
 import re
 
-from absl import flags
-from absl.testing import flagsaver
-from data_prep import errors
 import numpy as np
 from pda_fed import runs as runs_lib
 from pda_fed.runs import exports
 import pytest
-from scripts import predict as script
 
 from tests.runs import saved_runs
 from tests.scripts import programs
-
-
-@pytest.fixture(autouse=True)
-def parsed_flags():
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS(['predict'])
 
 
 @pytest.fixture(name='runs', scope='module')
@@ -28,10 +18,9 @@ def fixture_runs(tmp_path_factory):
   return {k: saved_runs.make_run(k, folder / k) for k in kinds}
 
 
-def _run(capsys, run, **settings):
-  with flagsaver.flagsaver(run=str(run), **settings):
-    script.main()
-  return capsys.readouterr().out
+def _predict(run, **settings):
+  words = [f'--{name}={value}' for name, value in settings.items()]
+  return programs.run('predict', f'--run={run}', *words)
 
 
 def _softmax(logits):
@@ -40,16 +29,15 @@ def _softmax(logits):
 
 
 @pytest.mark.parametrize('kind', ['lstm', 'language'])
-def test_next_words(capsys, runs, kind):
+def test_next_words(runs, kind):
   model = runs_lib.load_model(runs[kind])
   known = [w for w in model.vocabulary[1:-3] if w != '<unk>'][:2]
-  with pytest.warns(UserWarning, match='does not know: quux, xyzzy'):
-    output = _run(
-      capsys, runs[kind], text=f'quux {known[0]} xyzzy quux {known[1]}', top=3
-    )
+  text = f'quux {known[0]} xyzzy quux {known[1]}'
+  done = _predict(runs[kind], text=text, top=3)
+  assert done.err == 'warning: The model does not know: quux, xyzzy.\n'
   unknown = '<oov>' if kind == 'lstm' else '<unk>'
   seen = f'{unknown} {known[0]} {unknown} {unknown} {known[1]}'
-  first, _, header, _, *rows = output.splitlines()
+  first, _, header, _, *rows = done.out.splitlines()
   assert first == 'After: ' + ('<bos> ' if kind == 'lstm' else '') + seen
   assert header.split('  ') == ['next word', 'probability']
   tokens = [[model.vocabulary.index(w) for w in first.split()[1:]]]
@@ -61,20 +49,17 @@ def test_next_words(capsys, runs, kind):
   )
 
 
-def test_words_that_the_model_does_not_know(capsys, runs):
-  with pytest.raises(ValueError) as error:
-    _run(capsys, runs['lstm'], text='quux xyzzy')
-  assert "Found 'quux xyzzy'" in str(error.value)
-  assert '\n' not in str(error.value)
+def test_words_that_the_model_does_not_know(runs):
+  done = _predict(runs['lstm'], text='quux xyzzy')
+  assert (done.code, done.out) == (2, '')
+  assert "Found 'quux xyzzy'" in done.error
 
 
-def test_classes_of_an_npz_file_and_of_an_exported_model(
-  capsys, runs, tmp_path
-):
+def test_classes_of_an_npz_file_and_of_an_exported_model(runs, tmp_path):
   model = runs_lib.load_model(runs['cnn'])
   images = saved_runs.inputs_of('cnn', model.spec)
   np.savez(tmp_path / 'new.npz', x=images[..., 0], user=[1, 1, 2])
-  output = _run(capsys, runs['cnn'], input=str(tmp_path / 'new.npz'), top=2)
+  output = _predict(runs['cnn'], input=tmp_path / 'new.npz', top=2).out
   header, _, *rows = output.splitlines()
   assert header.split() == ['row', 'class', 'probability', 'then']
   assert len(rows) == len(images) == 3
@@ -90,25 +75,24 @@ def test_classes_of_an_npz_file_and_of_an_exported_model(
     )
   exports.export_model(model, 'npz', tmp_path / 'model.npz')
   np.savez(tmp_path / 'test.npz', test_images=images)
-  again = _run(
-    capsys, tmp_path / 'model.npz', input=str(tmp_path / 'test.npz'), top=2
-  )
-  assert again == output
+  model = tmp_path / 'model.npz'
+  again = _predict(model, input=tmp_path / 'test.npz', top=2)
+  assert again.out == output
 
 
-def test_classes_of_a_table(capsys, runs, tmp_path):
+def test_classes_of_a_table(runs, tmp_path):
   model = runs_lib.load_model(runs['linear'])
   rows = np.array([[1, 2, 3, 4], [100, 0, 50, -20]], np.float32)
   (tmp_path / 'new.csv').write_text(
     'a,label,b,c,user,d\n1,9,2,3,ann,4\n\n100,9,0,50,bob,-20\n'
   )
-  output = _run(capsys, runs['linear'], input=str(tmp_path / 'new.csv'), top=9)
+  output = _predict(runs['linear'], input=tmp_path / 'new.csv', top=9).out
   found = [int(line.split()[1]) for line in output.splitlines()[2:]]
   assert found == model.logits(rows).argmax(axis=1).tolist()
   # Without labels and users as well.
   (tmp_path / 'bare.csv').write_text('a,b,c,d\n1,2,3,4\n100,0,50,-20\n')
-  bare = _run(capsys, runs['linear'], input=str(tmp_path / 'bare.csv'), top=9)
-  assert bare == output
+  bare = _predict(runs['linear'], input=tmp_path / 'bare.csv', top=9)
+  assert bare.out == output
 
 
 @pytest.mark.parametrize(
@@ -121,36 +105,43 @@ def test_classes_of_a_table(capsys, runs, tmp_path):
     ('a,b,c,d\n1,2,3,nan\n', 'finite'),
   ],
 )
-def test_tables_that_do_not_fit(capsys, runs, tmp_path, content, words):
+def test_tables_that_do_not_fit(runs, tmp_path, content, words):
   (tmp_path / 'new.csv').write_text(content)
-  with pytest.raises((ValueError, errors.SourceError), match=words):
-    _run(capsys, runs['linear'], input=str(tmp_path / 'new.csv'))
+  done = _predict(runs['linear'], input=tmp_path / 'new.csv')
+  assert done.code == 2
+  assert re.search(words, done.error)
 
 
-def test_images_that_do_not_fit(capsys, runs, tmp_path):
+def test_images_that_do_not_fit(runs, tmp_path):
   path = tmp_path / 'new.npz'
-  np.savez(path, x=np.zeros((2, 9, 8, 1)))
-  with pytest.raises(ValueError, match=r'8, 8, 1\)\. Found \(2, 9, 8, 1\)'):
-    _run(capsys, runs['cnn'], input=str(path))
-  np.savez(path, y=np.zeros(2))
-  with pytest.raises(errors.SourceError, match='must hold the array x'):
-    _run(capsys, runs['cnn'], input=str(path))
+  for arrays, words in (
+    ({'x': np.zeros((2, 9, 8, 1))}, '8, 8, 1). Found (2, 9, 8, 1)'),
+    ({'y': np.zeros(2)}, 'must hold the array x'),
+  ):
+    np.savez(path, **arrays)
+    done = _predict(runs['cnn'], input=path)
+    assert done.code == 2
+    assert words in done.error
 
 
-def test_flags_that_do_not_fit(capsys, runs):
-  for settings in ({}, {'text': 'a', 'input': 'b.npz'}):
-    with pytest.raises(ValueError, match='one of --text and --input'):
-      _run(capsys, runs['lstm'], **settings)
-  with pytest.raises(ValueError, match='--text must be given'):
-    _run(capsys, runs['lstm'], input='b.npz')
-  with pytest.raises(ValueError, match='--input must be given'):
-    _run(capsys, runs['cnn'], text='how do i')
+@pytest.mark.parametrize(
+  'kind, settings, message',
+  [
+    ('lstm', {}, 'one of --text and --input'),
+    ('lstm', {'text': 'a', 'input': 'b.npz'}, 'one of --text and --input'),
+    ('lstm', {'input': 'b.npz'}, '--text must be given'),
+    ('cnn', {'text': 'how do i'}, '--input must be given'),
+  ],
+)
+def test_flags_that_do_not_fit(runs, kind, settings, message):
+  done = _predict(runs[kind], **settings)
+  assert done.code == 2
+  assert message in done.error
 
 
 @pytest.mark.slow
-def test_the_program_ends_with_one_line(runs):
-  done = programs.run('predict', f'--run={runs["lstm"]}', '--text=quux')
-  assert done.returncode == 2
-  assert done.stdout == ''
-  assert done.stderr.startswith('error: text must contain a word')
-  assert done.stderr.count('\n') == 1
+def test_a_process_ends_with_one_line(runs):
+  done = programs.start('predict', f'--run={runs["lstm"]}', '--text=quux')
+  assert (done.code, done.out) == (2, '')
+  assert done.err.startswith('error: text must contain a word')
+  assert done.err.count('\n') == 1

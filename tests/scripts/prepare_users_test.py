@@ -29,16 +29,16 @@ def _run(*arguments):
 def test_prints_a_summary_and_writes_a_store(tmp_path):
   out = tmp_path / 'out'
   done = _run(*_SMALL, f'--output_dir={out}')
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   # The source has 12,000 words.
   assert re.fullmatch(
     r'warning: 4\d% of the words of private users .* --vocabulary_size .*\n',
-    done.stderr,
+    done.err,
   )
-  lines = done.stdout.splitlines()
+  lines = done.out.splitlines()
   assert lines[0].split()[:3] == ['users', 'number', 'sentences']
   assert lines[3].split()[:2] == ['public', '5']
-  assert 'origin generator' in done.stdout
+  assert 'origin generator' in done.out
   assert lines[-1] == f'Wrote {out}, which only you can read.'
   store = data_prep.open_store(out)
   store.verify()
@@ -46,12 +46,10 @@ def test_prints_a_summary_and_writes_a_store(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ['out']
 
   again = _run(*_SMALL, f'--output_dir={out}')
-  assert again.returncode == 2
-  assert again.stderr == (
-    f'error: {out} exists. Replace it with --overwrite.\n'
-  )
+  assert again.code == 2
+  assert again.err == (f'error: {out} exists. Replace it with --overwrite.\n')
   replaced = _run(*_SMALL, f'--output_dir={out}', '--overwrite', '--seed=1')
-  assert replaced.returncode == 0, replaced.stderr
+  assert replaced.code == 0, replaced.err
   manifest = json.loads((out / 'manifest.json').read_text())
   assert manifest['settings']['seed'] == 1
 
@@ -67,7 +65,7 @@ def test_people_who_opted_in(tmp_path):
     f'--public_user_ids={ids}',
     f'--output_dir={out}',
   )
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   store = data_prep.open_store(out)
   assert list(store.users('public')) == ['user_000000003', 'user_000000005']
   assert not set(store.users('public')) & set(store.users('private'))
@@ -84,7 +82,7 @@ def test_a_table_of_texts(tmp_path):
     '--vocabulary_size=8',
     f'--output_dir={tmp_path / "out"}',
   )
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   store = data_prep.open_store(tmp_path / 'out')
   assert len(store.users('public')) == 5
   users = [u for g in ('private', 'validation', 'test') for u in store.users(g)]
@@ -119,11 +117,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, arguments, words):
   if arguments:
     arguments = [*_SMALL, f'--output_dir={tmp_path / "out"}', *arguments]
   done = _run(*arguments)
-  assert done.returncode == 2
-  assert done.stdout == ''
-  assert done.stderr.count('\n') == 1
-  assert done.stderr.startswith('error: ')
-  assert re.search(words, done.stderr), done.stderr
+  assert done.code == 2
+  assert done.out == ''
+  assert done.err.count('\n') == 1
+  assert done.err.startswith('error: ')
+  assert re.search(words, done.err), done.err
   assert not list(tmp_path.iterdir())
 
 
@@ -154,12 +152,12 @@ def test_arrays_and_tables(tmp_path):
     out = tmp_path / kind
     source = _write(tmp_path / f'x.{kind}')
     done = _run(source, *_OF_ARRAYS, f'--output_dir={out}')
-    assert (done.returncode, done.stderr) == (0, '')
-    lines = done.stdout.splitlines()
+    assert (done.code, done.err) == (0, '')
+    lines = done.out.splitlines()
     assert lines[0].split()[:3] == ['users', 'number', 'examples']
     assert lines[3].split()[:3] == ['public', '4', '8']
-    assert 'Inputs: 4 of float32' in done.stdout
-    assert 'Classes: 3.\nThe number of classes was read off' in done.stdout
+    assert 'Inputs: 4 of float32' in done.out
+    assert 'Classes: 3.\nThe number of classes was read off' in done.out
     data_prep.open_store(out).verify()
   for name in ('x.npy', 'y.npy', 'user_ids.bin'):
     both = [(tmp_path / kind / name).read_bytes() for kind in ('npz', 'csv')]
@@ -170,9 +168,9 @@ def test_arrays_and_tables(tmp_path):
     '--max_sentences=1',
     f'--output_dir={tmp_path / "cut"}',
   )
-  assert cut.returncode == 0, cut.stderr
-  assert re.search('examples beyond the cut +30', cut.stdout)
-  assert 'read off' not in cut.stdout
+  assert cut.code == 0, cut.err
+  assert re.search('examples beyond the cut +30', cut.out)
+  assert 'read off' not in cut.out
 
 
 _NAN = np.where(_X == 7, np.nan, _X)
@@ -201,8 +199,8 @@ def test_bad_arrays_are_one_line_too(tmp_path, name, changes, arguments, words):
   source = _write(tmp_path / name, **changes)
   out = f'--output_dir={tmp_path / "out"}'
   done = _run(source, *_OF_ARRAYS, out, *arguments)
-  assert (done.returncode, done.stdout) == (2, '')
-  assert re.fullmatch(f'error: .*{words}.*\n', done.stderr), done.stderr
+  assert (done.code, done.out) == (2, '')
+  assert re.fullmatch(f'error: .*{words}.*\n', done.err), done.err
   assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -231,5 +229,5 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path):
   with pytest.raises(data_prep.StoreError):
     data_prep.open_store(out)
   done = _run(*_SMALL, f'--output_dir={out}')
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   assert [path.name for path in tmp_path.iterdir()] == ['out']

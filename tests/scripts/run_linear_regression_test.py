@@ -32,8 +32,8 @@ def _run(folder, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def _table(done: subprocess.CompletedProcess) -> str:
-  assert done.returncode == 0, done.stderr
-  return done.stdout.split('Written')[0]
+  assert done.code == 0, done.err
+  return done.out.split('Written')[0]
 
 
 @pytest.fixture(scope='module')
@@ -45,7 +45,7 @@ def finished(tmp_path_factory):
 def test_table_csv_and_figures(finished):
   folder, done = finished
   assert 'warm - PDA, same trials' in _table(done)
-  assert done.stderr == ''
+  assert done.err == ''
   with (folder / 'summary.csv').open() as file:
     rows = list(csv.DictReader(file))
   assert {(int(r['p']), r['method']) for r in rows} == {
@@ -66,7 +66,12 @@ def test_goes_on_where_it_stopped_with_two_processes(finished):
   for lost in trials[1:3]:
     lost.unlink()
   kept = {t: t.stat().st_mtime_ns for t in (trials[0], trials[3])}
-  again = _run(folder, '--num_processes=2')
+  again = programs.start(
+    'run_linear_regression',
+    *_SMALL,
+    f'--output_dir={folder}',
+    '--num_processes=2',
+  )
   assert _table(again) == _table(done)
   assert all(t.exists() for t in trials)
   assert {t: t.stat().st_mtime_ns for t in kept} == kept
@@ -82,15 +87,15 @@ def test_report_of_unfinished_trials(finished, tmp_path):
     ['2'] * 4 + ['1'] * 4
   )
   done = _run(tmp_path / 'empty', '--report')
-  assert done.returncode == 2
-  assert '--report needs trials. Found none in' in done.stderr
+  assert done.code == 2
+  assert '--report needs trials. Found none in' in done.err
 
 
 def test_folder_of_another_simulation(finished):
   folder, _ = finished
   done = _run(folder, '--epsilon=2')
-  assert done.returncode == 2
-  assert 'epsilon: 1.0 there, 2.0 now' in done.stderr
+  assert done.code == 2
+  assert 'epsilon: 1.0 there, 2.0 now' in done.err
   assert json.loads((folder / 'config.json').read_text())['epsilon'] == 1.0
 
 
@@ -167,6 +172,6 @@ def test_workers_end_with_the_program(number, code, tmp_path):
 )
 def test_bad_flags(argument, message, tmp_path):
   done = _run(tmp_path, argument)
-  assert done.returncode == 2
-  assert message in done.stderr
-  assert len(done.stderr.splitlines()) == 1
+  assert done.code == 2
+  assert message in done.err
+  assert len(done.err.splitlines()) == 1

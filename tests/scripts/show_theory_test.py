@@ -15,8 +15,8 @@ def _run(*arguments):
 
 def test_table_and_figure(tmp_path):
   done = _run(f'--plot={tmp_path / "theory.png"}')
-  assert done.returncode == 0, done.stderr
-  exponents = re.findall(r'(?:DP-SGD|p\^[\d.]+) +(\d\.\d\d) ', done.stdout)
+  assert done.code == 0, done.err
+  exponents = re.findall(r'(?:DP-SGD|p\^[\d.]+) +(\d\.\d\d) ', done.out)
   # Isotropic: DP-SGD and PDA-DPMD; a flat direction: DP-SGD, then c = 1.5, 2,
   # 2.25 and 2.5.
   assert exponents == ['2.00'] * 2 + ['2.50', '2.50', '2.50', '2.25', '2.00']
@@ -26,5 +26,5 @@ def test_table_and_figure(tmp_path):
 
 def test_bad_flags():
   done = _run('--num_private=10')
-  assert done.returncode == 2
-  assert 'num_public must be at most num_private, 10.0' in done.stderr
+  assert done.code == 2
+  assert 'num_public must be at most num_private, 10.0' in done.err

@@ -169,8 +169,9 @@ def test_strangers_stay_outside(machines, store, tmp_path):
     return host_processes.start(
       *(store, tmp_path / 'run', 1),
       *host_processes.place(store, address, 2, host),
-      *('--rounds=3000', '--no_seed'),
+      '--rounds=3000',
       within=hosts.within,
+      seed=None,
     )
 
   leader = start(0)

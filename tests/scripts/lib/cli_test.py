@@ -98,7 +98,7 @@ def test_warnings_are_one_line():
 
 @pytest.mark.slow
 def test_tensorflow_is_silent():
-  done = _run('import tensorflow, tensorflow_federated, jax')
+  done = _run('import pda_fed.tff, tensorflow_federated, jax')
   assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
@@ -110,7 +110,7 @@ class TestShippedFiles:
     assert (found[0], found[-1]) == ('--a=1', '--b=2')
     assert '--noise_multiplier=1.51' in found
     # That of the preset which this one names.
-    assert any(flag.startswith('--batch_size=') for flag in found)
+    assert any(flag.startswith('--expected_cohort=') for flag in found)
     assert not any('flagfile' in flag for flag in found)
     assert cli.expanded(given) == found
     sample = 'data_prep/samples/stackexchange/public_users.txt'
@@ -139,4 +139,4 @@ class TestShippedFiles:
     monkeypatch.chdir(tmp_path)
     preset = '--flagfile=scripts/presets/tiny.flags'
     done = _run('print(_ROUNDS.value)', preset, '--undefok=delta')
-    assert 'clients_per_round' in done.stderr  # Which only others have.
+    assert 'expected_cohort' in done.stderr  # Which only others have.

@@ -1,4 +1,9 @@
-"""The runs of private searches, of which only the best is released.
+"""Private search for settings: its epsilon covers the whole search.
+
+For each method, the number of runs K is drawn from the system's entropy. Each
+run has settings drawn uniformly from the method's grid, and its own secret
+seeds. Validation chooses the best run; only it is released, the others are
+deleted. `privacy.search_epsilon` covers the search.
 
 Draws and runs are kept in OUTPUT_DIR/private_search, which only its owner can
 read. The best runs are then moved to OUTPUT_DIR/runs, and the folder is
@@ -7,7 +12,7 @@ would be a second look at the data. OUTPUT_DIR/private_search.json records what
 was released, but not K, the number of runs, or the other runs' results.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
@@ -20,47 +25,28 @@ import time
 from typing import Any, NoReturn, Optional, TYPE_CHECKING
 import warnings
 
-from absl import flags
 import numpy as np
 from pda_fed import errors
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import files
 from pda_fed.common import seal
+from pda_fed.common import typed
+from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
 from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import sweeping
-from pda_fed.runs import config as config_lib
+from pda_fed.compare import private_settings
+from pda_fed.compare import ranking
+from pda_fed.compare import running
 from pda_fed.runs import outputs
-from scripts.lib import job_flags
-from scripts.lib import search_flags
-from scripts.lib import trust_flags
+from pda_fed.runs import spec as spec_lib
 
 if TYPE_CHECKING:
   from pda_fed.privacy import search as search_lib
 
 _SECONDS_OF_SILENCE = 60
-# Exit code of a program that refuses its flags; see `cli.run`.
-_BAD_FLAGS = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """The settings that determine the runs of searches, as JSON values.
-
-  Attributes:
-    binary: Module of the training binary, for `python -m`.
-    flags: For each method, the flags of its runs, flag files expanded.
-    grids: For each method, the values of each flag.
-    metric: The validation metric that chooses the best run.
-    search: The fields of the `PrivateSearch`.
-  """
-
-  binary: str
-  flags: dict[str, list[str]]
-  grids: dict[str, dict[str, list[str]]]
-  metric: str
-  search: dict[str, Any]
+# Exit code of a program that refuses its settings.
+_REFUSED = 2
 
 
 class SecretRuns:
@@ -69,24 +55,37 @@ class SecretRuns:
   def __init__(
     self,
     search: 'search_lib.PrivateSearch',
-    settings: Settings,
+    specs: Mapping[str, spec_lib.RunSpec],
+    grids: Mapping[str, grids_lib.Grid],
+    metric: str,
     folder: pathlib.Path,
+    runner: running.Runner,
   ):
     """Initializes the searches.
 
     Args:
       search: Distribution of the number of runs.
-      settings: Settings of the runs.
+      specs: The spec of each method's runs.
+      grids: The grid of each method.
+      metric: The validation metric that chooses the best run.
       folder: Folder of the comparison.
+      runner: Makes the runs.
     """
     self._search = search
-    self._settings = settings
+    self._specs = specs
+    self._runner = runner
+    self._settings = private_settings.Settings(
+      specs={m: spec.as_json() for m, spec in specs.items()},
+      grids={m: {n: list(v) for n, v in g.items()} for m, g in grids.items()},
+      metric=metric,
+      search=dataclasses.asdict(search),
+    )
     self._output = folder
     self._record = folder / 'private_search.json'
     self._secret = folder / 'private_search'
     self._state = self._secret / 'draws.json'
-    # The runs of each method: name of the folder, and flags of the cell.
-    self._draws: dict[str, list[tuple[str, list[str]]]] = {}
+    # The runs of each method: name of the folder, and values of the cell.
+    self._draws: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     # Result of `_choose`, once it was called.
     self._chosen: Optional[dict[str, Any]] = None
     self._plan: Optional[privacy.PrivacyPlan] = None
@@ -124,11 +123,12 @@ class SecretRuns:
       )
 
   def _refuse_others(self, before: dict[str, Any]) -> None:
-    lines = config_lib.differences(before, dataclasses.asdict(self._settings))
+    now = dataclasses.asdict(self._settings)
+    lines = typed.differences(before, now)
     if lines:
       raise errors.OutputError(
-        f'{self._output} holds a private search with other flags:'
-        f' {"; ".join(lines)}. Give the same flags, or another --output_dir.'
+        f'{self._output} holds a private search with other settings:'
+        f' {"; ".join(lines)}. Give the same settings, or another --output_dir.'
       )
 
   def draw(self) -> None:
@@ -143,11 +143,11 @@ class SecretRuns:
       return
     rng = np.random.default_rng(secrets.randbits(256))
     for method, grid in self._settings.grids.items():
-      cells = sweeping.cells(grid)
+      cells = grids_lib.cells(grid)
       places = rng.integers(len(cells), size=self._search.draw(rng))
       # Random names: numbers of released runs would reveal K.
       self._draws[method] = [
-        (secrets.token_hex(8), cells[i].arguments) for i in places
+        (secrets.token_hex(8), dict(cells[i].values)) for i in places
       ]
     self._save()
 
@@ -164,16 +164,8 @@ class SecretRuns:
 
   def _jobs(self) -> list[jobs.Job]:
     return [
-      jobs.Job(
-        name=name,
-        module=self._settings.binary,
-        arguments=trust_flags.for_run(
-          *self._settings.flags[method],
-          f'--method={method}',
-          *cell,
-          f'--output_dir={self._folder(name)}',
-        ),
-        folder=self._folder(name),
+      self._runner.job(
+        name, self._specs[method].with_values(cell), self._folder(name)
       )
       for method, draws in self._draws.items()
       for name, cell in draws
@@ -188,7 +180,7 @@ class SecretRuns:
     """
     if self._chosen is not None:
       return
-    job_flags.say(
+    running.say(
       'The private search is running. Its number of runs stays secret.'
     )
     all_jobs = self._jobs()
@@ -201,13 +193,13 @@ class SecretRuns:
       failures = jobs.run_jobs(
         waiting,
         self._secret / 'logs',
-        num_processes=flags.FLAGS.num_processes,
-        gpus=job_flags.gpus_for(waiting),
+        num_processes=self._runner.num_processes,
+        gpus=running.gpus_for(waiting),
         on_change=self._look,
       )
       self._check_runs(all_jobs)
     except ValueError:
-      # The error depends on flags, not on private data.
+      # The error depends on settings, not on private data.
       shutil.rmtree(self._secret)
       raise
     # A run that diverged ranks last in its search.
@@ -219,8 +211,8 @@ class SecretRuns:
   def _end(self, failure: jobs.Failure) -> NoReturn:
     """Reports a run that failed, and exits."""
     advice = 'Give the same command again to resume the search.'
-    if failure.exit_code == _BAD_FLAGS:
-      advice = 'Correct the flags and give another --output_dir.'
+    if failure.exit_code == _REFUSED:
+      advice = 'Correct the settings and give another --output_dir.'
       folders = [outputs.RunFolder(job.folder) for job in self._jobs()]
       if all(folder.is_new() for folder in folders):
         shutil.rmtree(self._secret)
@@ -231,19 +223,19 @@ class SecretRuns:
       for line in failure.last_lines.splitlines()
       if line.startswith('error:')
     ]
-    job_flags.say(
+    running.say(
       '\n'.join(
         [f'A run failed with exit code {failure.exit_code}.', *said, advice]
       )
     )
     sys.exit(1)
 
-  def _look(self, running: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
+  def _look(self, started: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
     """Checks runs early; says that there is progress, but not how much."""
-    self._check_runs([*running, *ended])
+    self._check_runs([*started, *ended])
     if time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
       self._spoke = time.monotonic()
-      job_flags.say('The private search is still running.')
+      running.say('The private search is still running.')
 
   def _check_runs(self, some_jobs: Sequence[jobs.Job]) -> None:
     """Raises ValueError if plans of runs differ, or the metric is missing."""
@@ -256,8 +248,8 @@ class SecretRuns:
         continue
       self._check_plan(folder)
       if folder.read_result() is not None:
-        found = sweeping.look(sweeping.Cell(()), job.folder)
-        sweeping.rank([found], self._settings.metric)
+        found = ranking.look(grids_lib.Cell(()), job.folder)
+        ranking.rank([found], self._settings.metric)
         self._checked.add(job.folder)
 
   def _check_plan(self, folder: outputs.RunFolder) -> None:
@@ -265,12 +257,12 @@ class SecretRuns:
       warnings.simplefilter('ignore')
       # The clip does not affect epsilon.
       plan = dataclasses.replace(
-        folder.read_plan(), clip_norm=1.0, adaptive_clipping=None
+        folder.read_config().plan, clip_norm=1.0, adaptive_clipping=None
       )
     if self._plan is None:
       privacy.search_epsilon(plan, self._search)  # May raise ValueError.
       self._plan = plan
-    lines = config_lib.differences(
+    lines = typed.differences(
       dataclasses.asdict(self._plan), dataclasses.asdict(plan)
     )
     if lines:
@@ -282,10 +274,10 @@ class SecretRuns:
   def _best(self, method: str) -> Optional[str]:
     """Returns the name of a method's best run; None if none is finite."""
     found = [
-      sweeping.look(sweeping.Cell((('', name),)), self._folder(name))
+      ranking.look(grids_lib.Cell((('', name),)), self._folder(name))
       for name, _ in self._draws[method]
     ]
-    ranked = sweeping.rank(found, self._settings.metric)
+    ranked = ranking.rank(found, self._settings.metric)
     hashes = {f.data_hash for f in ranked}
     if len(hashes) > 1:
       raise errors.OutputError(
@@ -327,7 +319,7 @@ class SecretRuns:
       'Private search: the search of one method has (epsilon, delta) ='
       f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). Each run shown is'
       ' the best of a secret number of runs'
-      f' ({search_flags.describe(self._search)}) by validation {metric}. An'
+      f' ({private_settings.describe(self._search)}) by validation {metric}. An'
       ' epsilon shown beside a run is that of this run alone. Validation data'
       ' chose the runs and are not covered.'
     )
@@ -359,14 +351,14 @@ class SecretRuns:
   def _add_statement(self, folder: pathlib.Path) -> None:
     """Adds the search's statement to config.json of a run."""
     content = files.read_json(folder / outputs.CONFIG)
-    content[outputs.SEARCH] = self._chosen['statement']
+    content['private_search'] = self._chosen['statement']
     files.write_json(folder / outputs.CONFIG, content)
 
   def is_released(self) -> bool:
     """Returns whether the search has ended.
 
     Raises:
-      OutputError: If the search had other flags.
+      OutputError: If the search had other settings.
     """
     if not self._record.exists():
       return False
@@ -380,3 +372,22 @@ class SecretRuns:
     found = files.read_json(self._record)
     names = [name for name in found['released'].values() if name is not None]
     return [self._output / 'runs' / name for name in names], found['notes']
+
+  def release(self) -> tuple[list[pathlib.Path], list[str]]:
+    """Searches for each method, or resumes, and releases the best runs.
+
+    Returns:
+      See `released`. Unchanged if the search has already ended.
+
+    Raises:
+      BusyError: If another process searches in the folder.
+      OutputError: If the folder holds other runs or another search.
+      ValueError: If the runs' plan has no epsilon, or their plans differ.
+    """
+    if not self.is_released():
+      with self.locked():
+        if not self.is_released():  # By a process that has just ended.
+          self.draw()
+          self.run()
+          self.publish()
+    return self.released()
