@@ -49,10 +49,10 @@ def _refuse_unknown(
   for name in given:
     if name not in known:
       names = [f'{group}.{other}' for other in known]
+      near = typed.nearest(f'{group}.{name}', names)
       raise ValueError(
         f'{group}.{name} is not a setting of {owner}, which has'
-        f' {", ".join(known) or "none"}.'
-        + typed.nearest(f'{group}.{name}', names)
+        f' {", ".join(known) or "none"}.{near}'
       )
 
 

@@ -160,7 +160,7 @@ def search(tmp_path_factory):
 
 def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   run = runs_lib.RunFolder(search / 'runs/warm_0')
-  found = privacy.search_epsilon(run.read_plan(), released_search.DRAWS)
+  found = privacy.search_epsilon(run.read_config().plan, released_search.DRAWS)
   epsilon = privacy.round_up(found)
   model = runs_lib.load_model(run.path)
   exports.export_model(model, 'npz', tmp_path / 'model.npz')
