@@ -38,7 +38,6 @@ _TESTS = flags.DEFINE_string(
   'tests',
   None,
   "Folder with TFF's tests: tensorflow_federated/python of its sources.",
-  required=True,
 )
 _ONLY = flags.DEFINE_string(
   'only', '', 'Regular expression: run files whose path matches it.'
@@ -295,6 +294,8 @@ def _read_expected(files: Sequence[pathlib.Path]) -> list[str]:
 
 def main() -> None:
   """Runs the files and prints what failed."""
+  if not _TESTS.value:
+    raise ValueError('--tests must be given.')
   folder = pathlib.Path(_TESTS.value).resolve()
   files = _find_files(folder)
   patterns = _read_expected(files)

@@ -39,7 +39,18 @@ _USUAL = 1000
 
 
 def check_count(**named: int) -> None:
-  """Raises ValueError unless every value is a number of canaries that tells."""
+  """Raises ValueError unless every value is a number of canaries that tells.
+
+  Example:
+
+    >>> check_count(audit_canaries=500)
+
+  Args:
+    **named: Numbers of canaries, by the name of the setting.
+
+  Raises:
+    ValueError: If a number is too small.
+  """
   validate.integers(1, **named)
   for name, count in named.items():
     if count < LEAST_CANARIES:

@@ -96,6 +96,14 @@ def adam(
 ) -> Optimizer:
   """Returns Adam, with the defaults of TFF's `build_adam`.
 
+  Example:
+
+    >>> optimizer = adam(0.5)
+    >>> state = optimizer.init(jnp.array([0.0]))
+    >>> changes, _ = optimizer.update(jnp.array([2.0]), state)
+    >>> changes.round(3).tolist()
+    [-0.5]
+
   Args:
     learning_rate: The learning rate; it may be traced.
     b1: The decay of the mean of gradients.

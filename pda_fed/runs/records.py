@@ -42,6 +42,8 @@ _FIRST_COLUMNS = (
 class Recorded:
   """The content of config.json.
 
+  Example: see `RunFolder`.
+
   Attributes:
     format: What wrote it.
     version: The version of the format.

@@ -202,7 +202,7 @@ def build_plan(
 
 
 def resolve(spec: spec_lib.RunSpec, *, trust_code: bool = False) -> Run:
-  """Opens the data of a spec and returns its run.
+  """Returns the run of a spec, with its data opened.
 
   Example:
 

@@ -55,7 +55,7 @@ def _known_flags():
     names |= set(re.findall(r"DEFINE_\w+\(\s*'(\w+)'", path.read_text()))
   # Settings of methods become flags of their names.
   for path in (_ROOT / 'scripts/presets').glob('*.flags'):
-    names |= set(re.findall(r'^--(\w+)=', path.read_text(), re.MULTILINE))
+    names |= set(re.findall(r'^--([\w.]+)=', path.read_text(), re.MULTILINE))
   return names
 
 
@@ -65,7 +65,7 @@ def test_programs_flags_and_presets_exist(path):
   assert (_ROOT / f'{module.replace(".", "/")}.py').exists()
   flags = [word for word in arguments if word != '--']
   assert len(flags) > 4
-  names = {re.fullmatch(r'--(\w+)(=.+)?', word)[1] for word in flags}
+  names = {re.fullmatch(r'--([\w.]+)(=.+)?', word)[1] for word in flags}
   assert names - _known_flags() == set()
   for word in flags:
     if word.startswith('--flagfile='):
@@ -108,14 +108,14 @@ def _started(command, folder, **environment):
     check=True,
   )
   words = done.stdout.splitlines()
-  assert words[words.index('-m') + 1] == 'scripts.train_stackoverflow'
+  assert words[words.index('-m') + 1] == 'scripts.train'
   return words[words.index('-m') + 2 :]
 
 
 def test_a_job_of_an_array_makes_its_run(tmp_path):
   (tmp_path / 'runs.txt').write_text(_LINES)
   recipe = str(_DEPLOY / 'slurm/sweep.sbatch')
-  command = ['bash', recipe, 'runs.txt', 'scripts.train_stackoverflow']
+  command = ['bash', recipe, 'runs.txt']
   found = _started(command, tmp_path, SLURM_ARRAY_TASK_ID='2')
   assert found == ["--note=two words, it's", '--output_dir=out/2']
 
@@ -185,7 +185,7 @@ def test_a_run_has_all_gpus_of_its_hosts(tmp_path, gpus, expected):
   )
   devices, command = done.stdout.splitlines()
   assert devices == expected
-  assert command.startswith('scripts.train_stackoverflow --engine=jax')
+  assert command.startswith('scripts.train --engine=jax')
   assert command.endswith(' --rounds=7')
 
 

@@ -11,6 +11,7 @@ import inspect
 import re
 import textwrap
 
+from pda_fed.common import settings
 import pytest
 
 from tests.docs import pages
@@ -60,6 +61,8 @@ def _missing(package, name):
   missing = []
   if inspect.isclass(value):
     fields = dataclasses.is_dataclass(value) and dataclasses.fields(value)
+    if issubclass(value, settings.Group):  # The help of a field says it.
+      fields = [f for f in fields if not f.metadata.get('help')]
     has_fields = fields or hasattr(value, '_fields')
     return ['Attributes'] if has_fields and 'Attributes:' not in doc else []
   signature = inspect.signature(value)

@@ -20,14 +20,19 @@ _PRESETS = [
 # Their searches had the noise of another accountant.
 _NOT_SEARCHED = ('emnist_best', 'emnist_private_best')
 _POPULATIONS = {'blogs': 8067, 'stackexchange': 18749}
-_TABLE_1 = ('server_learning_rate', 'client_learning_rate', 'alpha_i')
+# Columns of Table 1's trials, by the name of the setting.
+_TABLE_1 = {
+  'server.learning_rate': 'server_learning_rate',
+  'client.learning_rate': 'client_learning_rate',
+  'method.alpha_i': 'alpha_i',
+}
 
 
 def _flags(preset):
   """The flags of a preset, those of files that it includes first."""
   text = (pages.ROOT / f'scripts/presets/{preset}.flags').read_text()
   found = {}
-  for name, value in re.findall(r'^--(\w+)=(\S+)$', text, re.MULTILINE):
+  for name, value in re.findall(r'^--([\w.]+)=(\S+)$', text, re.MULTILINE):
     if name == 'flagfile':
       found |= _flags(re.fullmatch(r'scripts/presets/(\w+)\.flags', value)[1])
     else:
@@ -39,9 +44,9 @@ def _flags_of_method(preset, method):
   """What a preset's comment adds for cold and warm start."""
   text = (pages.ROOT / f'scripts/presets/{preset}.flags').read_text()
   text = ' '.join(re.findall(r'^# (.*)$', text, re.MULTILINE))
-  pattern = rf'{method} start (?:add )?((?:--\w+=[\w.]*\w ?)+)'
+  pattern = rf'{method} start (?:add )?((?:--[\w.]+=[\w.]*\w ?)+)'
   added = ''.join(re.findall(pattern, text))
-  return dict(re.findall(r'--(\w+)=([\w.]*\w)', added))
+  return dict(re.findall(r'--([\w.]+)=([\w.]*\w)', added))
 
 
 @pytest.mark.parametrize('method', _METHODS)
@@ -57,21 +62,23 @@ def test_presets_have_the_best_tries_and_so_have_their_runs(preset, method):
 
   runs, tried = rows('test', 'in_table'), rows('search', 'last_search')
   assert sorted(run['seed'] for run in runs) == ['0', '1', '2']
-  names = ('learning_rate', 'alpha_K')[: 2 if method == 'pda' else 1]
-  for name in names:
-    assert {float(run[name]) for run in runs} == {float(flags[name])}
-  decay = flags.get('learning_rate_decay', 'none')
+  names = {'server.learning_rate': 'learning_rate'}
+  if method == 'pda':
+    names['method.alpha_K'] = 'alpha_K'
+  for name, column in names.items():
+    assert {float(run[column]) for run in runs} == {float(flags[name])}
+  decay = flags.get('server.decay', 'none')
   assert {run['decay'] for run in runs} == {decay}
   assert bool(tried) == (preset not in _NOT_SEARCHED)
   if not tried:
     return
   best = recorded.lowest(tried, 'loss')
   assert best['decay'] == decay
-  for name in names:
-    assert float(best[name]) == float(flags[name])
+  for name, column in names.items():
+    assert float(best[column]) == float(flags[name])
     # The search went on until there was something worse on both sides.
-    values = [float(row[name]) for row in tried]
-    assert min(values) < float(best[name]) < max(values)
+    values = [float(row[column]) for row in tried]
+    assert min(values) < float(best[column]) < max(values)
 
 
 def test_every_method_of_the_benchmark_had_nine_tries():
@@ -105,7 +112,7 @@ def test_presets_of_table_1_have_its_settings_and_its_epsilon(data, population):
   names = ('rounds', 'delta', 'noise_multiplier', 'clip_norm')
   plan = privacy.PrivacyPlan(
     population=population,
-    expected_cohort=int(flags['clients_per_round']),
+    expected_cohort=int(flags['expected_cohort']),
     **{name: float(flags[name]) for name in names[1:]},
     rounds=int(flags['rounds']),
   )
@@ -114,11 +121,15 @@ def test_presets_of_table_1_have_its_settings_and_its_epsilon(data, population):
     of_method = {'data': data, 'method': method}
     tries = recorded.runs('table1/search', rounds='1600', **of_method)
     best = recorded.lowest(tries, 'loss')
-    values = dict(flag.lstrip('-').split('=') for flag in choice.flags)
-    update = values.pop('public_update', 'local_training')
-    assert values == {name: best[name] for name in _TABLE_1 if best[name]}
+    values = dict(choice.settings)
+    update = values.pop('public.update', 'local_training')
+    assert values == {
+      name: float(best[column])
+      for name, column in _TABLE_1.items()
+      if best[column]
+    }
     assert best['public_update'] in ('', update)
-    assert (choice.tries, choice.value) == (len(tries), float(best['loss']))
+    assert (choice.trials, choice.value) == (len(tries), float(best['loss']))
     for run in recorded.runs('table1/final', **of_method):
       epsilon = pytest.approx(plan.epsilon(), rel=1e-4)
       assert float(run['epsilon']) == epsilon

@@ -6,6 +6,7 @@ import shutil
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.compare import private_runs
+from pda_fed.compare import running
 
 from tests.runs import saved_runs
 
@@ -18,15 +19,21 @@ def make(path: pathlib.Path) -> pathlib.Path:
   folder = runs_lib.RunFolder(saved)
   config = folder.read_config()
   plan = config.plan
-  result = {n: getattr(config, n) for n in ('method', 'dataset', 'engine')}
-  result |= {'rounds': plan.rounds, 'delta': plan.delta}
-  result['noise_multiplier'] = plan.noise_multiplier
+  result = {name: getattr(config, name) for name in ('dataset', 'engine')}
+  names = ('rounds', 'delta', 'noise_multiplier')
+  result |= {name: getattr(plan, name) for name in names}
   folder.write_metrics([{'round': plan.rounds, 'epsilon': 1.25, 'loss': 2}])
-  folder.write_result(result | {'epsilon': 1.25, 'seed': None, 'test': {}})
+  folder.write_result(
+    {**result, 'method': 'warm', 'epsilon': 1.25, 'seed': None, 'test': {}}
+  )
   out = path / 'out'
-  grids = {'warm': {'server.learning_rate': (0.1,)}}
   found = private_runs.SecretRuns(
-    DRAWS, {'warm': config.spec}, grids, 'loss', out, None
+    DRAWS,
+    {'warm': config.spec},
+    {'warm': {'server.learning_rate': [1]}},
+    'loss',
+    out,
+    running.Runner(),
   )
   (out / 'private_search/runs').mkdir(0o700, parents=True)
   shutil.move(saved, out / 'private_search/runs/secret')
