@@ -260,7 +260,7 @@ TABLE = (
   Row(
     PAGE,
     _PUBLIC,
-    'method, runs, seeds, chosen, tries, Settings *, Libraries, Differences *',
+    'method, runs, seeds, chosen, trials, Settings *, Libraries, Differences *',
     _CHOSEN,
   ),
   Row(
@@ -271,12 +271,8 @@ TABLE = (
     _HELD_OUT,
   ),
   Row(PAGE, _PRIVATE, 'audited', 'results of audits, also in sentences'),
-  Row(
-    COMPARISON,
-    _PUBLIC,
-    'curves_*, chosen.json: *',
-    _HELD_OUT,
-  ),
+  Row(COMPARISON, _PUBLIC, 'curves_*, chosen.json: *', _HELD_OUT),
+  Row(COMPARISON, _PUBLIC, 'runs/*.json: *', _CHOSEN),
   Row(
     COMPARISON,
     _MECHANISM,

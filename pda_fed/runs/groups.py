@@ -1,7 +1,4 @@
-"""The groups of settings of a run; see `spec.RunSpec`.
-
-Name, type, default, help and check of a setting stand here once.
-"""
+"""The groups of settings of a run, each with help and check; see `spec`."""
 
 import dataclasses
 import functools
@@ -14,15 +11,15 @@ from pda_fed.common import validate
 from pda_fed.runs import tasks
 
 setting = settings.setting
-ENGINES = ('tff', 'jax')
-DECAYS = ('none', 'linear', 'cosine')
 
 _count = functools.partial(
   setting, check=functools.partial(validate.integers, 1)
 )
+_from_0 = functools.partial(
+  setting, check=functools.partial(validate.integers, 0)
+)
 _positive = functools.partial(setting, check=validate.positive)
 _below_one = functools.partial(setting, check=validate.below_one)
-_FROM_0 = functools.partial(validate.integers, 0)
 _BOUND = functools.partial(validate.positive_or, ('private',))
 
 
@@ -62,17 +59,15 @@ class DataSpec(_Flat):
     ' file.',
     only='examples',
   )
-  validation_examples: int = setting(
+  validation_examples: int = _from_0(
     0,
     'Number of private examples of --dataset held out for validation, to choose'
     ' settings. WikiText has its own validation data.',
-    check=_FROM_0,
     only='examples',
   )
-  split_seed: int = setting(
+  split_seed: int = _from_0(
     0,
     'Seed of the split of --dataset into public and private examples.',
-    check=_FROM_0,
     only='examples',
   )
   vocabulary_size: Optional[int] = _count(
@@ -241,7 +236,7 @@ class ServerSpec(settings.Group):
   decay: str = setting(
     'none',
     'How the learning rate decays to 0 at the last step, with --dataset.',
-    choices=DECAYS,
+    choices=('none', 'linear', 'cosine'),
     only='examples',
   )
   mean_clip_norm: Union[float, str, None] = setting(
@@ -351,7 +346,9 @@ class ExecutionSpec(_Flat):
   """What computes the run; of these, engine and dtype affect the result."""
 
   engine: str = setting(
-    'tff', 'Engine that computes the run. --dataset needs jax.', choices=ENGINES
+    'tff',
+    'Engine that computes the run. --dataset needs jax.',
+    choices=('tff', 'jax'),
   )
   compute_dtype: str = setting(
     'float32',

@@ -196,7 +196,7 @@ def page(tmp_path_factory):
       found.append(_with_audit(comparison_lib.load_run(folder.path)))
   out = path / 'out'
   jobs.run_jobs(
-    [jobs.Job('log', runs_lib.RunSpec(), out / 'log')], out / 'logs'
+    [jobs.Job('log', runs_lib.RunSpec(), out / 'runs/log')], out / 'logs'
   )
   shown = ['loss', 'perplexity', 'accuracy']
   compared = comparison_lib.compare(found, shown)
@@ -320,6 +320,7 @@ def of_engines(stores, tmp_path_factory):
     'server.learning_rate': 0.001,
     'seed': None,
   }
+  yogi = {'server.optimizer': 'yogi', 'server.learning_rate': 0.001}
   tree = {'sampling': 'epochs', 'mechanism': 'tree'}
   chunks = {'engine': 'jax', 'clients_per_chunk': 2}
   plain = _on_users(arrays, 'cold', **chunks)
@@ -329,7 +330,7 @@ def of_engines(stores, tmp_path_factory):
       _on_users(text, 'pda', engine='jax', **_AUDIT, **adam), path / 'jax'
     ),
     *_train(_on_users(arrays, 'cold', **tree), path / 'tff'),
-    *_train(_on_users(arrays, 'cold', **_AUDIT), path / 'tff_audited'),
+    *_train(_on_users(arrays, 'cold', **_AUDIT, **yogi), path / 'tff_audited'),
     *_train(plain, path / 'jax_plain'),
     *_train(_on_digits(), path / 'digits'),
     *_train(_on_digits(**_AUDIT), path / 'digits_audited'),
