@@ -91,25 +91,18 @@ def _pad(x: jax.Array, convolution: Convolution) -> jax.Array:
   return jax.lax.pad(x, jnp.zeros((), x.dtype), config)
 
 
-def see(x: jax.Array, convolution: Convolution) -> jax.Array:
-  """Arranges what output positions see.
+def patches(x: jax.Array, convolution: Convolution) -> jax.Array:
+  """Returns what each output position sees.
 
   Args:
     x: [batch, *spatial, channels].
     convolution: The convolution.
 
   Returns:
-    If `is_shifted`, only columns are arranged: [batch, height, columns of the
-    output, columns of the kernel * channels]. This needs a third of the memory
-    of patches, for 3 x 3 kernels. Otherwise patches: [batch, *spatial of the
-    output, positions in the kernel, channels].
+    [batch, *spatial of the output, positions in the kernel, channels].
   """
   params, size = convolution.params, convolution.size
   x = _pad(x, convolution)
-  if convolution.is_shifted():
-    wide = x.shape[2] - size[1] + 1
-    shifted = [x[:, :, j : j + wide] for j in range(size[1])]
-    return jnp.concatenate(shifted, axis=3)
   strides, dilations = params['window_strides'], params['rhs_dilation']
   shifted = []
   for offsets in itertools.product(*map(range, size)):
@@ -122,18 +115,6 @@ def see(x: jax.Array, convolution: Convolution) -> jax.Array:
       slices.append(slice(first, last, strides[axis]))
     shifted.append(x[(slice(None), *slices)])
   return jnp.stack(shifted, axis=-2)
-
-
-def patches(seen: jax.Array, convolution: Convolution) -> jax.Array:
-  """Returns the patches of what `see` returns."""
-  if not convolution.is_shifted():
-    return seen
-  rows = convolution.size[0]
-  high = seen.shape[1] - rows + 1
-  shifted = [seen[:, i : i + high] for i in range(rows)]
-  split = jnp.stack(shifted, axis=3)
-  channels = convolution.channels[0]
-  return split.reshape(*split.shape[:3], -1, channels)
 
 
 def as_kernel(product: jax.Array, convolution: Convolution) -> jax.Array:
@@ -177,7 +158,7 @@ def grouped_deltas(delta: jax.Array, convolution: Convolution) -> jax.Array:
 def convolve(
   x: jax.Array, kernel: jax.Array, convolution: Convolution
 ) -> tuple[jax.Array, jax.Array]:
-  """Convolves by products.
+  """Convolves as a product; returns the output and the patches.
 
   Args:
     x: The input, in its own order of axes.
@@ -185,65 +166,61 @@ def convolve(
     convolution: The convolution.
 
   Returns:
-    The output in its own order of axes, and what `see` returns.
+    The output in its own order of axes, and the patches of `patches`.
   """
   params = convolution.params
-  numbers, dtype = params['dimension_numbers'], params['preferred_element_type']
-  options = {
-    'precision': params['precision'],
-    'preferred_element_type': numerics.wide_dtype(x),
-  }
+  numbers = params['dimension_numbers']
   outputs, inputs, *spatial = numbers.rhs_spec
   ordered = kernel.transpose(*spatial, inputs, outputs)
-  seen = see(channels_last(x, numbers.lhs_spec), convolution)
-  if convolution.is_shifted():
-    # A product for all rows of the kernel, which are then shifted and added.
-    rows, columns = convolution.size
-    high = seen.shape[1] - rows + 1
-    out = jnp.einsum(
-      'nhwjc,ijco->nhwio', _by_column(seen, columns), ordered, **options
-    )
-    out = sum(out[:, i : i + high, :, i] for i in range(rows))
-  else:
-    groups, width = convolution.groups, convolution.channels[1]
-    ordered = ordered.reshape(-1, groups, width)
-    out = jnp.einsum(
-      'bgpi,igo->bpgo', grouped(seen, convolution), ordered, **options
-    ).reshape(*seen.shape[:-2], -1)
+  seen = patches(channels_last(x, numbers.lhs_spec), convolution)
+  out = jnp.einsum(
+    'bgpi,igo->bpgo',
+    grouped(seen, convolution),
+    ordered.reshape(-1, convolution.groups, convolution.channels[1]),
+    precision=params['precision'],
+    preferred_element_type=params['preferred_element_type'],
+  )
+  out = out.reshape(*seen.shape[:-2], -1)
   batch, channels, *places = numbers.out_spec
   order = batch, *places, channels
-  out = out.transpose([order.index(axis) for axis in range(len(order))])
-  return out.astype(x.dtype if dtype is None else dtype), seen
+  return out.transpose([order.index(axis) for axis in range(len(order))]), seen
 
 
 def shifted_products(
-  seen: jax.Array, delta: jax.Array, convolution: Convolution
+  x: jax.Array, delta: jax.Array, convolution: Convolution
 ) -> jax.Array:
-  """Returns gradients for a kernel whose columns were arranged by `see`.
+  """Returns gradients for a 2-d kernel of stride 1, without forming patches.
 
-  Rows are shifted in the deltas.
+  Columns are shifted in the input and rows in the deltas. This needs less
+  memory traffic than patches: for 3 x 3 kernels, three times both arrays
+  instead of nine times the input.
 
   Args:
-    seen: [examples, images, height, columns, columns of the kernel * inputs].
+    x: [examples, images, height, width, channels].
     delta: [examples, images, rows, columns, outputs].
     convolution: The convolution.
 
   Returns:
     [examples, 1, positions in the kernel * inputs, outputs].
   """
+  examples, images = x.shape[:2]
   rows, columns = convolution.size
-  examples, _, height, _, outputs = seen.shape[:4] + delta.shape[4:]
+  x = _pad(x.reshape(-1, *x.shape[2:]), convolution)
+  delta = delta.reshape(-1, *delta.shape[2:])
+  height, outputs = x.shape[1], delta.shape[3]
+  wide = delta.shape[2]
+  seen = jnp.stack([x[:, :, j : j + wide] for j in range(columns)], axis=3)
   # Row h of an image is paired with the deltas of output row h - shift, or with
   # zeros if the output has no such row.
-  margins = (0, 0), (0, 0), (rows - 1, rows - 1), (0, 0), (0, 0)
-  delta = jnp.pad(delta, margins)
-  starts = [rows - 1 - i for i in range(rows)]
-  seen_by = jnp.concatenate(
-    [delta[:, :, start : start + height] for start in starts], axis=4
+  delta = jnp.pad(delta, ((0, 0), (rows - 1, rows - 1), (0, 0), (0, 0)))
+  seen_by = jnp.stack(
+    [delta[:, rows - 1 - i : rows - 1 - i + height] for i in range(rows)],
+    axis=3,
   )
+  positions = images * height * wide
   products = numerics.product(
-    seen.reshape(examples, -1, seen.shape[-1]),
-    seen_by.reshape(examples, -1, seen_by.shape[-1]),
+    seen.reshape(examples, positions, -1),
+    seen_by.reshape(examples, positions, -1),
     ((1,), (1,)),
     ((0,), (0,)),
   )
