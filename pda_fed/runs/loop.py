@@ -108,7 +108,7 @@ class Loop:
     evaluated: The numbers of rounds after which the model is evaluated.
     epsilons: Epsilon after each of them; None without dp_accounting.
     is_resumed: Whether the run goes on from a checkpoint.
-    is_stopped: Raises StoppedError with a message, if a signal has come.
+    raise_if_stopped: Raises StoppedError with a message if a signal has come.
   """
 
   def __init__(

@@ -53,7 +53,11 @@ def test_a_store_is_read_once(data_dir, monkeypatch):
       'needs --',
     ),
     (
-      {'server.mean_clip_norm': 'private', 'adaptive_clipping': True},
+      {
+        'server.mean_clip_norm': 'private',
+        'adaptive_clipping': True,
+        'clip_count_stddev': 5.0,
+      },
       'mean_clip_norm must be a number or none with adaptive_clipping',
     ),
     ({'audit': 'run', 'noise_multiplier': 0.0}, 'audit must be off'),

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 from pda_fed import methods
-from pda_fed import runs as runs_lib
 from pda_fed.runs import disclosure
 import pytest
 
@@ -83,19 +82,14 @@ class TestMetricsOfRounds:
     with pytest.raises(
       ValueError, match=r'must be declared: .*disclosure.* Found median_norm\.'
     ):
-      runs_lib.train(
-        fake_engine.make_config(),
-        fake_engine.Opener(self._Measuring),
-        tmp_path / 'run',
-      )
+      runs.train(tmp_path / 'run', None, self._Measuring)
     # Nothing was written of it.
     assert 'median_norm' not in (tmp_path / 'run/metrics.csv').read_text()
 
   def test_a_method_names_its_own(self, tmp_path, monkeypatch):
     monkeypatch.setattr(methods.PdaDpmd, 'measured', ('median_norm',))
-    config = fake_engine.make_config(final_test=False)
-    opener = fake_engine.Opener(self._Measuring)
-    folder = runs_lib.train(config, opener, tmp_path / 'run')
+    config = fake_engine.make_run(final_test=False)
+    folder, _ = runs.train(tmp_path / 'run', config, self._Measuring)
     assert runs.rows(folder.path)[-1]['median_norm'] == 1.0
     # Of a run without a test, nothing of rounds counts as validation.
     assert {*folder.read_result()['validation']} <= {

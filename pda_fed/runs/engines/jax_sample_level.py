@@ -170,15 +170,13 @@ class SampleLevelEngine:
 
   def order_of_sums(self) -> dict[str, Any]:
     """See `engine.Engine`."""
-    order = {
+    return {
       'microbatch_size': self.run.spec.execution.microbatch_size,
       'machine': platform.machine(),
       'platform': jax.default_backend(),
       'device': self._devices[0].device_kind,
+      'num_devices': len(self._devices),
     }
-    if len(self._devices) > 1:  # Runs on one device never recorded this.
-      order['num_devices'] = len(self._devices)
-    return order
 
   @property
   def data(self) -> pda_jax.TrainingArrays:

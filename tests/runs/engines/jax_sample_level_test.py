@@ -116,9 +116,9 @@ def test_a_run_leaves_what_the_loop_promises(run):
   assert [row['round'] for row in rows] == [0, 3, 6, 7]
   assert rows[-1]['alpha'] == 0.5
   assert {'public_loss', 'cosine', 'example_norm'} <= set(rows[-1])
-  settings = run.read_config()['settings']
-  assert settings['spec']['convolutions'][0]['filters'] == 2
-  assert settings['split']['validation_examples'] == 100
+  settings = run.read_config().settings
+  assert settings['model']['convolutions'][0]['filters'] == 2
+  assert settings['data']['validation_examples'] == 100
   # Where the data lie is no setting.
   assert 'data_dir' not in settings['data']
 
@@ -195,10 +195,9 @@ def test_two_devices_give_the_row_of_one(run, two_devices):
   assert found['test'] == pytest.approx(expected['test'], rel=1e-5)
   for name in ('epsilon', 'noise_multiplier'):
     assert found[name] == expected[name]
-  # Folders from before there was a choice go on with one device.
-  order = shared.read_config()['order_of_sums']
-  assert order.pop('num_devices') == 2
-  assert order == run.read_config()['order_of_sums']
+  order = run.read_config().order_of_sums
+  assert shared.read_config().order_of_sums == {**order, 'num_devices': 2}
+  assert order['num_devices'] == 1
 
 
 def test_canaries_are_added_once_by_two_devices(two_devices):
