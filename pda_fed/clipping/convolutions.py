@@ -200,9 +200,8 @@ def convolve(
     # A product for all rows of the kernel, which are then shifted and added.
     rows, columns = convolution.size
     high = seen.shape[1] - rows + 1
-    out = jnp.einsum(
-      'nhwjc,ijco->nhwio', _by_column(seen, columns), ordered, **options
-    )
+    split = seen.reshape(*seen.shape[:3], columns, -1)
+    out = jnp.einsum('nhwjc,ijco->nhwio', split, ordered, **options)
     out = sum(out[:, i : i + high, :, i] for i in range(rows))
   else:
     groups, width = convolution.groups, convolution.channels[1]
