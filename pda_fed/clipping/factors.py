@@ -230,16 +230,21 @@ def _of_convolution(
   def regroup(x):
     return _split_steps(x.reshape(*steps, *x.shape[1:]), stack)
 
-  shifted = None
   seen = record
   if not kind.is_product():
     image = convolutions.channels_last(record, numbers.lhs_spec)
-    flat = image.reshape(-1, *image.shape[first + 1 :])
-    seen = convolutions.patches(flat, kind)
-    if kind.is_shifted() and not stack:
-      shifted = functools.partial(
-        convolutions.shifted_products, image, delta, kind
-      )
+    seen = convolutions.see(image.reshape(-1, *image.shape[first + 1 :]), kind)
+    seen = seen.reshape(*image.shape[: first + 1], *seen.shape[1:])
+  shifted = None
+  if kind.is_shifted() and not any(stack):
+    shifted = functools.partial(
+      convolutions.shifted_products,
+      seen.reshape(len(seen), -1, *seen.shape[-3:]),
+      delta.reshape(len(delta), -1, *delta.shape[-3:]),
+      kind,
+    )
+  flat = seen.reshape(-1, *seen.shape[first + 1 :])
+  seen = convolutions.patches(flat, kind)
   seen = seen.reshape(count, -1, *seen.shape[-2:])
   return Factors(
     a=regroup(convolutions.grouped(seen, kind)),
