@@ -7,13 +7,13 @@ import struct
 
 from data_prep import build
 from data_prep import errors
+from data_prep import lists
 from data_prep import partition
 from data_prep import sample_level
 from data_prep import sources
 from data_prep import spool
 from data_prep import sqlite_writer
 from data_prep import store
-from data_prep import user_lists
 from data_prep import vocabulary
 from data_prep.sources import base
 import numpy as np
@@ -253,10 +253,8 @@ _TARGETS = {
   ),
   'csv': _lines('rows.csv', _CSV, sources.TextTableSource),
   'csv.gz': _lines('rows.csv.gz', _CSV, sources.TextTableSource, gzip.compress),
-  'user ids': _list([f'site/{i}' for i in range(50)], user_lists.read_user_ids),
-  'words': _list(
-    [f'word{i} {1000 - i}' for i in range(60)], vocabulary.read_words
-  ),
+  'user ids': _list([f'site/{i}' for i in range(50)], lists.read_user_ids),
+  'words': _list([f'word{i} {1000 - i}' for i in range(60)], lists.read_words),
   'verified store': harness.Target(
     write=_write_store, load=_read_verified, must_find=0.8
   ),

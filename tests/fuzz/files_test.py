@@ -9,6 +9,7 @@ import numpy as np
 from pda_fed import linear_regression
 from pda_fed.compare import comparison
 from pda_fed.compare import grids
+from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import checkpoints
@@ -98,10 +99,10 @@ def _run_is_sound(expected, found):
 
 
 def _look(folder):
-  found = grids.look(grids.Cell((('clip_norm', 1.0),)), folder)
+  found = ranking.look(grids.Cell((('clip_norm', 1.0),)), folder)
   if found.is_finished:
-    grids.format_best([found], 'loss')
-  grids.as_csv([found])
+    ranking.rank([found], 'loss')
+  ranking.as_csv([found])
   return found.cell
 
 

@@ -71,7 +71,7 @@ def test_what_pld_does_not_know_is_null(sampling):
 @pytest.mark.parametrize('name', list(presets.PRESETS))
 def test_presets_show_the_papers_epsilon(name):
   table = _table(f'--preset={name}')
-  printed = presets.get_preset(name).paper_epsilon
+  printed = presets.PRESETS[name].paper_epsilon
   assert re.search(rf"the paper's epsilon +{printed:g}\n", table)
   assert 'DP, add or remove one' in table
 
