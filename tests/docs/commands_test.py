@@ -5,6 +5,7 @@ Its commands are still parsed: the module is there, and takes these flags.
 """
 
 import collections
+import dataclasses
 import functools
 import json
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 
 from pda_fed import __main__ as pda_fed_command
+from pda_fed import models
 import pytest
 
 from tests.docs import pages
@@ -108,6 +110,8 @@ def test_other_commands_name_what_is_there():
 @pytest.fixture(scope='module')
 def known_flags():
   names = set(_FLAGS_OF_OTHERS)
+  for kind in (models.RecurrentSpec, models.ConvolutionalSpec):
+    names |= {f'model.{field.name}' for field in dataclasses.fields(kind)}
   for path in (pages.ROOT / 'bench').glob('*.py'):  # To import them is slow.
     names |= set(re.findall(r"DEFINE_\w+\(\s*'(\w+)'", path.read_text()))
   for path in (pages.ROOT / 'scripts').glob('*.py'):
@@ -120,7 +124,7 @@ def known_flags():
 @pytest.mark.parametrize('page', pages.MARKDOWN[:-1], ids=lambda p: p.name)
 def test_flags_in_the_running_text_exist(page, known_flags):
   code = ' '.join(re.findall(r'`([^`]+)`', pages.prose(page)))
-  for flag in re.findall(r'(?<!\S)--([a-z][\w-]*)', code):
+  for flag in re.findall(r'(?<!\S)--([a-z](?:[\w.-]*\w)?)', code):
     # `--pretraining_...` stands for all that begin so.
     begins = flag.endswith('_') and any(f.startswith(flag) for f in known_flags)
     assert flag in known_flags or begins

@@ -11,6 +11,7 @@ import sys
 
 from absl import app
 from absl import flags
+from scripts.lib import cli
 
 
 def main():
@@ -21,6 +22,8 @@ def main():
   errors = []
   for arguments in asked['commands']:
     try:
+      for prepare in cli.BEFORE_PARSING:
+        prepare(cli.expanded(arguments))
       known(['program', *arguments])
     except flags.Error as e:
       errors.append(f'{" ".join(arguments)}: {e}')
