@@ -35,7 +35,7 @@ def test_an_unknown_command_is_one_line_with_those_that_are_known():
   done = _run('trian')
   assert (done.returncode, done.stdout) == (2, '')
   assert done.stderr.count('\n') == 1
-  assert "'trian'" in done.stderr and 'train, train-examples' in done.stderr
+  assert "'trian'" in done.stderr and 'train, compare' in done.stderr
 
 
 @pytest.mark.parametrize('name', command.COMMANDS)

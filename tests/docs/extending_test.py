@@ -109,6 +109,5 @@ def test_a_method_from_flag_to_table(folder):
     assert 'public momentum' in page
     assert '#c2185b' in page  # The curve.
   jax = runs_lib.RunFolder(folder / 'out/momentum_jax/runs/public_momentum_0')
-  settings = jax.read_finished()[0]['settings']
-  assert settings['public_momentum_weight'] == 0.7
-  assert settings['public_momentum_decay'] == 0.8
+  settings = jax.read_config().settings['method']
+  assert settings == {'name': 'public_momentum', 'weight': 0.7, 'decay': 0.8}
