@@ -244,11 +244,15 @@ def check_owned(specs: Mapping[str, spec_lib.RunSpec]) -> None:
 
 def modules(spec: spec_lib.RunSpec) -> list[str]:
   """Returns the modules of others that a spec names."""
-  ours = (*methods.names(), *building.MODELS)
   names = [spec.method.name, spec.model.name]
-  return [
-    n for n in names if n is not None and n not in ours and trust.is_name(n)
-  ]
+  return [n for n in names if n and trust.is_name(n) and not _is_of_us(n)]
+
+
+def _is_of_us(name: str) -> bool:
+  # A module of others may be imported already, and its method registered.
+  method = methods.find(name)
+  is_method = method is not None and trust.is_ours(method.__module__)
+  return is_method or name in building.MODELS
 
 
 def check_modules(specs: Iterable[spec_lib.RunSpec], source: str) -> None:
