@@ -10,7 +10,7 @@ set -euo pipefail
 set -m  # A step is a process group, so that all of it can be killed.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-script=(//scripts.train -- --flagfile=scripts/presets/tiny.flags
+script=(//scripts:train -- --flagfile=scripts/presets/tiny.flags
   --method=cold --seed=0)
 tests=(
   //tests:schedules_test
