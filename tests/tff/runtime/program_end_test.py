@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[3]
 _PRELUDE = """
 import os, sys, time
 os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
