@@ -128,8 +128,6 @@ def _write_trials(folder):
   store = linear_regression.TrialStore(folder, _SIMULATION)
   for number in range(2):
     outcome = linear_regression.Outcome(
-      p=500,
-      trial=number,
       method='pda',
       regularization=math.nan,
       learning_rate=2.5,
