@@ -50,7 +50,6 @@ _NUM_TOPICS = 20  # Shared by all users.
 _MIN_SENTENCES = (
   24  # Of a user; half of the users have less than twice as many.
 )
-_MAX_SENTENCES = 2000
 _USERS_PER_BLOCK = 8
 _SYLLABLES = [c + v for c in 'bdfgklmnprstvz' for v in 'aeiou']
 
@@ -68,14 +67,18 @@ class SyntheticConfig:
     num_users: Number of users.
     seed: Seed of all draws.
     num_words: Number of distinct words, without punctuation; at least 1,000.
+    max_sentences: Maximum number of sentences of a user.
   """
 
   num_users: int = 2000
   seed: int = 0
   num_words: int = 12_000
+  max_sentences: int = 2000
 
   def __post_init__(self):
-    validate.integers(1, num_users=self.num_users)
+    validate.integers(
+      1, num_users=self.num_users, max_sentences=self.max_sentences
+    )
     validate.integers(0, seed=self.seed)
     validate.integers(1000, num_words=self.num_words)
 
@@ -193,7 +196,7 @@ class SyntheticSource(base.Source):
     blocks = -(-config.num_users // _USERS_PER_BLOCK)
     uniform = _Uniform(config.seed, 0)(blocks * _USERS_PER_BLOCK)
     counts = np.floor(_MIN_SENTENCES / (1 - uniform))
-    return np.minimum(counts, _MAX_SENTENCES).astype(np.int64)
+    return np.minimum(counts, config.max_sentences).astype(np.int64)
 
   @functools.cached_property
   def _words(self) -> list[str]:
