@@ -185,7 +185,7 @@ class TestInstalled:
     )
     table = _succeed(
       *('venv/bin/pda-fed', 'compare', '--methods=warm,pda', '--seeds=1'),
-      *('--output_dir=out', '--', '--data_dir=users', '--engine=jax'),
+      *('--output_dir=out', '--data_dir=users', '--engine=jax'),
       '--flagfile=scripts/presets/tiny.flags',
       cwd=folder,
     )
