@@ -33,7 +33,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', 0, "Number of examples; 0 means each net's own."
 )
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', ['float32', 'bfloat16'], 'Of the forward pass.'
+  'dtype', 'float32', ['float32', 'bfloat16'], 'Data type of the forward pass.'
 )
 _STEPS = flags.DEFINE_integer('steps', 1, 'Number of steps in a call.')
 _CALLS = flags.DEFINE_integer('calls', 5, 'Number of measured calls.')

@@ -137,7 +137,7 @@ _TUNE_SET = flags.DEFINE_multi_string(
 _EXTEND = flags.DEFINE_multi_string(
   'extend',
   [],
-  'Setting of the grid, with positive values. The search goes on with the'
+  'Setting of the grid, with positive values. The search then tries the'
   ' values next to the best one until none is better. Beyond the ends of the'
   ' grid it tries 1, 2 and 5 times powers of ten.',
 )

@@ -81,7 +81,7 @@ class Target:
       gave) if that is wrong; by default, unless they are equal.
     files: Names of the files that are damaged; by default all.
     names: What else than the files' names a message may name.
-    share: Of the cases that the flag says.
+    share: Fraction of the cases of --fuzz_cases to run.
     must_find: Share of the cases in which the damage must be found. A loader
       that finds hardly any, or damage that hardly damages, would make a test of
       nothing.
