@@ -125,9 +125,7 @@ def known_flags():
 def test_flags_in_the_running_text_exist(page, known_flags):
   code = ' '.join(re.findall(r'`([^`]+)`', pages.prose(page)))
   for flag in re.findall(r'(?<!\S)--([a-z](?:[\w.-]*\w)?)', code):
-    # `--pretraining_...` stands for all that begin so.
-    begins = flag.endswith('_') and any(f.startswith(flag) for f in known_flags)
-    assert flag in known_flags or begins
+    assert flag in known_flags
 
 
 def test_reasons_stand_on_blocks_that_have_programs():

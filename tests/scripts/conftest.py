@@ -2,6 +2,7 @@
 
 import sys
 
+from pda_fed.methods import base
 import pytest
 
 
@@ -20,3 +21,4 @@ def stranger(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(str(tmp_path))
   yield name
   sys.modules.pop(name, None)
+  base.REGISTRY.pop(name, None)
