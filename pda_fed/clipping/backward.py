@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from pda_fed.clipping import checks
 from pda_fed.clipping import interpreter
+from pda_fed.clipping import known as known_lib
 from pda_fed.clipping import norms as norms_lib
+from pda_fed.clipping import numerics
 
 
 class Units(NamedTuple):
@@ -75,62 +77,65 @@ class Backward(NamedTuple):
   """What a backward pass found.
 
   Attributes:
-    norms: What the gradients are made of.
+    recorded: What the gradients are made of.
+    leaves: The flattened weights.
     values: The loss of each unit.
     aux: What the loss returned beside it.
   """
 
-  norms: norms_lib.Norms
+  recorded: list[norms_lib.Recorded]
+  leaves: list[jax.Array]
   values: jax.Array
   aux: Any
 
 
-def run(
-  loss: Loss, weights: Sequence[Any], units: Units, form: bool = False
-) -> Backward:
+def run(loss: Loss, weights: Sequence[Any], units: Units) -> Backward:
   """Runs a batch forward and backward.
 
   Args:
     loss: The loss of a unit.
     weights: The pytree for each of `loss.argnums`.
     units: The batch.
-    form: Whether to form the gradient of each unit.
   """
   leaves, tree = jax.tree.flatten(tuple(weights))
   data = units.examples, units.members
   leaves = varying([jnp.asarray(leaf) for leaf in leaves], data)
-  traced: dict[str, Any] = {}
+  size = len(units.present)
+  found: dict[str, Any] = {}
 
   def flat_loss(leaves, data):
     return loss.of_unit(jax.tree.unflatten(tree, leaves), *data)
 
+  def replay(data, taps=None):
+    run = interpreter.Run(taps)
+    program, consts = found['program'].jaxpr, found['program'].consts
+    inputs = [known_lib.weight(leaf, k) for k, leaf in enumerate(leaves)]
+    outs = run.outputs(program, consts, [*inputs, *jax.tree.leaves(data)])
+    found.update(sites=run.sites, shapes=run.shapes)
+    return outs, run.records
+
   def trace(data):
     # Inside vmap: arrays have the types of one unit, also in shard_map.
     program, out = jax.make_jaxpr(flat_loss, return_shape=True)(leaves, data)
-    plan = interpreter.discover(program, leaves, jax.tree.leaves(data))
-    traced.update(program=program, plan=plan, out=out)
+    found.update(program=program, out=out)
+    replay(data)
     return ()
 
-  jax.eval_shape(jax.vmap(trace), data)
-  program, plan = traced['program'], traced['plan']
-  size = len(units.present)
-
   def forward(taps):
-    def one(taps, data):
-      data = jax.tree.leaves(data)
-      outs, records = interpreter.replay(program, plan, leaves, data, taps)
-      return outs[0], (outs[1:], records)
+    (value, *aux), records = jax.vmap(
+      lambda taps, data: replay(data, taps), axis_size=size
+    )(taps, data)
+    return value, (value, aux, records)
 
-    values, rest = jax.vmap(one, axis_size=size)(taps, data)
-    return values, (values, *rest)
-
-  taps = [jnp.zeros((size, *s.shape), s.dtype) for s in plan.shapes]
+  jax.eval_shape(jax.vmap(trace), data)
+  taps = [jnp.zeros((size, *s.shape), s.dtype) for s in found['shapes']]
   taps = varying(taps, data)
   _, back, (values, aux, records) = jax.vjp(forward, taps, has_aux=True)
   (deltas,) = back(jnp.ones_like(values))
-  norms = norms_lib.find(plan.sites, records, deltas, leaves, form)
-  aux = jax.tree.unflatten(jax.tree.structure(traced['out'][1]), aux)
-  return Backward(norms, values, aux)
+  rounded = jax.tree.map(numerics.round_once, (records, deltas))
+  recorded = map(norms_lib.Recorded, found['sites'], *rounded)
+  aux = jax.tree.unflatten(jax.tree.structure(found['out'][1]), aux)
+  return Backward(list(recorded), leaves, values, aux)
 
 
 def varying(arrays: Any, like: Any) -> Any:

@@ -163,15 +163,15 @@ def check_loss(value: Any) -> None:
     )
 
 
-def warn_formed(choices: Sequence[Any], names: Sequence[str]) -> None:
+def warn_formed(sites: Sequence[Any], names: Sequence[str]) -> None:
   """Says once for which weights gradients are formed, and why.
 
   Args:
-    choices: The `norms.Choice` at each site.
+    sites: All places where weights meet examples.
     names: The names of all weights.
   """
   found = {}
-  for site in (choice.site for choice in choices):
+  for site in sites:
     if not site.is_known:
       for leaf in sorted(site.weight.leaves):
         found.setdefault(names[leaf], site.operation)

@@ -87,26 +87,22 @@ def explain(
   own = checks.check_weights(args, numbers)
   names = checks.weight_names(args, own)
   unit_loss = backward.Loss(loss, own, has_aux)
-  choices: list[norms_lib.Choice] = []
+  rows, used = [], set()
 
   def collect(weights, examples):
     batch = jax.tree.map(lambda a: a[None], examples)
     units = backward.Units(batch, jnp.ones(1, bool))
-    choices.extend(backward.run(unit_loss, weights, units).norms.choices)
+    found = backward.run(unit_loss, weights, units)
+    for part in norms_lib.find(found.recorded, found.leaves):
+      for site, size in zip(part.sites, part.bytes, strict=True):
+        method = 'sum' if not site.find and site.is_known else part.method
+        leaves = sorted(site.weight.leaves)
+        together = ', '.join(names[leaf] for leaf in leaves)
+        rows.append(Row(together, site.operation, method, size))
+        used.update(leaves)
 
   weights = tuple(args[number] for number in own)
   examples = {k: args[k] for k in range(len(args)) if k not in own}
   jax.eval_shape(collect, weights, examples)
-  rows = [_row(choice, names) for choice in choices]
-  used = set().union(*(choice.site.weight.leaves for choice in choices))
   unused = [name for k, name in enumerate(names) if k not in used]
   return Explanation((*rows, *(Row(name, '', 'unused', 0) for name in unused)))
-
-
-def _row(choice: norms_lib.Choice, names: Sequence[str]) -> Row:
-  site = choice.site
-  method = choice.method
-  if site.kind is None and site.is_known:
-    method = 'sum'
-  together = ', '.join(names[leaf] for leaf in sorted(site.weight.leaves))
-  return Row(together, site.operation, method, choice.bytes)

@@ -9,6 +9,7 @@ from pda_fed.clipping import backward
 from pda_fed.clipping import checks
 from pda_fed.clipping import norms as norms_lib
 from pda_fed.clipping import numerics
+from pda_fed.clipping import sites as sites_lib
 
 
 class ClipInfo(NamedTuple):
@@ -117,15 +118,15 @@ def clipped_grad(
       loss, own, has_aux, 'mean' if copies > 1 else group
     )
     weights = tuple(args[number] for number in own)
-    choices: list[norms_lib.Choice] = []
+    sites: list[sites_lib.Site] = []
 
     def sums_of(units):
-      found = backward.run(unit_loss, weights, units, before_clip is not None)
-      choices[:] = found.norms.choices
+      found = backward.run(unit_loss, weights, units)
+      sites[:] = [recorded.site for recorded in found.recorded]
       return _clip(found, weights, units.present, clip_norm, before_clip)
 
     sums, info = _in_microbatches(sums_of, units, microbatch_size)
-    checks.warn_formed(choices, checks.weight_names(args, own))
+    checks.warn_formed(sites, checks.weight_names(args, own))
     checks.warn_non_finite(info.count, info.non_finite)
     return (sums[0] if isinstance(argnums, int) else sums), info
 
@@ -170,20 +171,34 @@ def _clip(
   found: backward.Backward, weights, present, clip_norm, before_clip
 ) -> tuple[Any, ClipInfo]:
   """Clips and sums the gradients of a backward pass."""
-  leaves, tree = jax.tree.flatten(weights)
-  norms, size = found.norms, len(present)
-  zeros = [jnp.zeros(w.shape, numerics.wide_dtype(w)) for w in leaves]
-  if before_clip is not None:
-    formed = [
-      norms.formed.get(k, jnp.broadcast_to(zero, (size, *zero.shape)))
+  zeros, tree = jax.tree.flatten(weights)
+  zeros = [jnp.zeros(w.shape, numerics.wide_dtype(w)) for w in zeros]
+  if before_clip is None:
+    parts = norms_lib.find(found.recorded, found.leaves)
+  else:
+    formed = {
+      k: jnp.broadcast_to(zero, (len(present), *zero.shape))
       for k, zero in enumerate(zeros)
-    ]
-    changed = _changed(formed, tree, before_clip)
-    norms = norms._replace(formed=dict(enumerate(changed)))
-  scales = numerics.clip_scales(
-    norms_lib.squared_norms(norms, size), clip_norm, present
-  )
-  sums = norms_lib.weighted_sums(norms, scales.scales, scales.counts)
+    }
+    for recorded in found.recorded:
+      norms_lib.add(formed, norms_lib.form(recorded, found.leaves))
+    changed = _changed(list(formed.values()), tree, before_clip)
+    parts = [norms_lib.formed_part([], [dict(enumerate(changed))])]
+  is_rounded = any(part.rounded for part in parts)
+  squared = sum((p.squared for p in parts), jnp.zeros(len(present)))
+  scales = numerics.clip_scales(squared, clip_norm, present, is_rounded)
+  factors = scales.scales
+  if is_rounded:
+    squared = sum(
+      part.rounded(factors, scales.counts)
+      if part.rounded
+      else jnp.square(factors) * part.squared
+      for part in parts
+    )
+    factors = numerics.reduce(factors, squared, clip_norm)
+  sums: norms_lib.Sums = {}
+  for part in parts:
+    norms_lib.add(sums, part.weighted(factors, scales.counts))
   sums = [
     sums[k].astype(zero.dtype) if k in sums else zero
     for k, zero in enumerate(zeros)

@@ -6,13 +6,13 @@ up. So the bound on an example's contribution holds for the values that are
 summed.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 
-# Relative error of a value that is split into two parts of 8 bits each.
-_SPLIT_ERROR = 2.0**-18
+# Scaled values that are rounded again get a norm this much below the clip.
+_MARGIN = 2.0**-10
 # Roundings of a norm, and of what it scales, in units of the dtype's epsilon.
 _SLACK = 16
 
@@ -46,8 +46,8 @@ def widen(x: jax.Array) -> jax.Array:
   return x.astype(wide_dtype(x))
 
 
-def round_once(x: jax.Array) -> jax.Array:
-  """Rounds an array to its own dtype, for all its readers.
+def round_once(x: jax.Array, dtype: Optional[jnp.dtype] = None) -> jax.Array:
+  """Rounds an array to a dtype, by default its own, for all its readers.
 
   XLA may remove casts to a narrow dtype and back for one reader but not for
   another. Where terms cancel, the norm of values before rounding says nothing
@@ -56,12 +56,14 @@ def round_once(x: jax.Array) -> jax.Array:
 
   Args:
     x: The inputs of an operation, or the derivatives by its outputs.
+    dtype: A floating-point dtype.
   """
-  if not jnp.issubdtype(x.dtype, jnp.floating) or wide_dtype(x) == x.dtype:
+  dtype = dtype or x.dtype
+  if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits >= 32:
     return x
-  bits = jnp.finfo(x.dtype)
+  bits = jnp.finfo(dtype)
   rounded = jax.lax.reduce_precision(widen(x), bits.nexp, bits.nmant)
-  return rounded.astype(x.dtype)
+  return rounded.astype(dtype)
 
 
 def product(a: jax.Array, b: jax.Array, contract, batch=((), ())) -> jax.Array:
@@ -78,46 +80,6 @@ def product(a: jax.Array, b: jax.Array, contract, batch=((), ())) -> jax.Array:
     precision=jax.lax.Precision.HIGHEST,
     preferred_element_type=dtype,
   )
-
-
-def _split(x: jax.Array) -> jax.Array:
-  """Splits float32 values into two bfloat16 parts, side by side.
-
-  Products of bfloat16 values are exact in float32, and many times faster on a
-  GPU than products of float32 values.
-
-  Args:
-    x: [..., features].
-
-  Returns:
-    [..., 2 * features].
-  """
-  # XLA may remove a cast to bfloat16 and back, but never this.
-  high = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
-  low = jax.lax.reduce_precision(x - high, exponent_bits=8, mantissa_bits=7)
-  return jnp.concatenate([high, low], axis=-1).astype(jnp.bfloat16)
-
-
-def is_split(other: jax.Array) -> bool:
-  """Returns whether `weighted_product` splits the factor beside `other`."""
-  return other.dtype == jnp.bfloat16 and jax.default_backend() != 'cpu'
-
-
-def weighted_product(weighted: jax.Array, other: jax.Array) -> jax.Array:
-  """Sums outer products over examples and positions.
-
-  Args:
-    weighted: [batch, blocks, positions, a], in float32.
-    other: [batch, blocks, positions, b], in the dtype of the backward pass.
-
-  Returns:
-    [blocks, a, b].
-  """
-  axes = ((0, 2), (0, 2)), ((1,), (1,))
-  if not is_split(other):
-    return product(weighted, other, *axes)
-  parts = product(_split(weighted), other, *axes)
-  return parts.reshape(len(parts), 2, weighted.shape[-1], -1).sum(axis=1)
 
 
 def _per_example(vector: jax.Array, x: jax.Array) -> jax.Array:
@@ -153,11 +115,7 @@ def square_sum(x: jax.Array) -> jax.Array:
 
 
 def from_above(
-  squared: jax.Array,
-  a_lengths: jax.Array,
-  b_lengths: jax.Array,
-  features: tuple[int, int],
-  split: bool = False,
+  squared: jax.Array, a_lengths: jax.Array, b_lengths: jax.Array, features: int
 ) -> jax.Array:
   """Adds a bound on the rounding error to squared norms of Gram matrices.
 
@@ -171,7 +129,6 @@ def from_above(
     a_lengths: [batch, blocks, positions], norms of the one factor.
     b_lengths: The same of the other factor.
     features: Number of features of both factors.
-    split: Whether the weighted sum splits a factor.
 
   Returns:
     Upper bounds on the squared norms, [batch], or non-finite values.
@@ -180,22 +137,27 @@ def from_above(
   total = (a_lengths * b_lengths).sum(axis=2)
   # Features are summed in any order, Gram matrices as if row by row. Where
   # everything cancels, rows cancel too, so rounding between rows is small.
-  added = (sum(features) + 2 * a_lengths.shape[2]) * float(bits.eps) / 2
+  added = (features + 2 * a_lengths.shape[2]) * float(bits.eps) / 2
   squared = squared + added * jnp.square(total)
   # Squares below the least number underflow, and one factor may be as large as
   # the other one is small.
-  for lengths, others in ((a_lengths, features[1]), (b_lengths, features[0])):
-    least = (others * float(bits.tiny)) ** 0.5
+  least = (features * float(bits.tiny)) ** 0.5
+  for lengths in (a_lengths, b_lengths):
     squared = squared + jnp.square(lengths.sum(axis=2) * least)
   # A negative value would hide the norms of other weights.
-  squared = jnp.maximum(squared, 0)
-  if split:
-    squared = jnp.square(jnp.sqrt(squared) + _SPLIT_ERROR * total)
-  return squared.sum(axis=1)
+  return jnp.maximum(squared, 0).sum(axis=1)
+
+
+def _up(squared: jax.Array) -> jax.Array:
+  """Returns norms, and what is lost to the rounding of a few operations."""
+  return jnp.sqrt(squared) * (1 + _SLACK * float(jnp.finfo(squared.dtype).eps))
 
 
 def clip_scales(
-  squared: jax.Array, clip_norm: jax.Array, present: jax.Array
+  squared: jax.Array,
+  clip_norm: jax.Array,
+  present: jax.Array,
+  is_rounded: bool = False,
 ) -> Scales:
   """Returns the factors that reduce gradients to a norm of `clip_norm`.
 
@@ -203,12 +165,13 @@ def clip_scales(
     squared: Squared norms, not finite where a gradient is not.
     clip_norm: The largest norm; may be infinite.
     present: Whether each row is an example; others are padding.
+    is_rounded: Whether scaled values are rounded; see `reduce`.
   """
-  slack = 1 + _SLACK * float(jnp.finfo(squared.dtype).eps)
-  norms = jnp.sqrt(squared) * slack
+  norms = _up(squared)
   finite = jnp.isfinite(norms)
   above = finite & (norms > clip_norm)
-  scales = jnp.where(above, clip_norm / norms, 1.0).astype(norms.dtype)
+  goal = clip_norm * (1 - _MARGIN) if is_rounded else clip_norm
+  scales = jnp.where(above, goal / norms, 1.0).astype(norms.dtype)
   shown = jnp.where(finite, norms, jnp.nan)
   return Scales(
     scales=scales,
@@ -217,3 +180,24 @@ def clip_scales(
     clipped=above & present,
     non_finite=~finite & present,
   )
+
+
+def reduce(
+  scales: jax.Array, squared: jax.Array, clip_norm: jax.Array
+) -> jax.Array:
+  """Reduces scales of examples that rounding made longer than `clip_norm`.
+
+  They become smaller by a power of two, so that values are rounded as before.
+  Roundings hardly ever add up to more than the margin below the clip, but an
+  adversarial example can make them.
+
+  Args:
+    scales: Factors of the examples.
+    squared: Squared norms of scaled and rounded gradients.
+    clip_norm: The largest norm.
+  """
+  norms = _up(squared)
+  _, exponents = jnp.frexp(clip_norm / norms)
+  powers = jnp.ldexp(jnp.ones_like(scales), exponents - 1)
+  powers = jnp.where(jnp.isfinite(norms), powers, 0)
+  return jnp.where(norms <= clip_norm, scales, scales * powers)
