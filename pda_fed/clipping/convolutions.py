@@ -151,24 +151,27 @@ class Convolution(NamedTuple):
     """
     numbers = self.params['dimension_numbers']
     outputs, inputs, *spatial = numbers.rhs_spec
+    *lead, places, groups, channels = seen.shape
+    rows, equation = math.prod(self.rows), '...kgc,rkcgo->...rgo'
     ordered = kernel.transpose(*spatial, inputs, outputs)
-    ordered = ordered.reshape(
-      math.prod(self.rows), seen.shape[-3], seen.shape[-1], self.groups, -1
-    )
+    ordered = ordered.reshape(rows, places, channels, groups, -1)
+    if groups == 1:  # XLA for CPUs is slower with an axis of length 1.
+      seen, ordered = seen.squeeze(-2), ordered.squeeze(-2)
+      equation = equation.replace('g', '')
+    precision = self.params['precision']
+    dtype = numerics.wide_dtype(seen)
     out = jnp.einsum(
-      '...kgc,rkcgo->...rgo',
+      equation,
       seen,
       ordered,
-      precision=self.params['precision'],
-      preferred_element_type=numerics.wide_dtype(seen),
-    )
-    out = out.reshape(*out.shape[:-2], -1)
+      precision=precision,
+      preferred_element_type=dtype,
+    ).reshape(*lead, rows, -1)
     # A product for all rows of the kernel, which are then shifted and added.
-    rows = out.shape[-2]
-    high = out.shape[1] - rows + 1
+    high = lead[1] - rows + 1
     out = sum(out[:, i : i + high, ..., i, :] for i in range(rows))
-    batch, channels, *places = numbers.out_spec
-    order = batch, *places, channels
+    batch, channel, *positions = numbers.out_spec
+    order = batch, *positions, channel
     out = out.transpose([order.index(axis) for axis in range(len(order))])
     dtype = self.params['preferred_element_type']
     return out.astype(seen.dtype if dtype is None else dtype)
