@@ -23,15 +23,16 @@ def known_number(value: Scalar) -> Optional[float]:
     return None
 
 
-def check_clip_norm(clip_norm: Scalar) -> None:
-  """Raises if the norm is known and not positive; it may be infinite."""
+def check_options(
+  clip_norm: Scalar, copies: int, microbatch_size: Optional[int], group
+) -> None:
+  """Raises if options are out of range or exclude one another.
+
+  The norm may be infinite, and is not known if it is traced.
+  """
   number = known_number(clip_norm)
   if number is not None and number != math.inf:
     validate.positive(clip_norm=number)
-
-
-def check_options(copies: int, microbatch_size: Optional[int], group) -> None:
-  """Raises if options are out of range or exclude one another."""
   validate.integers(1, copies=copies)
   if microbatch_size is not None:
     validate.integers(1, microbatch_size=microbatch_size)
@@ -141,26 +142,34 @@ def check_mask(mask: jax.Array, shapes: Sequence[tuple[int, ...]]) -> None:
     raise ValueError(f'mask must have shape {allowed}. Found {mask.shape}.')
 
 
-def check_loss(value: Any) -> None:
-  """Raises unless the loss of one example is a real scalar.
+def check_loss(found: Any, has_aux: bool) -> tuple[jax.Array, Any]:
+  """Returns the loss of one example, a real scalar, and other values.
 
   Args:
-    value: What the loss returned, or the first of the pair.
+    found: What the loss returned.
+    has_aux: Whether that must be a pair.
   """
-  structure = jax.tree_util.tree_structure(value)
-  is_array = structure == jax.tree_util.tree_structure(0)
+  if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+    raise ValueError(
+      'loss must return a pair of a scalar and other values if has_aux=True.'
+      f' Found {type(found).__name__}.'
+    )
+  value, aux = found if has_aux else (found, None)
+  structure = jax.tree.structure(value)
+  is_array = structure == jax.tree.structure(0)
   if not is_array or jnp.shape(value):
-    found = jnp.shape(value) if is_array else structure
     raise ValueError(
       'loss must return one scalar for one example, and with has_aux=True a '
-      f'pair of it and other values. Found {found}. It gets examples without '
-      'their batch axis: if a model needs one, add it inside, and take a mean.'
+      f'pair of it and other values. Found '
+      f'{jnp.shape(value) if is_array else structure}. It gets examples without'
+      ' their batch axis: if a model needs one, add it inside, and take a mean.'
     )
-  if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+  dtype = jnp.result_type(value)
+  if not jnp.issubdtype(dtype, jnp.floating):
     raise TypeError(
-      'loss must return a floating-point number. Found dtype '
-      f'{jnp.result_type(value)}.'
+      f'loss must return a floating-point number. Found dtype {dtype}.'
     )
+  return jnp.asarray(value), aux
 
 
 def warn_formed(sites: Sequence[Any], names: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ import dataclasses
 from typing import Any, NamedTuple, Union
 
 import jax
-import jax.numpy as jnp
 from pda_fed.clipping import backward
 from pda_fed.clipping import checks
 from pda_fed.clipping import norms as norms_lib
@@ -86,13 +85,12 @@ def explain(
   numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
   own = checks.check_weights(args, numbers)
   names = checks.weight_names(args, own)
-  unit_loss = backward.Loss(loss, own, has_aux)
+  unit_loss = backward.loss_of_unit(loss, own, has_aux)
   rows, used = [], set()
 
   def collect(weights, examples):
     batch = jax.tree.map(lambda a: a[None], examples)
-    units = backward.Units(batch, jnp.ones(1, bool))
-    found = backward.run(unit_loss, weights, units)
+    found = backward.run(unit_loss, weights, (batch, None))
     for part in norms_lib.find(found.recorded, found.leaves):
       for site, size in zip(part.sites, part.bytes, strict=True):
         method = 'sum' if not site.find and site.is_known else part.method

@@ -6,34 +6,15 @@ up. So the bound on an example's contribution holds for the values that are
 summed.
 """
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import jax
 import jax.numpy as jnp
 
 # Scaled values that are rounded again get a norm this much below the clip.
-_MARGIN = 2.0**-10
+MARGIN = 2.0**-10
 # Roundings of a norm, and of what it scales, in units of the dtype's epsilon.
 _SLACK = 16
-
-
-class Scales(NamedTuple):
-  """Factors that clip gradients.
-
-  Attributes:
-    scales: The factor of each example; 1 if it is not clipped.
-    norms: The norms, rounded up; NaN for what is not finite, 0 for padding.
-    counts: Whether an example has a part in the sum: it is finite, and no
-      padding.
-    clipped: Whether it is scaled down.
-    non_finite: Whether it is left out because it is not finite.
-  """
-
-  scales: jax.Array
-  norms: jax.Array
-  counts: jax.Array
-  clipped: jax.Array
-  non_finite: jax.Array
 
 
 def wide_dtype(*arrays) -> jnp.dtype:
@@ -53,10 +34,6 @@ def round_once(x: jax.Array, dtype: Optional[jnp.dtype] = None) -> jax.Array:
   another. Where terms cancel, the norm of values before rounding says nothing
   about the sum of values after rounding: an example could exceed its clipping
   norm severalfold.
-
-  Args:
-    x: The inputs of an operation, or the derivatives by its outputs.
-    dtype: A floating-point dtype.
   """
   dtype = dtype or x.dtype
   if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits >= 32:
@@ -73,27 +50,20 @@ def product(a: jax.Array, b: jax.Array, contract, batch=((), ())) -> jax.Array:
   # float32 are the same.
   if a.dtype != b.dtype or jax.default_backend() == 'cpu':
     a, b = a.astype(dtype), b.astype(dtype)
-  return jax.lax.dot_general(
-    a,
-    b,
-    (contract, batch),
-    precision=jax.lax.Precision.HIGHEST,
-    preferred_element_type=dtype,
-  )
+  highest = jax.lax.Precision.HIGHEST
+  return jax.lax.dot_general(a, b, (contract, batch), highest, dtype)
 
 
-def _per_example(vector: jax.Array, x: jax.Array) -> jax.Array:
-  return vector.reshape(vector.shape + (1,) * (x.ndim - 1))
+def weigh(
+  x: jax.Array, counts: jax.Array, scales: Optional[jax.Array] = None
+) -> jax.Array:
+  """Scales examples; what does not count becomes 0, even if it is NaN."""
 
+  def spread(vector):
+    return vector.reshape(-1, *(1,) * (x.ndim - 1))
 
-def keep(counts: jax.Array, x: jax.Array) -> jax.Array:
-  """Replaces examples that do not count by 0, even if they are NaN."""
-  return jnp.where(_per_example(counts, x), x, jnp.zeros((), x.dtype))
-
-
-def weigh(scales: jax.Array, counts: jax.Array, x: jax.Array) -> jax.Array:
-  """Scales examples in float32; excluded ones become 0, even if NaN."""
-  return keep(counts, _per_example(scales, x) * widen(x))
+  scaled = x if scales is None else spread(scales) * widen(x)
+  return jnp.where(spread(counts), scaled, jnp.zeros((), scaled.dtype))
 
 
 def square_sum(x: jax.Array) -> jax.Array:
@@ -101,9 +71,6 @@ def square_sum(x: jax.Array) -> jax.Array:
 
   Short sums lose less to rounding. If all axes are summed at once, a matrix of
   many small squares and a few large ones can exceed its bound by 3e-5.
-
-  Args:
-    x: [batch, ...].
   """
   squares = jnp.square(widen(x))
   bits = jnp.finfo(squares.dtype)
@@ -148,56 +115,18 @@ def from_above(
   return jnp.maximum(squared, 0).sum(axis=1)
 
 
-def _up(squared: jax.Array) -> jax.Array:
-  """Returns norms, and what is lost to the rounding of a few operations."""
+def root_from_above(squared: jax.Array) -> jax.Array:
+  """Returns norms, with room for rounding when they scale gradients."""
   return jnp.sqrt(squared) * (1 + _SLACK * float(jnp.finfo(squared.dtype).eps))
 
 
-def clip_scales(
-  squared: jax.Array,
-  clip_norm: jax.Array,
-  present: jax.Array,
-  is_rounded: bool = False,
-) -> Scales:
-  """Returns the factors that reduce gradients to a norm of `clip_norm`.
+def reduction(norms: jax.Array, clip_norm: jax.Array) -> jax.Array:
+  """Returns factors that reduce norms to at most `clip_norm`, powers of two.
 
-  Args:
-    squared: Squared norms, not finite where a gradient is not.
-    clip_norm: The largest norm; may be infinite.
-    present: Whether each row is an example; others are padding.
-    is_rounded: Whether scaled values are rounded; see `reduce`.
+  Such a factor changes no rounding of what it scales. It is 0 if a norm is not
+  finite.
   """
-  norms = _up(squared)
-  finite = jnp.isfinite(norms)
-  above = finite & (norms > clip_norm)
-  goal = clip_norm * (1 - _MARGIN) if is_rounded else clip_norm
-  scales = jnp.where(above, goal / norms, 1.0).astype(norms.dtype)
-  shown = jnp.where(finite, norms, jnp.nan)
-  return Scales(
-    scales=scales,
-    norms=jnp.where(present, shown, 0),
-    counts=present & finite,
-    clipped=above & present,
-    non_finite=~finite & present,
-  )
-
-
-def reduce(
-  scales: jax.Array, squared: jax.Array, clip_norm: jax.Array
-) -> jax.Array:
-  """Reduces scales of examples that rounding made longer than `clip_norm`.
-
-  They become smaller by a power of two, so that values are rounded as before.
-  Roundings hardly ever add up to more than the margin below the clip, but an
-  adversarial example can make them.
-
-  Args:
-    scales: Factors of the examples.
-    squared: Squared norms of scaled and rounded gradients.
-    clip_norm: The largest norm.
-  """
-  norms = _up(squared)
   _, exponents = jnp.frexp(clip_norm / norms)
-  powers = jnp.ldexp(jnp.ones_like(scales), exponents - 1)
+  powers = jnp.ldexp(jnp.ones_like(norms), exponents - 1)
   powers = jnp.where(jnp.isfinite(norms), powers, 0)
-  return jnp.where(norms <= clip_norm, scales, scales * powers)
+  return jnp.where(norms <= clip_norm, jnp.ones_like(norms), powers)
