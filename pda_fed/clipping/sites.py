@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pda_fed.clipping import convolutions
 from pda_fed.clipping import known as known_lib
 
@@ -56,10 +57,6 @@ class Factors(NamedTuple):
   def outputs(self) -> int:
     return self.b.shape[3]
 
-  def is_alike(self, other: 'Factors') -> bool:
-    """Returns whether inputs are the same axes of a weight, and outputs."""
-    return self.place == other.place
-
   def is_pair(self, other: 'Factors') -> bool:
     """Returns whether it is by the same part of a weight, or its transpose."""
     if self.place is None or other.place is None:
@@ -103,10 +100,9 @@ def recognize(eqn, ins: Sequence[Any]) -> Optional[_Meeting]:
   if name not in _FINDERS or sum(is_weight) != 1:
     return None
   side = is_weight.index(True)
-  found = _FINDERS[name](eqn.params, ins, side)
-  if found is None:
+  find, record, *out = _FINDERS[name](eqn.params, ins, side) or (None, None)
+  if find is None:
     return None
-  find, record, *out = found
   (out,) = out or known_lib.bind(eqn, known_lib.values(ins))
   return Site(name, find, ins[side]), out, record
 
@@ -129,16 +125,12 @@ def _convolution(params, ins, side):
 
 
 def _gather(params, ins, side):
-  numbers, shape = params['dimension_numbers'], ins[0].value.shape
-  is_rows = (
-    side == 0
-    and not any(ins[0].stack)
-    and tuple(numbers.collapsed_slice_dims) == (0,)
-    and tuple(numbers.start_index_map) == (0,)
-    and not numbers.operand_batching_dims
-    and tuple(params['slice_sizes']) == (1, *shape[1:])
+  numbers, table = params['dimension_numbers'], ins[0]
+  is_simple = not numbers.operand_batching_dims and all(
+    tuple(dims) == (0,)
+    for dims in (numbers.collapsed_slice_dims, numbers.start_index_map)
   )
-  if not is_rows:
+  if not is_simple or not _are_rows(params, table, side):
     return None
   drops = params['mode'] != jax.lax.GatherScatterMode.CLIP
   width = tuple(numbers.offset_dims)
@@ -146,13 +138,18 @@ def _gather(params, ins, side):
 
 
 def _dynamic_slice(params, ins, side):
-  shape, start = ins[0].value.shape, ins[1]
-  whole_rows = tuple(params['slice_sizes']) == (1, *shape[1:])
-  is_rows = side == 0 and whole_rows and not isinstance(start, known_lib.Known)
-  if not is_rows or any(ins[0].stack):
+  table, start = ins[:2]
+  if isinstance(start, known_lib.Known) or not _are_rows(params, table, side):
     return None
-  width = tuple(range(1, len(shape)))
+  width = range(1, table.value.ndim)
   return functools.partial(_of_rows, width, False), start[None]
+
+
+def _are_rows(params, table, side: int) -> bool:
+  """Returns whether whole rows are taken from a table."""
+  whole = (1, *table.value.shape[1:])
+  is_table = side == 0 and not any(table.stack)
+  return is_table and tuple(params['slice_sizes']) == whole
 
 
 _FINDERS = {
@@ -204,34 +201,32 @@ def _restorer(weight, x, split: Sequence[int], order: Sequence[int]):
 def _of_dot(side: int, numbers, weight, x, delta) -> Factors:
   """The factors of a product; `side` says which operand is the weight."""
   stack, shape = weight.stack, weight.value.shape
+  ranks = [x.ndim - 1 - len(stack)] * 2
+  ranks[side] = len(shape)
+  # Labels of axes, as in an einsum.
+  left, right = [*range(ranks[0])], [*range(ranks[0], sum(ranks))]
+  for pairs in numbers:
+    for one, other in zip(*pairs, strict=True):
+      right[other] = left[one]
+  inputs, blocks = ([left[a] for a in pairs[0]] for pairs in numbers)
+  own, others = (right, left) if side else (left, right)
+  out = blocks + [n for n in left + right if n not in inputs + blocks]
+  positions = [n for n in others if n not in own]
+  outputs = [n for n in own if n not in others]
 
-  def axes(rank, side):
-    contracted, shared = (tuple(pair[side]) for pair in numbers)
-    free = (a for a in range(rank) if a not in (*contracted, *shared))
-    return shared, tuple(free), contracted
+  def places(labels, *groups):
+    return [[labels.index(n) for n in group] for group in groups]
 
-  w_shared, w_free, w_contracted = axes(len(shape), side)
-  shared, free, contracted = axes(x.ndim - 1 - len(stack), 1 - side)
-  # The output has shared axes, then free ones of the left operand, then those
-  # of the right one.
-  places = list(range(delta.ndim - 1 - len(stack)))
-  blocks, rest = places[: len(shared)], places[len(shared) :]
-  if side == 0:
-    outputs, positions = rest[: len(w_free)], rest[len(w_free) :]
-  else:
-    positions, outputs = rest[: len(free)], rest[len(free) :]
-  order = *w_shared, *w_contracted, *w_free
+  groups = places(own, blocks, inputs, outputs)
+  order = sum(groups, [])
   return Factors(
-    a=_matrix(x, stack, shared, free, contracted),
-    b=_matrix(delta, stack, blocks, positions, outputs),
-    inputs=math.prod(shape[a] for a in w_contracted),
+    a=_matrix(x, stack, *places(others, blocks, positions, inputs)),
+    b=_matrix(delta, stack, *places(out, blocks, positions, outputs)),
+    inputs=math.prod(shape[a] for a in groups[1]),
     restore=_restorer(
-      weight,
-      x,
-      [shape[a] for a in order],
-      [order.index(a) for a in range(len(shape))],
+      weight, x, [shape[a] for a in order], np.argsort(order).tolist()
     ),
-    place=_place(weight, w_shared, w_contracted, w_free),
+    place=_place(weight, *groups),
   )
 
 
@@ -246,23 +241,15 @@ def _place(weight, *groups: Sequence[int]):
   return (weight.view.box, blocks), inputs, outputs
 
 
-def _of_rows(
-  width: Sequence[int], drops: bool, weight, index, delta
-) -> Factors:
+def _of_rows(width, drops: bool, weight, index, delta) -> Factors:
   """The factors of rows of a table.
 
-  Args:
-    width: Where the output has the axes of a row.
-    drops: Whether rows out of bounds are dropped; otherwise they are clipped.
-    weight: The table.
-    index: The rows' numbers.
-    delta: The derivatives by the rows.
+  Rows out of bounds are dropped or clipped. The output has the axes of a row at
+  `width`.
   """
-  first = 1 + len(weight.stack)
-  shape = weight.value.shape
-  rows = shape[0]
-  positions = [a for a in range(delta.ndim - first) if a not in width]
-  b = _matrix(delta, weight.stack, (), positions, width)
+  stack, (rows, *row) = weight.stack, weight.value.shape
+  inner = range(delta.ndim - 1 - len(stack))
+  b = _matrix(delta, stack, (), [a for a in inner if a not in width], width)
   index = index.reshape(len(index), 1, -1)
   index = index.astype(jnp.promote_types(index.dtype, jnp.int32))
   if drops:
@@ -275,8 +262,8 @@ def _of_rows(
     a=index.astype(jnp.int32),
     b=b,
     inputs=rows,
-    restore=lambda product: product.reshape(shape),
-    place=_place(weight, (), (0,), range(1, len(shape))),
+    restore=lambda product: product.reshape(rows, *row),
+    place=_place(weight, (), (0,), range(1, 1 + len(row))),
   )
 
 
