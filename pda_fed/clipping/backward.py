@@ -5,7 +5,7 @@ number of the loss's argument, and a mask of members that are real, or None.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
@@ -52,29 +52,19 @@ def loss_of_unit(
   return lambda weights, unit: of_example(weights, unit[0])
 
 
-class Backward(NamedTuple):
-  """What a backward pass found.
-
-  Attributes:
-    recorded: What the gradients are made of.
-    leaves: The flattened weights.
-    values: The loss of each unit.
-    aux: What the loss returned beside it.
-  """
-
-  recorded: list[norms_lib.Recorded]
-  leaves: list[jax.Array]
-  values: jax.Array
-  aux: Any
-
-
-def run(loss: _UnitLoss, weights: Sequence[Any], units: Any) -> Backward:
+def run(
+  loss: _UnitLoss, weights: Sequence[Any], units: Any
+) -> tuple[list[norms_lib.Recorded], list[jax.Array], jax.Array, Any]:
   """Runs a batch forward and backward.
 
   Args:
     loss: The loss of a unit.
     weights: The pytrees of weights.
     units: Units, whose arrays have a leading axis.
+
+  Returns:
+    What the gradients are made of, the flattened weights, and the loss of each
+    unit with what was returned beside it.
   """
   leaves, tree = jax.tree.flatten(tuple(weights))
   leaves = varying([jnp.asarray(leaf) for leaf in leaves], units)
@@ -111,7 +101,7 @@ def run(loss: _UnitLoss, weights: Sequence[Any], units: Any) -> Backward:
   rounded = jax.tree.map(numerics.round_once, (records, deltas))
   aux = jax.tree.unflatten(jax.tree.structure(found['out'][1]), aux)
   recorded = list(zip(found['sites'], *rounded, strict=True))
-  return Backward(recorded, leaves, values, aux)
+  return recorded, leaves, values, aux
 
 
 def varying(arrays: Any, like: Any) -> Any:

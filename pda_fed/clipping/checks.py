@@ -44,24 +44,9 @@ def check_options(
     )
 
 
-def name_of(argument: int, path) -> str:
-  """Returns how the user would write a part of an argument."""
-  return f'argument {argument}{jax.tree_util.keystr(path)}'
-
-
-def weight_names(args: Sequence[Any], argnums: Sequence[int]) -> list[str]:
-  """Returns the names of all weights, in order."""
-  names = []
-  for number in argnums:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    shown = '' if len(argnums) == 1 else str(number)
-    names += [shown + jax.tree_util.keystr(path) for path, _ in leaves]
-  return names
-
-
-def check_weights(
+def weights_of(
   args: Sequence[Any], argnums: Sequence[int]
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, ...], list[str]]:
   """Raises if weights are missing, or not all are real numbers.
 
   Args:
@@ -69,26 +54,35 @@ def check_weights(
     argnums: Which hold weights; negative numbers count from the end.
 
   Returns:
-    The numbers, all positive.
+    The numbers, all positive, and the names of all weights, in order.
   """
+  names = []
   for number in argnums:
     if not -len(args) <= number < len(args):
       raise ValueError(
         f'argnums must be less than the number of arguments, {len(args)}. '
         f'Found {number}.'
       )
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    if not leaves:
+    found = _named(args[number])
+    if not found:
       raise ValueError(
         f'argument {number} must have at least one weight. Found none.'
       )
-    for path, leaf in leaves:
-      _check_weight(name_of(number, path), path, leaf)
-  return tuple(number % len(args) for number in argnums)
+    for name, leaf in found:
+      _check_weight(f'argument {number}{name}', leaf)
+    prefix = '' if len(argnums) == 1 else str(number)
+    names += [prefix + name for name, _ in found]
+  return tuple(number % len(args) for number in argnums), names
 
 
-def _check_weight(name: str, path, leaf) -> None:
-  words = jax.tree_util.keystr(path) + type(leaf).__name__
+def _named(tree: Any) -> list[tuple[str, Any]]:
+  """Returns the leaves with what the user would write for them."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+
+
+def _check_weight(name: str, leaf: Any) -> None:
+  words = name + type(leaf).__name__
   if 'batch_stats' in words or 'BatchStat' in words:
     raise ValueError(
       f'{name} is the state of a batch normalization, which mixes examples, so'
@@ -113,33 +107,26 @@ def batch_shape(
     examples: The numbers of those that hold examples.
     axes: The number of leading axes, 2 if examples are grouped.
   """
-  first = None
-  for number in examples:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    for path, leaf in leaves:
-      name, shape = name_of(number, path), jnp.shape(leaf)
-      if len(shape) < axes:
-        kind = 'an axis of examples' if axes == 1 else 'axes of groups, members'
-        raise ValueError(f'{name} must have {kind}. Found shape {shape}.')
-      if first is None:
-        first = name, shape[:axes]
-      if shape[:axes] != first[1]:
-        raise ValueError(
-          f'{name} must have as many examples as {first[0]}, {first[1]}. '
-          f'Found shape {shape}.'
-        )
-  if first is None:
+  named = [
+    (f'argument {number}{name}', jnp.shape(leaf))
+    for number in examples
+    for name, leaf in _named(args[number])
+  ]
+  if not named:
     raise ValueError(
       'arguments must hold examples besides the weights. Found none.'
     )
-  return first[1]
-
-
-def check_mask(mask: jax.Array, shapes: Sequence[tuple[int, ...]]) -> None:
-  """Raises unless the mask has one of the shapes."""
-  if mask.shape not in shapes:
-    allowed = ' or '.join(str(shape) for shape in shapes)
-    raise ValueError(f'mask must have shape {allowed}. Found {mask.shape}.')
+  first, shared = named[0][0], named[0][1][:axes]
+  for name, shape in named:
+    if len(shape) < axes:
+      kind = 'an axis of examples' if axes == 1 else 'axes of groups, members'
+      raise ValueError(f'{name} must have {kind}. Found shape {shape}.')
+    if shape[:axes] != shared:
+      raise ValueError(
+        f'{name} must have as many examples as {first}, {shared}. '
+        f'Found shape {shape}.'
+      )
+  return shared
 
 
 def check_loss(found: Any, has_aux: bool) -> tuple[jax.Array, Any]:

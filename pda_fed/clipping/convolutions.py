@@ -76,12 +76,8 @@ class Convolution(NamedTuple):
     params, skipped = self.params, len(self.rows)
     x = _channels_last(x, params['dimension_numbers'].lhs_spec)
     lead = x.shape[: -1 - len(self.size)]
-    margins = [
-      (*ends, dilation - 1)
-      for ends, dilation in zip(
-        params['padding'], params['lhs_dilation'], strict=True
-      )
-    ]
+    pads = zip(params['padding'], params['lhs_dilation'], strict=True)
+    margins = [(*ends, dilation - 1) for ends, dilation in pads]
     x = x.reshape(-1, *x.shape[len(lead) :])
     zero = jnp.zeros((), x.dtype)
     x = jax.lax.pad(x, zero, [(0, 0, 0), *margins, (0, 0, 0)])
@@ -89,13 +85,11 @@ class Convolution(NamedTuple):
     for offsets in itertools.product(*map(range, self.size[skipped:])):
       slices = [slice(None)] * (1 + skipped)
       for axis, offset in enumerate(offsets, skipped):
-        dilation, stride = (
-          params[name][axis] for name in ('rhs_dilation', 'window_strides')
-        )
-        reach = (self.size[axis] - 1) * dilation + 1
-        count = (x.shape[axis + 1] - reach) // stride + 1
+        stride = params['window_strides'][axis]
+        dilation = params['rhs_dilation'][axis]
         start = offset * dilation
-        slices.append(slice(start, start + (count - 1) * stride + 1, stride))
+        room = max(0, x.shape[axis + 1] - (self.size[axis] - 1) * dilation)
+        slices.append(slice(start, start + room, stride))
       shifted.append(x[tuple(slices)])
     seen = jnp.stack(shifted, axis=-2)
     return seen.reshape(*lead, *seen.shape[1:-1], self.groups, -1)
@@ -118,12 +112,10 @@ class Convolution(NamedTuple):
     return delta.reshape(*delta.shape[:-1], self.groups, -1)
 
   def layout(self) -> tuple[list[int], list[int]]:
-    """Returns how a product of both becomes a kernel.
+    """Returns the axes of a product of both, and where the kernel's are in it.
 
-    Returns:
-      The axes of a product of `see` and `spread`: groups, places in the kernel,
-      channels of the input, rows of the kernel, channels of the output; and the
-      places of the kernel's axes in it.
+    It has groups, places in the kernel, channels of the input, rows of the
+    kernel, channels of the output.
     """
     outputs, inputs, *spatial = self.params['dimension_numbers'].rhs_spec
     skipped = len(self.rows)
@@ -140,15 +132,7 @@ class Convolution(NamedTuple):
     return [sizes[name] for name in order], places
 
   def apply(self, seen: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Convolves by products.
-
-    Args:
-      seen: What `see` returns for one input.
-      kernel: The kernel, in its own order of axes.
-
-    Returns:
-      The output in its own order of axes.
-    """
+    """Convolves by products, from what `see` returns for one input."""
     numbers = self.params['dimension_numbers']
     outputs, inputs, *spatial = numbers.rhs_spec
     *lead, places, groups, channels = seen.shape
@@ -158,14 +142,9 @@ class Convolution(NamedTuple):
     if groups == 1:  # XLA for CPUs is slower with an axis of length 1.
       seen, ordered = seen.squeeze(-2), ordered.squeeze(-2)
       equation = equation.replace('g', '')
-    precision = self.params['precision']
-    dtype = numerics.wide_dtype(seen)
+    dtype, exact = numerics.wide_dtype(seen), self.params['precision']
     out = jnp.einsum(
-      equation,
-      seen,
-      ordered,
-      precision=precision,
-      preferred_element_type=dtype,
+      equation, seen, ordered, precision=exact, preferred_element_type=dtype
     ).reshape(*lead, rows, -1)
     # A product for all rows of the kernel, which are then shifted and added.
     high = lead[1] - rows + 1
@@ -173,17 +152,11 @@ class Convolution(NamedTuple):
     batch, channel, *positions = numbers.out_spec
     order = batch, *positions, channel
     out = out.transpose([order.index(axis) for axis in range(len(order))])
-    dtype = self.params['preferred_element_type']
-    return out.astype(seen.dtype if dtype is None else dtype)
+    return out.astype(self.params['preferred_element_type'] or seen.dtype)
 
 
 def _channels_last(x: jax.Array, spec: Sequence[int]) -> jax.Array:
-  """Moves axes to [..., batch, *spatial, channels].
-
-  Args:
-    x: [..., axes of a convolution's input or output].
-    spec: The places of batch, channels and spatial axes among the latter.
-  """
+  """Moves the last axes, placed as in `spec`, to batch, *spatial, channels."""
   first = x.ndim - len(spec)
   batch, channels, *spatial = spec
   order = [first + axis for axis in (batch, *spatial, channels)]

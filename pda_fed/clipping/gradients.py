@@ -110,7 +110,7 @@ def clipped_grad(
   numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
   def clipped(*args, mask: Optional[jax.Array] = None):
-    own = checks.check_weights(args, numbers)
+    own, names = checks.weights_of(args, numbers)
     units, present = _units(args, own, key_argnum, copies, group, mask)
     how = 'mean' if copies > 1 else group
     unit_loss = backward.loss_of_unit(loss, own, has_aux, how)
@@ -119,11 +119,11 @@ def clipped_grad(
 
     def sums_of(units, present):
       found = backward.run(unit_loss, weights, units)
-      sites[:] = [site for site, *_ in found.recorded]
+      sites[:] = [site for site, *_ in found[0]]
       return _clip(found, weights, present, clip_norm, before_clip)
 
     sums, info = _in_microbatches(sums_of, units, present, microbatch_size)
-    checks.warn_formed(sites, checks.weight_names(args, own))
+    checks.warn_formed(sites, names)
     checks.warn_non_finite(info.count, info.non_finite)
     return (sums[0] if isinstance(argnums, int) else sums), info
 
@@ -159,27 +159,31 @@ def _units(args, argnums, key_argnum, copies, group, mask):
     return (arrays, None), jnp.full(size, not is_empty)
   # Booleans: a weight above 1 would break the bound on what an example changes.
   mask = jnp.asarray(mask) != 0
-  checks.check_mask(mask, [(size,)] + ([(size, *members)] if group else []))
+  allowed = [(size,)] + ([(size, *members)] if group else [])
+  if mask.shape not in allowed:
+    shapes = ' or '.join(map(str, allowed))
+    raise ValueError(f'mask must have shape {shapes}. Found {mask.shape}.')
   if mask.ndim == 1:
     return (arrays, None), mask
   return (arrays, mask), mask.any(axis=1)
 
 
 def _clip(
-  found: backward.Backward, weights, present, clip_norm, before_clip
+  found, weights, present, clip_norm, before_clip
 ) -> tuple[Any, ClipInfo]:
   """Clips and sums the gradients of a backward pass."""
+  all_recorded, leaves, values, aux = found
   zeros, tree = jax.tree.flatten(weights)
   zeros = [jnp.zeros(w.shape, numerics.wide_dtype(w)) for w in zeros]
   if before_clip is None:
-    parts = norms_lib.find(found.recorded, found.leaves)
+    parts = norms_lib.find(all_recorded, leaves)
   else:
     formed = {
       k: jnp.broadcast_to(zero, (len(present), *zero.shape))
       for k, zero in enumerate(zeros)
     }
-    for recorded in found.recorded:
-      norms_lib.add(formed, norms_lib.form(recorded, found.leaves))
+    for recorded in all_recorded:
+      norms_lib.add(formed, norms_lib.form(recorded, leaves))
     changed = _changed(formed.values(), tree, before_clip)
     parts = [norms_lib.formed_part([], [dict(enumerate(changed))])]
   squared = sum((p.squared for p in parts), jnp.zeros(len(present)))
@@ -190,17 +194,17 @@ def _clip(
   sums: norms_lib.Sums = {}
   for part in parts:
     norms_lib.add(sums, part.weighted(counts, scales))
-  sums = [
+  total = [
     sums[k].astype(zero.dtype) if k in sums else zero
     for k, zero in enumerate(zeros)
   ]
-  return jax.tree.unflatten(tree, sums), ClipInfo(
+  return jax.tree.unflatten(tree, total), ClipInfo(
     norms=jnp.where(present, jnp.where(finite, norms, jnp.nan), 0),
     count=present.sum(),
     clipped=(above & present).sum(),
     non_finite=(~finite & present).sum(),
-    values=found.values,
-    aux=found.aux,
+    values=values,
+    aux=aux,
   )
 
 
@@ -272,8 +276,8 @@ def _in_microbatches(
   shapes, _ = jax.eval_shape(totals, jax.tree.map(lambda a: a[0], parts))
   zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
   start = backward.varying(zeros, (units, present))
-  (sums, counts), rest = jax.lax.scan(body, start, parts)
+  (sums, (count, clipped, non_finite)), rest = jax.lax.scan(body, start, parts)
   norms, values, aux = jax.tree.map(
     lambda a: a.reshape(-1, *a.shape[2:])[:size], rest
   )
-  return sums, ClipInfo(norms, *counts, values, aux)
+  return sums, ClipInfo(norms, count, clipped, non_finite, values, aux)

@@ -12,6 +12,7 @@ are run in the same way.
 """
 
 from collections.abc import Callable, Sequence
+import itertools
 from typing import Any, Optional, Union
 
 import jax
@@ -115,10 +116,8 @@ class Run:
   ) -> list[jax.Array]:
     """Adds the sites of a program inside; returns their taps.
 
-    Args:
-      inside: Runs it, as a function of a `Run` and of `args`.
-      *args: Arrays.
-      steps: The number of its steps, if it is a scan.
+    `inside` runs it, as a function of a `Run` and of arrays. It has `steps` if
+    it is a scan.
     """
     run = Run(depth=self._depth + len(steps))
     jax.eval_shape(lambda *args: inside(run, *args), *args)
@@ -133,14 +132,13 @@ class Run:
 
   def _remat(self, eqn, ins: list[_Value]) -> list[jax.Array]:
     """Runs a block that is computed again in the backward pass."""
-    places = [
-      k for k, i in enumerate(ins) if not isinstance(i, known_lib.Known)
-    ]
-    data = [ins[k] for k in places]
+    is_data = [not isinstance(i, known_lib.Known) for i in ins]
+    data = list(itertools.compress(ins, is_data))
 
     def inside(run, data):
-      own = dict(enumerate(ins)) | dict(zip(places, data, strict=True))
-      return run.outputs(*_inner(eqn), list(own.values()))
+      data = iter(data)
+      own = [next(data) if k else i for k, i in zip(is_data, ins, strict=True)]
+      return run.outputs(*_inner(eqn), own)
 
     def block(data, taps):
       run = Run(taps, self._depth)

@@ -8,6 +8,7 @@ so that a gradient by such a value can be pulled back to the weights.
 from collections.abc import Callable, Sequence
 import contextlib
 import dataclasses
+import itertools
 from typing import Any, NamedTuple, Optional
 
 import jax
@@ -38,10 +39,8 @@ class View(NamedTuple):
   box: tuple[tuple[int, int], ...]
 
   def overlaps(self, other: 'View') -> bool:
-    return all(
-      max(a[0], b[0]) < min(a[1], b[1])
-      for a, b in zip(self.box, other.box, strict=True)
-    )
+    pairs = zip(self.box, other.box, strict=True)
+    return all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,17 +70,8 @@ class Known:
   view: Optional[View] = None
   stack: tuple[bool, ...] = ()
 
-  def is_stacked(self, level: int) -> bool:
-    return level < len(self.stack) and self.stack[level]
-
   def enter(self, value: Any, depth: int, sliced: bool) -> 'Known':
-    """Returns the value inside a scan.
-
-    Args:
-      value: Its value there.
-      depth: The number of scans around that scan.
-      sliced: Whether the scan goes over its first axis.
-    """
+    """Returns what it is inside a scan, which may go over its first axis."""
     view = self.view
     if sliced and view is not None:
       view = View(view.axes[1:], view.box)
@@ -127,8 +117,7 @@ def bind(eqn, operands: Sequence[Any]) -> list[Any]:
 def derive(eqn, parts: Sequence[Known]) -> list[Known]:
   """Applies an operation to known values."""
   leaves = frozenset().union(*(part.leaves for part in parts))
-  depth = max((len(part.stack) for part in parts), default=0)
-  stack = tuple(any(p.is_stacked(k) for p in parts) for k in range(depth))
+  stack = tuple(map(any, _stacks(parts)))
   name = eqn.primitive.name
 
   def make_all(weights, wide, memo):
@@ -146,15 +135,19 @@ def derive(eqn, parts: Sequence[Known]) -> list[Known]:
     if leaves and differs and name != 'stop_gradient':
       moves = name in _MOVES and all(p.moves for p in parts if p.leaves)
       moves = moves and jnp.issubdtype(value.dtype, jnp.floating)
+      keeps = moves and _keeps_norms(name, parts, value)
+      view = _view(eqn, parts[0], value, index) if moves else None
       known = dataclasses.replace(
-        known,
-        leaves=leaves,
-        moves=moves,
-        keeps_norms=moves and _keeps_norms(name, parts, value),
-        view=_view(eqn, parts[0], value, index) if moves else None,
+        known, leaves=leaves, moves=moves, keeps_norms=keeps, view=view
       )
     derived.append(known)
   return derived
+
+
+def _stacks(parts: Sequence[Known]) -> list[tuple[bool, ...]]:
+  """Returns for each scan around the parts which of them it slices."""
+  stacks = (part.stack for part in parts)
+  return list(itertools.zip_longest(*stacks, fillvalue=False))
 
 
 def _keeps_norms(name: str, parts: Sequence[Known], value) -> bool:
@@ -206,10 +199,9 @@ def _again(eqn, parts: Sequence[Known], made: Sequence[Any], wide: bool):
       operands = [jnp.asarray(x, dtype) for x in operands]
     return bind(eqn, operands)
 
-  depth = max((len(part.stack) for part in parts), default=0)
-  for level in reversed(range(depth)):
-    axes = [0 if part.is_stacked(level) else None for part in parts]
-    if 0 in axes:
+  for sliced in reversed(_stacks(parts)):
+    if any(sliced):
+      axes = [0 if own else None for own in sliced]
       operation = jax.vmap(operation, in_axes=axes)
   return operation(*made)
 
@@ -219,13 +211,8 @@ def pull(
 ) -> dict[int, jax.Array]:
   """Pulls a gradient by a known value back to the weights.
 
-  Args:
-    known: The value; it depends on weights.
-    leaves: The flattened weights.
-    gradient: The gradient, with an axis for each scan that slices the value.
-
-  Returns:
-    The gradient by each weight that the value depends on, in at least float32.
+  The gradient has an axis for each scan that slices the value. What is returned
+  is in at least float32.
   """
   own = {k: leaves[k] for k in known.leaves}
   if known.moves:

@@ -124,8 +124,9 @@ def _gram(x: jax.Array, y: jax.Array) -> jax.Array:
     return (x[:, :, :, None] == y[:, :, None, :]).astype(jnp.float32)
   if x.ndim < y.ndim:
     return _gram(y, x).swapaxes(2, 3)
-  options = {'mode': 'fill', 'fill_value': 0}
-  taken = jnp.take_along_axis(x, y[:, :, None, :], axis=3, **options)
+  taken = jnp.take_along_axis(
+    x, y[:, :, None, :], axis=3, mode='fill', fill_value=0
+  )
   return numerics.widen(taken)
 
 
@@ -141,8 +142,8 @@ def _gram_squares(group: Sequence[sites_lib.Factors]) -> jax.Array:
     if s is t:
       diagonals = (jnp.diagonal(g, axis1=2, axis2=3) for g in grams)
       lengths.append([jnp.sqrt(d) for d in diagonals])
-  both = (jnp.concatenate(one, axis=2) for one in zip(*lengths, strict=True))
-  return numerics.from_above(squared, *both, first.inputs + first.outputs)
+  a, b = (jnp.concatenate(one, axis=2) for one in zip(*lengths, strict=True))
+  return numerics.from_above(squared, a, b, first.inputs + first.outputs)
 
 
 def _is_rounded(f: sites_lib.Factors) -> bool:

@@ -179,13 +179,10 @@ def _matrix(x, stack: Sequence[bool], *groups: Sequence[int]) -> jax.Array:
 
 
 def _restorer(weight, x, split: Sequence[int], order: Sequence[int]):
-  """Returns `Factors.restore`.
+  """Returns `Factors.restore`, for a record x [batch, *steps, ...].
 
-  Args:
-    weight: The weight as the operation sees it.
-    x: [batch, *steps, ...].
-    split: The shape of one step's [blocks, inputs, outputs], all axes apart.
-    order: The places of the weight's axes in it.
+  One step's [blocks, inputs, outputs] has the shape `split`, all axes apart, in
+  which the weight's axes are at `order`.
   """
   steps = zip(weight.stack, x.shape[1:], strict=False)
   own = [n for is_own, n in steps if is_own]
