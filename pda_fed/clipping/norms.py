@@ -34,6 +34,9 @@ Recorded = tuple[sites_lib.Site, Any, jax.Array]
 
 # Of a float32, in tables of what norms take.
 _BYTES = 4
+# Scaled factors with fewer entries are not rounded: errors would not average
+# out.
+_LEAST_ROUNDED = 1024
 
 
 class Part(NamedTuple):
@@ -148,8 +151,11 @@ def _gram_squares(group: Sequence[sites_lib.Factors]) -> jax.Array:
 
 def _is_rounded(f: sites_lib.Factors) -> bool:
   """Returns whether scaled factors are rounded, for products that are quick."""
-  narrow = not f.is_index and f.a.dtype == f.b.dtype == jnp.bfloat16
-  return narrow and jax.default_backend() != 'cpu'
+  is_narrow = not f.is_index and f.a.dtype == f.b.dtype == jnp.bfloat16
+  entries = f.positions * min(f.inputs, f.outputs)
+  return (
+    is_narrow and entries >= _LEAST_ROUNDED and jax.default_backend() != 'cpu'
+  )
 
 
 def _weigh(f: sites_lib.Factors, counts, scales) -> sites_lib.Factors:

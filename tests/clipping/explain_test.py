@@ -7,6 +7,9 @@ import pytest
 
 from tests.clipping import nets
 
+# The cells of Flax name float64 also where it is switched off.
+pytestmark = pytest.mark.filterwarnings('ignore:Explicitly requested dtype')
+
 
 def _methods(net):
   loss, params, batch = net

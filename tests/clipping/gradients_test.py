@@ -10,6 +10,9 @@ import pytest
 
 from tests.clipping import nets
 
+# The cells of Flax name float64 also where it is switched off.
+pytestmark = pytest.mark.filterwarnings('ignore:Explicitly requested dtype')
+
 
 @pytest.fixture(name='float64')
 def fixture_float64():
@@ -61,19 +64,17 @@ def test_sums_and_norms_are_those_of_vmap_grad(
 
 
 @pytest.mark.parametrize(
-  ('name', 'dtype', 'backend', 'tolerance'),
+  ('name', 'dtype', 'tolerance'),
   [
-    ('mlp', 'float32', 'cpu', 2e-5),
-    ('mlp', 'bfloat16', 'cpu', 0.05),
-    ('mlp', 'bfloat16', 'gpu', 0.05),
-    ('recurrent', 'float32', 'cpu', 1e-4),
-    ('recurrent', 'bfloat16', 'cpu', 0.05),
+    ('mlp', 'float32', 2e-5),
+    ('mlp', 'bfloat16', 0.05),
+    ('recurrent', 'float32', 1e-4),
+    ('recurrent', 'bfloat16', 0.05),
   ],
 )
-def test_sums_in_a_narrower_dtype(name, dtype, backend, tolerance, monkeypatch):
+def test_sums_in_a_narrower_dtype(name, dtype, tolerance):
   loss, params, batch, (expected, norms, clip_norm) = _exact(name)
   params, batch = nets.cast((params, batch), dtype)
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
   sums, info = jax.jit(clipping.clipped_grad(loss, clip_norm))(params, *batch)
   np.testing.assert_allclose(info.norms, norms, rtol=tolerance)
   _assert_close(sums, expected, tolerance)
