@@ -9,7 +9,7 @@ import pytest
 
 from bench import table1
 from tests.docs import pages
-from tools.tables import recorded
+from tools import recorded
 
 _METHODS = ('cold', 'warm', 'pda')
 _PRESETS = [
