@@ -94,7 +94,7 @@ def test_a_config_constructs_or_names_the_field(name):
         changed = dataclasses.replace(config, **changes)
     except (TypeError, ValueError) as e:
       assert type(e) in (TypeError, ValueError), repr(e)
-      assert re.search('Found|must be given', str(e)), f'not ours: {e!r}'
+      assert re.search('Found|must be given|not a field', str(e)), repr(e)
       assert any(re.search(w, str(e)) for w in words), repr(e)
     else:
       hash(dataclasses.astuple(changed) and repr(changed))
