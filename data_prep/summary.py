@@ -49,12 +49,6 @@ def format_summary(manifest: dict[str, Any]) -> str:
     lines += [tables.format_table(['not used', 'number'], losses), '']
   lines += _format_notes(manifest)
   lines += _format_words(manifest) if has_text else _format_examples(manifest)
-  if manifest['max_private_users_per_person'] > 1:
-    lines.append(
-      f'{manifest["private_overflow_users"]:,} private users are overflow'
-      ' users. One person may be two users: for persons, epsilon is that of'
-      ' groups of two users.'
-    )
   drawn = describe_drawn_users(manifest)
   lines += [drawn] if drawn else []
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')

@@ -13,7 +13,7 @@ script=(//scripts:train -- --flagfile=scripts/presets/tiny.flags
   --method=cold --seed=0)
 tests=(
   //tests:schedules_test
-  //tests/data_prep:partition_test
+  //tests/data_prep:assignment_test
   //tests/tff:aggregators_test
   //tests/linear_regression:quadratic_test
   //tests/privacy:plan_test

@@ -5,11 +5,11 @@ import hashlib
 import json
 import shutil
 
+from data_prep import assignment
 from data_prep import build
 from data_prep import encoding
 from data_prep import errors
 from data_prep import example_proto
-from data_prep import partition
 from data_prep import sources
 from data_prep import store
 from data_prep import store_writer
@@ -69,7 +69,7 @@ def _prepare_synthetic(
     source,
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(seed=seed, **settings),
+      partition=assignment.PartitionConfig(seed=seed, **settings),
       vocabulary=vocabulary.VocabularyConfig(origin='train', size=1000),
       num_processes=num_processes,
     ),
@@ -137,18 +137,6 @@ def test_groups_are_disjoint(small_store):
     encoder = encoding.Encoder(small_store.vocabulary)
     for user, text in ((person, private), (name, public)):
       assert np.array_equal(small_store.sentences(user), encoder.encode(text))
-
-
-def test_kept_overflow_users_are_marked(tmp_path, synthetic):
-  assert synthetic.manifest['max_private_users_per_person'] == 1
-  assert synthetic.manifest['private_overflow_users'] == 0
-  keep = _prepare_synthetic(tmp_path / 'keep', keep_overflow_users=True)
-  assert keep.manifest['max_private_users_per_person'] == 2
-  kept = [n for n in keep.users('private') if n.endswith('#overflow')]
-  assert keep.manifest['private_overflow_users'] == len(kept) > 0
-  assert not set(kept) & set(keep.users('public'))
-  for name in kept:  # They are found among names that are not numbers.
-    assert len(keep.sentences(name)) <= 64
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,6 @@ def test_summary(small_store):
   assert 'sentences beyond the cut' in text
   assert 'Vocabulary: 1,000 words, origin generator. Covered:' in text
   assert small_store.manifest['public_users_sha256'] in text
-  assert 'may be two users' not in text
-
-
-def test_people_who_count_twice_are_named(small_store):
-  manifest = {
-    **small_store.manifest,
-    'max_private_users_per_person': 2,
-    'private_overflow_users': 12,
-  }
-  text = summary.format_summary(manifest)
-  assert '12 private users are overflow users' in text
-  assert 'groups of two' in text
 
 
 def test_public_users_who_did_not_opt_in_are_named(small_store):

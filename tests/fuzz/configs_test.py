@@ -6,7 +6,7 @@ import re
 import string
 import warnings
 
-from data_prep import partition
+from data_prep import assignment
 from data_prep import sample_level
 from data_prep import sources
 from data_prep import vocabulary
@@ -45,7 +45,7 @@ _CONFIGS = {
   'execution': groups.ExecutionSpec(),
   'spec': runs_lib.RunSpec(),
   'split': sample_level.SplitConfig(public_examples=2000),
-  'partition': partition.PartitionConfig(seed=0),
+  'partition': assignment.PartitionConfig(seed=0),
   'vocabulary': vocabulary.VocabularyConfig(),
   'synthetic': sources.SyntheticConfig(),
   'simulation': linear_regression.SimulationConfig(),

@@ -5,10 +5,10 @@ import json
 import lzma
 import struct
 
+from data_prep import assignment
 from data_prep import build
 from data_prep import errors
 from data_prep import lists
-from data_prep import partition
 from data_prep import sample_level
 from data_prep import sources
 from data_prep import spool
@@ -110,7 +110,7 @@ def _write_store(folder):
     sources.SyntheticSource(sources.SyntheticConfig(num_users=30)),
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(
+      partition=assignment.PartitionConfig(
         seed=0, max_sentences=30, num_public_users=2
       ),
       vocabulary=vocabulary.VocabularyConfig(size=100),
