@@ -18,7 +18,6 @@ import pathlib
 from typing import Any, Optional, Union
 
 from data_prep import assignment
-from data_prep import cautions
 from data_prep import encoding
 from data_prep import lists
 from data_prep import parallel
@@ -26,6 +25,7 @@ from data_prep import spool
 from data_prep import staging
 from data_prep import store
 from data_prep import store_writer
+from data_prep import summary
 from data_prep import user_store
 from data_prep import vocabulary as words_lib
 from data_prep.sources import arrays
@@ -198,7 +198,7 @@ class _Run:
       tally = source.tally
       self._tally.add(tally)
       if tally.first_fault:
-        cautions.warn(
+        summary.warn(
           f'{source.name}: {tally.num_faulty:,} of {tally.rows:,} rows are'
           f' faulty and were skipped. The first is {tally.first_fault}.'
         )
@@ -233,7 +233,7 @@ class _Run:
       public = writer.names[assignment.PUBLIC]
       planned = plan.groups[assignment.PUBLIC]
       if len(public) < len(planned):
-        cautions.warn(
+        summary.warn(
           f'Only {len(public)} of {len(planned)} public users are left: the'
           ' others have no usable sentence.'
         )
@@ -245,14 +245,14 @@ class _Run:
         'statement': statement,
         'unknown_share': unknown,
       }
-      cautions.warn_of_unknown_words(vocabulary)
+      summary.warn_of_unknown_words(vocabulary)
       details = _describe(
         source.name, self._config, plan, public, vocabulary=vocabulary
       )
       details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
-      cautions.warn_of_empty_groups(writer.finish(words, details))
+      summary.warn_of_empty_groups(writer.finish(words, details))
 
   def _write_examples(self, source: arrays.ArraySource) -> None:
     config = self._config
@@ -267,7 +267,7 @@ class _Run:
       details['settings']['max_sentences'] = None
     beyond = len(source.x) - _num_sentences(plan.groups)
     details['left_out'] = {'examples beyond the cut': beyond}
-    cautions.warn_of_empty_groups(writer.write_index(details))
+    summary.warn_of_empty_groups(writer.write_index(details))
 
   def _map(
     self, task: _Task, groups: Mapping[str, assignment.Group], what: str
@@ -323,12 +323,6 @@ class _Run:
     writer: store_writer.StoreWriter,
   ) -> tuple[dict[str, int], dict[str, Optional[float]]]:
     """Writes all users.
-
-    Args:
-      source: Source of the text.
-      plan: The assignment of users.
-      words: The vocabulary.
-      writer: Writer of the store.
 
     Returns:
       The number of users without a usable sentence, and the share of unknown

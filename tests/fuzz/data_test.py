@@ -12,10 +12,10 @@ from data_prep import lists
 from data_prep import sample_level
 from data_prep import sources
 from data_prep import spool
-from data_prep import sqlite_writer
 from data_prep import store
 from data_prep import vocabulary
 from data_prep.sources import base
+from data_prep.sources import sqlite
 import numpy as np
 import pytest
 
@@ -228,9 +228,7 @@ def _text_is_sound(expected, found):
 
 _TARGETS = {
   'sqlite': harness.Target(
-    write=lambda f: sqlite_writer.write_sqlite(
-      f / 'users.sqlite', sorted(_ROWS)
-    ),
+    write=lambda f: sqlite.write_sqlite(f / 'users.sqlite', sorted(_ROWS)),
     load=lambda f: _read_text(sources.SqliteSource(f / 'users.sqlite'), f),
     check=harness.anything,
     must_find=0.05,  # Most bytes are text, or room for more.
