@@ -173,9 +173,9 @@ def main(argv: Sequence[str]) -> None:
       f'PDA-DPMD minus warm start,\n{title}', fontsize='medium'
     )
   figure.supxlabel('round (values on validation users)', fontsize='medium')
-  handles, names = places[0, 0].get_legend_handles_labels()
+  handles, labels = places[0, 0].get_legend_handles_labels()
   figure.legend(
-    handles, names, loc='outside upper left', ncols=3, frameon=False
+    handles, labels, loc='outside upper left', ncols=3, frameon=False
   )
   path = recorded.RESULTS / 'table1/curves.png'
   figure.savefig(path, dpi=110)
