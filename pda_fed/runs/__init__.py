@@ -11,7 +11,7 @@ from pda_fed.errors import OutputError
 from pda_fed.runs.callbacks.progress import create_progress
 from pda_fed.runs.engines import Engine
 from pda_fed.runs.engines import open_engine
-from pda_fed.runs.loading import load_model
+from pda_fed.runs.model_files import load_model
 from pda_fed.runs.outputs import RunFolder
 from pda_fed.runs.records import Recorded
 from pda_fed.runs.released_model import ReleasedModel

@@ -250,9 +250,8 @@ TABLE = (
   Row(
     EXPORT,
     _MECHANISM,
-    'about.format, about.version, about.model.*, about.weights, about.round,'
-    ' about.privacy, */*',
-    'weights, their names and shapes, the guarantee and its caveats',
+    'about.format, about.model.*, about.round, about.privacy, weights/*',
+    'weights, sizes, the guarantee and its caveats',
   ),
   Row(EXPORT, _PUBLIC, 'mean, scale', 'of public users or examples'),
   Row(EXPORT, _PRIVATE, 'vocabulary', _WORDS),

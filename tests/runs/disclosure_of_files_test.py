@@ -28,7 +28,7 @@ from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import disclosure
-from pda_fed.runs import exports
+from pda_fed.runs import model_files
 from pda_fed.runs.callbacks import guard as guard_lib
 from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import jax_federated
@@ -163,7 +163,7 @@ def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   found = privacy.search_epsilon(run.read_config().plan, released_search.DRAWS)
   epsilon = privacy.round_up(found)
   model = runs_lib.load_model(run.path)
-  exports.export_model(model, 'npz', tmp_path / 'model.npz')
+  model_files.export_model(model, 'npz', tmp_path / 'model.npz')
   about = json.loads(str(np.load(tmp_path / 'model.npz')['about']))
   assert about['privacy'] == list(model.privacy)
   first, second, *others = model.privacy
@@ -361,7 +361,7 @@ def test_of_all_of_it(
   for kind in ('linear', 'lstm'):
     run = saved_runs.make_run(kind, tmp_path / kind)
     exported = tmp_path / f'{kind}.npz'
-    exports.export_model(runs_lib.load_model(run), 'npz', exported)
+    model_files.export_model(runs_lib.load_model(run), 'npz', exported)
     found |= shown_fields.of_export(exported)
   assert shown_fields.undeclared(found) == []
   assert shown_fields.unmatched(found) == []

@@ -12,7 +12,6 @@ from pda_fed import models
 from pda_fed import runs as runs_lib
 from pda_fed.runs import building
 from pda_fed.runs import checkpoints
-from pda_fed.runs import exports
 import pytest
 import tensorflow as tf
 
@@ -69,11 +68,24 @@ def fixture_folders(tmp_path_factory):
 
 
 def _keras_model(model):
-  if isinstance(model.spec, models.LanguageSpec):
-    return exports.stock_keras_model(tf.keras, model)
-  keras_model = model.spec.keras_model(0)
-  keras_model.set_weights(saved_runs.random_weights(model.spec))
-  return keras_model
+  spec = model.spec
+  if not isinstance(spec, models.LanguageSpec):
+    built = spec.keras_model(0)
+  else:
+    layers = tf.keras.layers
+    built = tf.keras.Sequential(
+      [
+        layers.Embedding(spec.vocabulary_size, spec.embedding_size),
+        *(
+          layers.LSTM(spec.lstm_size, return_sequences=True)
+          for _ in range(spec.num_layers)
+        ),
+        layers.Dense(spec.vocabulary_size),
+      ]
+    )
+    built.build((None, None))
+  built.set_weights(saved_runs.random_weights(spec))
+  return built
 
 
 @pytest.mark.parametrize('kind', saved_runs.KINDS)
