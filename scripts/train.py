@@ -102,14 +102,12 @@ def _cautions(run: runs_lib.Run) -> list[str]:
 
 
 def _train(run: runs_lib.Run, open_engine=None) -> runs_lib.RunFolder:
-  progress = runs_lib.create_progress()
-  progress.cautions = _cautions(run)
   return runs_lib.train(
     run,
     _output_dir(),
     open_engine=open_engine or runs_lib.open_engine,
     warm_start_dir=_WARM_START_DIR.value,
-    progress=progress,
+    callbacks=[runs_lib.Progress(_cautions(run))],
   )
 
 

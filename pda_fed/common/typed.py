@@ -100,7 +100,8 @@ def cast(value: Any, hint: Any, name: str) -> Any:
     if origin is Literal and value in inner:
       return value
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
-      return origin(cast(v, inner[0], name) for v in value)
+      if origin is list or ... in inner or len(value) == len(inner):
+        return origin(cast(v, inner[0], name) for v in value)
     if origin in (dict, Mapping) and isinstance(value, Mapping):
       return {n: cast(v, inner[1], f'{name}.{n}') for n, v in value.items()}
     if origin is not None:

@@ -194,8 +194,8 @@ TABLE = (
   Row(
     FILES,
     _PUBLIC,
-    'stopped.json: round, running.json: until, running.json: seen_before,'
-    ' diverged.json: round, .lock',
+    'running.json: until, running.json: seen_before, diverged.json: round,'
+    ' .lock',
     'numbers of rounds, and whether the run is in use',
   ),
   Row(
@@ -230,7 +230,7 @@ TABLE = (
     ' clients*, *no client had a finite update*',
     f'{_CLIENTS}, also in warnings and errors',
   ),
-  Row(TERMINAL, _PRIVATE, 's/round, ETA, time', f'{_TIME}; any clock shows it'),
+  Row(TERMINAL, _PRIVATE, 's/round, ETA', f'{_TIME}; any clock shows it'),
   Row(TERMINAL, _PRIVATE, '*clients_per_chunk*', _LARGEST),
   Row(TERMINAL, _PRIVATE, 'prepare_users: *', _COUNTS),
   Row(

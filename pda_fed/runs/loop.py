@@ -61,6 +61,12 @@ class Callback:
   def opened(self, loop: 'Loop') -> None:
     """Called when a new run has initial weights, or an old one is restored."""
 
+  def pretraining(self, loop: 'Loop', epoch: int, loss: float) -> None:
+    """Called after each epoch of a warm start, with its held-out loss."""
+
+  def waiting(self, loop: 'Loop') -> None:
+    """Called while another process trains the same warm start."""
+
   def start(self, loop: 'Loop') -> None:
     """Called before the first round of this process."""
 

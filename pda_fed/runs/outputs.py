@@ -6,10 +6,7 @@
     checkpoints/     see `checkpoints`
     tensorboard/     the same rows for TensorBoard
 
-TFF's release managers are not used for these files. They need TFF, which the
-JAX engine does not, and their TensorBoard log would keep rows that a resumed
-run writes again. Here the checkpoints hold the rows, and both metrics.csv and
-the log are written from them.
+Checkpoints hold the rows, from which metrics.csv and the log are written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +31,6 @@ from pda_fed.runs import resolving
 CONFIG = 'config.json'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
-STOPPED = 'stopped.json'
 RUNNING = 'running.json'
 DIVERGED = 'diverged.json'
 
@@ -92,16 +88,8 @@ class RunFolder:
     The model is saved before the first round. Without a checkpoint, no round
     used the folder's settings or their noise.
     """
-    names = (_METRICS, _RESULT, STOPPED)
-    return not (
-      any(self.checkpoints_path.glob('*'))
-      or any((self.path / name).exists() for name in names)
-    )
-
-  def write_order(self, order: dict[str, Any]) -> None:
-    """Records the order of sums of the following rounds."""
-    config = dataclasses.replace(self.read_config(), order_of_sums=order)
-    files.write_json(self.path / CONFIG, typed.as_json(config))
+    names = ('checkpoints/*', _METRICS, _RESULT)
+    return not any(path for name in names for path in self.path.glob(name))
 
   def is_finished(self) -> bool:
     """Returns whether the run has a result."""

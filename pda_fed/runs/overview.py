@@ -1,6 +1,6 @@
 """The overview of a run, and epsilon of its rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import functools
 import math
 import os
@@ -30,19 +30,6 @@ def noise_over_clip(plan: privacy.PrivacyPlan, num_weights: int) -> float:
   return noise / plan.expected_cohort
 
 
-def format_duration(seconds: float) -> str:
-  """Returns a duration as text, in seconds, minutes or hours."""
-  if seconds < 90:
-    return f'{max(1, round(seconds))} s'
-  if seconds < 90 * 60:
-    return f'{seconds / 60:.0f} minutes'
-  return f'{seconds / 3600:.1f} hours'
-
-
-def _line(name: str, text: str) -> str:
-  return f'  {name:<9} {text}'
-
-
 def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
   if not plan.noise_multiplier:
     return 'none: epsilon is infinite without noise'
@@ -55,54 +42,39 @@ def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
 
 
 def describe(
-  run: resolving.Run,
-  epsilon: Optional[float],
-  *,
-  sizes: Optional[Mapping[str, int]] = None,
-  num_weights: Optional[int] = None,
+  run: resolving.Run, epsilon: Optional[float], num_weights: int
 ) -> list[str]:
   """Returns lines that describe a run.
 
   Args:
     run: The run.
     epsilon: Epsilon of the whole run; None if it cannot be computed.
-    sizes: The number of users, or examples, by group.
     num_weights: The number of the model's weights.
   """
-  plan = run.plan
-  unit = f'{plan.unit}s'
-  noise = f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
-  noise += f' {plan.clip_norm:g}'
-  if num_weights is not None:
-    share = noise_over_clip(plan, num_weights)
-    noise += f'; norm of the noise in the mean: {share:.2g} times the clip'
+  plan, about = run.plan, run.data.about
+  sizes = about.get('users') or about['examples']
+  share = noise_over_clip(plan, num_weights)
   found = {
-    unit: ', '.join(f'{n:,} {group}' for group, n in (sizes or {}).items()),
+    f'{plan.unit}s': ', '.join(f'{n:,} {group}' for group, n in sizes.items()),
     'rounds': (
       f'{plan.rounds:,}, each with about {plan.expected_cohort:g} of'
-      f' {plan.population:,} private {unit}'
+      f' {plan.population:,} private {plan.unit}s'
     ),
-    'noise': noise,
+    'noise': (
+      f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
+      f' {plan.clip_norm:g}; norm of the noise in the mean: {share:.2g} times'
+      ' the clip'
+    ),
     'privacy': _privacy(plan, epsilon),
   }
   return [
     f'{run.method.title} on {run.data.name}, engine {run.engine}',
-    *(_line(name, text) for name, text in found.items() if text),
+    *(f'  {name:<9} {text}' for name, text in found.items()),
   ]
 
 
-def describe_time(seconds_per_round: float, rounds_left: int) -> str:
-  """Returns a line with the estimated time of the remaining rounds."""
-  total = format_duration(seconds_per_round * rounds_left)
-  return _line(
-    'time', f'about {total} of training ({seconds_per_round:.2g} s per round)'
-  )
-
-
 def cautions(
-  plan: privacy.PrivacyPlan,
-  epsilon: Optional[float],
-  num_weights: Optional[int] = None,
+  plan: privacy.PrivacyPlan, epsilon: Optional[float], num_weights: int
 ) -> list[str]:
   """Returns warnings about settings that look wrong.
 
@@ -120,14 +92,13 @@ def cautions(
       ' gives little protection. More noise, fewer rounds or more users lower'
       ' it; --target_epsilon finds the noise.'
     )
-  if num_weights is not None:
-    share = noise_over_clip(plan, num_weights)
-    if share > _LARGE_NOISE:
-      found.append(
-        f'The noise in the mean has {share:.3g} times the norm of a clipped'
-        ' update, so the model may not learn. Larger cohorts or a smaller'
-        ' model reduce it.'
-      )
+  share = noise_over_clip(plan, num_weights)
+  if share > _LARGE_NOISE:
+    found.append(
+      f'The noise in the mean has {share:.3g} times the norm of a clipped'
+      ' update, so the model may not learn. Larger cohorts or a smaller'
+      ' model reduce it.'
+    )
   return found
 
 

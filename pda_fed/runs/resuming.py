@@ -7,6 +7,7 @@ killed, so that rounds are only repeated as they were.
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -51,7 +52,7 @@ def opened(
       settings.
   """
   folder = outputs.RunFolder(pathlib.Path(path))
-  _refuse_file(folder.path)
+  check(folder, run)
   # Files of a run without a seed may hold what epsilon does not cover.
   mode = 0o777 if run.spec.seed is not None else 0o700
   folder.path.mkdir(mode, parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ def opened(
       raise errors.BusyError(
         f'Another process is running the experiment in {path}.'
       ) from e
-    check(folder, run)
+    check(folder, run)  # Again: another process may just have ended.
     # Only after the check: files of an unrelated folder must not be removed.
     files.remove_temporaries(folder.path)
     if folder.is_new():
@@ -71,11 +72,6 @@ def opened(
       files.remove(folder.path / _SEEDS)
       folder.write_config(run)
     yield folder
-
-
-def _refuse_file(path: pathlib.Path) -> None:
-  if path.exists() and not path.is_dir():
-    raise errors.OutputError(f'output_dir {path} is not a folder.')
 
 
 def _make_private(path: pathlib.Path) -> None:
@@ -100,9 +96,10 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
       settings.
   """
   path = folder.path
-  _refuse_file(path)
   if not path.exists():
     return
+  if not path.is_dir():
+    raise errors.OutputError(f'output_dir {path} is not a folder.')
   if not (path / outputs.CONFIG).exists():
     names = [p.name for p in path.iterdir()]
     strangers = [n for n in names if not _HARMLESS.fullmatch(n)]
@@ -116,12 +113,6 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
   if folder.is_new():
     return
   new = json.loads(json.dumps(run.settings()))
-  done = _saved(folder).last_round() or 0
-  if run.plan.rounds < done:
-    raise errors.OutputError(
-      f'rounds must be at least {done}, the number of rounds done in {path}.'
-      f' Found {run.plan.rounds}.'
-    )
   lines = typed.differences(old, new)
   if lines:
     advice = 'Use the same settings again, or another --output_dir'
@@ -134,11 +125,6 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
 
 def _saved(folder: outputs.RunFolder) -> checkpoints.Checkpoints:
   return checkpoints.Checkpoints(folder.checkpoints_path)
-
-
-def _stopped_after(folder: outputs.RunFolder) -> Optional[int]:
-  mark = folder.read(outputs.STOPPED, records.Stopped)
-  return None if mark is None else mark.round
 
 
 def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
@@ -158,8 +144,9 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
   if before == order:
     return
   last = _saved(folder).last_round()
-  was_killed = last is not None and _stopped_after(folder) != last
-  if before is not None and was_killed:
+  mark = folder.read(outputs.RUNNING, records.Running)
+  was_stopped = last is None or (mark is not None and mark.seen <= last)
+  if before is not None and not was_stopped:
     lines = typed.differences(before, order)
     raise errors.OutputError(
       f'The run in {folder.path} was killed: rounds after {last} may have been'
@@ -167,22 +154,26 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
       f' {"; ".join(lines)}. Resume with the old values, given as flags of'
       ' these names. They may change after a stop by Ctrl-C or SIGTERM.'
     )
-  folder.write_order(order)
+  write_order(folder, order)
+
+
+def write_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
+  """Records the order of sums of the following rounds."""
+  config = dataclasses.replace(folder.read_config(), order_of_sums=order)
+  files.write_json(folder.path / outputs.CONFIG, typed.as_json(config))
 
 
 def mark_stopped(folder: outputs.RunFolder, round_num: int) -> None:
-  """Records that the run stopped, saved, after a round.
+  """Records that this process ran no round after one, which is saved.
 
-  Records nothing if a killed process may have run later rounds.
+  A process before it, which was killed, may have.
 
   Args:
     folder: The folder.
     round_num: The number of rounds done.
   """
   mark = folder.read(outputs.RUNNING, records.Running)
-  if mark is None or round_num >= mark.seen_before:
-    files.write_json(folder.path / outputs.STOPPED, {'round': round_num})
-    files.remove(folder.path / outputs.RUNNING)
+  _write_mark(folder, round_num, 0 if mark is None else mark.seen_before)
 
 
 def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
@@ -196,16 +187,17 @@ def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
     until: The round of the next save.
   """
   seen = 0
-  if _stopped_after(folder) != done and not folder.is_new():
-    # This process saves what it runs. A killed process did not.
+  if not folder.is_new():
     mark = folder.read(outputs.RUNNING, records.Running)
-    seen = until if mark is None else max(mark.until, mark.seen_before)
+    # Without a mark, nobody knows what was run.
+    seen = until if mark is None else mark.seen
   seen = seen if seen > done else 0
-  files.write_json(
-    folder.path / outputs.RUNNING,
-    {'until': max(until, seen), 'seen_before': seen},
-  )
-  files.remove(folder.path / outputs.STOPPED)
+  _write_mark(folder, max(until, seen), seen)
+
+
+def _write_mark(folder: outputs.RunFolder, until: int, seen: int) -> None:
+  mark = records.Running(until, seen)
+  files.write_json(folder.path / outputs.RUNNING, dataclasses.asdict(mark))
 
 
 def mark_diverged(folder: outputs.RunFolder, round_num: int) -> None:

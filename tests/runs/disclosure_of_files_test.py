@@ -267,10 +267,8 @@ def _on_digits(**values):
 def _train(run, folder, opener=runs_lib.open_engine):
   """Trains, and returns the lines that are printed."""
   stream = io.StringIO()
-  shown = progress.PlainProgress(stream)
-  shown.overview = lambda lines: print('\n'.join(lines), file=stream)
-  shown.shows_time = True
-  runs_lib.train(run, folder, open_engine=opener, progress=shown)
+  shown = runs_lib.Progress(stream=stream)
+  runs_lib.train(run, folder, open_engine=opener, callbacks=[shown])
   return stream.getvalue().splitlines()
 
 
@@ -339,9 +337,8 @@ def of_engines(stores, tmp_path_factory):
       fake_engine.make_run(rounds=20), path / 'long', fake_engine.Opener()
     ),
   ]
-  stream = io.StringIO()
-  progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
-  found = shown_fields.of_lines([*lines, *stream.getvalue().splitlines()])
+  rare = progress._describe({'diverged_clients': 2.0})
+  found = shown_fields.of_lines([*lines, f'round 1/2, {rare}'])
   for name in ('jax', 'tff', 'digits'):
     for folder in path.glob(f'{name}*'):
       found |= shown_fields.of_run(folder)

@@ -221,14 +221,6 @@ def test_a_round_that_was_run_binds_whoever_goes_on(tmp_path):
     runs.train(tmp_path / 'run', other)
 
 
-def test_fewer_rounds_than_are_done_are_refused(tmp_path):
-  runs.train(tmp_path / 'run')
-  with pytest.raises(
-    runs_lib.OutputError, match='rounds must be at least 10.* Found 9'
-  ):
-    runs.train(tmp_path / 'run', fake_engine.make_run(rounds=9))
-
-
 def test_what_does_not_matter_may_differ(tmp_path):
   runs.train(tmp_path / 'run')
   runs.train(tmp_path / 'run', fake_engine.make_run(checkpoints_kept=7))

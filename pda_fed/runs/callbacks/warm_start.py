@@ -14,7 +14,6 @@ from pda_fed.common import files
 from pda_fed.runs import checkpoints
 from pda_fed.runs import loop as loop_lib
 from pda_fed.runs.callbacks import evaluation
-from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import base as engine_lib
 
 
@@ -110,30 +109,21 @@ def load_or_pretrain(
 class WarmStart(loop_lib.Callback):
   """Gives a new run the weights of a warm start, if its method has one."""
 
-  def __init__(
-    self, folder: os.PathLike | str, display: progress.Progress
-  ) -> None:
-    """Initializes the callback.
-
-    Args:
-      folder: The folder of warm starts.
-      display: Shows the pre-training.
-    """
+  def __init__(self, folder: os.PathLike | str) -> None:
     self._folder = folder
-    self._display = display
 
   def start(self, loop) -> None:
     if loop.is_resumed or not loop.run.method.warm_start:
       return
 
     def on_epoch(epoch: int, loss: float) -> None:
-      self._display.pretraining(epoch, loss)
+      loop.tell('pretraining', epoch, loss)
       loop.raise_if_stopped(
         'stopped in pre-training. The same command starts it over.'
       )
 
     def while_waiting() -> None:
-      self._display.waiting()
+      loop.tell('waiting')
       loop.raise_if_stopped(f'stopped before the first round. {loop_lib.AGAIN}')
 
     weights, loop.record.warm_start = load_or_pretrain(
