@@ -189,7 +189,7 @@ class RunFolder:
     Raises:
       OutputError: If it is damaged.
     """
-    if not (self.path / _RESULT).exists():
+    if not self.is_finished():
       return None
     found = files.read_json(self.path / _RESULT)
     with self.naming(_RESULT):

@@ -1,8 +1,8 @@
 """What a resume may do: which run a folder takes, and what was run before.
 
 A killed run may have run rounds after its checkpoint, and someone may have seen
-them. Marks in the folder tell a run that was stopped, saved, from one that was
-killed, so that rounds are only repeated as they were.
+them. A mark in the folder tells a run that was stopped, saved, from one that
+was killed, so that rounds are only repeated as they were.
 """
 
 from collections.abc import Iterator
@@ -51,11 +51,13 @@ def opened(
     OutputError: If the folder holds something else, or a run with different
       settings.
   """
-  folder = outputs.RunFolder(pathlib.Path(path))
+  folder, is_secret = (
+    outputs.RunFolder(pathlib.Path(path)),
+    run.spec.seed is None,
+  )
   check(folder, run)
   # Files of a run without a seed may hold what epsilon does not cover.
-  mode = 0o777 if run.spec.seed is not None else 0o700
-  folder.path.mkdir(mode, parents=True, exist_ok=True)
+  folder.path.mkdir(0o700 if is_secret else 0o777, parents=True, exist_ok=True)
   with contextlib.ExitStack() as stack:
     try:
       stack.enter_context(files.locked(folder.path / _LOCK))
@@ -67,7 +69,7 @@ def opened(
     # Only after the check: files of an unrelated folder must not be removed.
     files.remove_temporaries(folder.path)
     if folder.is_new():
-      if run.spec.seed is None:
+      if is_secret:
         _make_private(folder.path)
       files.remove(folder.path / _SEEDS)
       folder.write_config(run)
@@ -110,11 +112,9 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
       )
     return
   old = folder.read_config().settings
-  if folder.is_new():
-    return
   new = json.loads(json.dumps(run.settings()))
   lines = typed.differences(old, new)
-  if lines:
+  if lines and not folder.is_new():
     advice = 'Use the same settings again, or another --output_dir'
     if old['noise_version'] != new['noise_version']:
       advice = 'This version draws other noise: use another --output_dir'
@@ -125,6 +125,15 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
 
 def _saved(folder: outputs.RunFolder) -> checkpoints.Checkpoints:
   return checkpoints.Checkpoints(folder.checkpoints_path)
+
+
+def _read_mark(folder: outputs.RunFolder) -> Optional[records.Running]:
+  return folder.read(outputs.RUNNING, records.Running)
+
+
+def _write_mark(folder: outputs.RunFolder, until: int, seen: int) -> None:
+  mark = records.Running(until, seen)
+  files.write_json(folder.path / outputs.RUNNING, dataclasses.asdict(mark))
 
 
 def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
@@ -143,10 +152,9 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
   before = folder.read_config().order_of_sums
   if before == order:
     return
-  last = _saved(folder).last_round()
-  mark = folder.read(outputs.RUNNING, records.Running)
-  was_stopped = last is None or (mark is not None and mark.seen <= last)
-  if before is not None and not was_stopped:
+  last, mark = _saved(folder).last_round(), _read_mark(folder)
+  was_killed = last is not None and (mark is None or mark.seen > last)
+  if before is not None and was_killed:
     lines = typed.differences(before, order)
     raise errors.OutputError(
       f'The run in {folder.path} was killed: rounds after {last} may have been'
@@ -172,14 +180,12 @@ def mark_stopped(folder: outputs.RunFolder, round_num: int) -> None:
     folder: The folder.
     round_num: The number of rounds done.
   """
-  mark = folder.read(outputs.RUNNING, records.Running)
+  mark = _read_mark(folder)
   _write_mark(folder, round_num, 0 if mark is None else mark.seen_before)
 
 
 def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
-  """Records that rounds are running.
-
-  Call this before the first round, and after each save.
+  """Records that rounds are running: before the first, and after each save.
 
   Args:
     folder: The folder.
@@ -188,16 +194,11 @@ def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
   """
   seen = 0
   if not folder.is_new():
-    mark = folder.read(outputs.RUNNING, records.Running)
+    mark = _read_mark(folder)
     # Without a mark, nobody knows what was run.
     seen = until if mark is None else mark.seen
   seen = seen if seen > done else 0
   _write_mark(folder, max(until, seen), seen)
-
-
-def _write_mark(folder: outputs.RunFolder, until: int, seen: int) -> None:
-  mark = records.Running(until, seen)
-  files.write_json(folder.path / outputs.RUNNING, dataclasses.asdict(mark))
 
 
 def mark_diverged(folder: outputs.RunFolder, round_num: int) -> None:

@@ -76,6 +76,11 @@ def test_presets_show_the_papers_epsilon(name):
   assert 'DP, add or remove one' in table
 
 
+def test_epochs_count_rounds():
+  found = _json(rounds=None, epochs=3, noise_multiplier=1.0)
+  assert found['rounds'] == 3 * 1000 // 50
+
+
 def test_a_changed_preset_is_not_the_papers():
   table = _table('--preset=stackoverflow', '--rounds=100')
   assert "the paper's" not in table and '342,477' in table
@@ -161,7 +166,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     ),
     (
       ['--preset=emnist', '--clip_quantile=0.3'],
-      '--clip_quantile must be given with --adaptive_clipping',
+      'clip_quantile must be given with adaptive_clipping',
     ),
     (
       ['--preset=emnist', '--adaptive_clipping', '--sampling=epochs'],
@@ -170,7 +175,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     (_POISSON, '--private_search must be given with --search_runs'),
     (
       ['--preset=emnist', '--search_runs=3'],
-      '--search_runs must be given with',
+      'must be given with --search_runs',
     ),
     (['--preset=emnist', '--num_searches=3'], '--num_searches must be given'),
     ([*_POISSON, '--search_runs=0.5'], 'expected_runs must be in [1, inf]'),
@@ -179,6 +184,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
       'noise_multiplier must be above 0 for a private search',
     ),
     (['--preset=mnist'], 'preset'),
+    (['--preset=emnist', '--delta=nan'], 'delta must be a finite number'),
     (['--fill=nowhere'], 'nowhere must hold a run'),
   ],
 )
