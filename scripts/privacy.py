@@ -8,12 +8,10 @@ r"""Computes epsilon, or the noise or rounds for a target epsilon.
     python -m scripts.privacy --data_dir=data/stackexchange \
         --expected_cohort=100 --rounds=100 --delta=1e-4 --noise_multiplier=1 \
         --private_search=poisson --search_runs=20 --num_searches=3
-    python -m scripts.privacy --fill=out/comparison
 
 A preset is a plan of the paper; other flags change it. --target_epsilon solves
 for the noise or, with --solve_rounds, for the number of rounds.
 --private_search also shows the epsilon of a search that releases its best run.
---fill adds epsilon to the outputs of runs on machines without dp_accounting.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -27,14 +25,11 @@ from absl import flags
 import data_prep
 import numpy as np
 from pda_fed import privacy
-from pda_fed import runs as runs_lib
 from pda_fed.common import files
 from pda_fed.compare import private_settings
 from pda_fed.privacy import presets
 from pda_fed.runs import groups
-from pda_fed.runs import overview
 from pda_fed.runs import resolving
-from pda_fed.runs import training
 from scripts.lib import setting_flags
 
 _PRESET = flags.DEFINE_enum(
@@ -62,12 +57,6 @@ _ACCOUNTANT = flags.DEFINE_enum(
 _JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
 _PLOT = flags.DEFINE_string(
   'plot', None, 'Plot epsilon against rounds to this PNG, SVG or PDF file.'
-)
-_FILL = flags.DEFINE_string(
-  'fill',
-  None,
-  'Add epsilon to metrics.csv and result.json of the run in this folder, or of'
-  ' all runs below it, using config.json. Other flags are ignored.',
 )
 _NUM_SEARCHES = flags.DEFINE_integer(
   'num_searches',
@@ -291,11 +280,6 @@ def _print_table(plan: privacy.PrivacyPlan, facts: dict[str, Any]) -> None:
 
 def main() -> None:
   """Runs with the flags' settings."""
-  if _FILL.value is not None:
-    for folder in overview.fill(_FILL.value):
-      print(f'Added epsilon to {folder}.')
-      training.check_audit(runs_lib.RunFolder(folder).read_result() or {})
-    return
   _search()  # Fail before anything is computed or written.
   plan = _plan()
   if _ACCOUNTANT.value is not None:  # Raises if it cannot handle the plan.

@@ -29,13 +29,9 @@ _WORDS = {
 }
 
 
-def hints(cls: type) -> dict[str, Any]:
-  """Returns the types of a class' attributes by name."""
-  return _cached_hints(cls)
-
-
 @functools.cache
-def _cached_hints(cls: Any) -> dict[str, Any]:
+def hints(cls: Any) -> dict[str, Any]:
+  """Returns the types of a class' attributes by name."""
   return get_type_hints(cls)
 
 

@@ -35,22 +35,15 @@ RUNNING = 'running.json'
 DIVERGED = 'diverged.json'
 
 _LIBRARIES = (
-  'dp-accounting',
-  'jax',
-  'numpy',
-  'scipy',
-  'tensorflow',
-  'tensorflow-federated',
-  'tensorflow-privacy',
+  *('dp-accounting', 'jax', 'numpy', 'scipy'),
+  *('tensorflow', 'tensorflow-federated', 'tensorflow-privacy'),
 )
 
 
 def library_versions() -> dict[str, str]:
   """Returns the versions of pda_fed, Python and the main libraries."""
-  versions = {
-    'pda_fed': pda_fed.__version__,
-    'python': platform.python_version(),
-  }
+  python = platform.python_version()
+  versions = {'pda_fed': pda_fed.__version__, 'python': python}
   for name in _LIBRARIES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[name] = importlib.metadata.version(name)

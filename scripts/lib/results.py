@@ -74,7 +74,8 @@ def show(folder: runs_lib.RunFolder) -> None:
   print()
   if result['epsilon'] is None and config.plan.noise_multiplier:
     print(
-      'dp_accounting is not installed: add epsilon with scripts.privacy --fill.'
+      'Epsilon is unknown: dp_accounting is not installed. scripts.privacy'
+      ' computes it where it is.'
     )
   else:
     print(config.plan.statement(rows[-1]['epsilon']))

@@ -2,7 +2,6 @@
 
 import json
 
-from pda_fed import runs as runs_lib
 from pda_fed.runs import checkpoints
 from pda_fed.runs import loop
 from pda_fed.runs import overview
@@ -166,27 +165,3 @@ def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
   folder, _ = runs.train(tmp_path / 'run')
   assert {row['epsilon'] for row in runs.rows(folder.path)} == {None}
   assert folder.read_result()['epsilon'] is None
-
-
-def test_evaluated_rounds():
-  config = fake_engine.make_run(rounds=6)
-  assert loop.evaluated_rounds(config) == [0, 3, 6]
-
-
-def test_epsilon_can_be_filled_in_elsewhere(tmp_path, monkeypatch):
-  whole, _ = runs.train(tmp_path / 'whole')
-  monkeypatch.setattr(loop.overview, 'spent', lambda plan, rounds: None)
-  filled, _ = runs.train(tmp_path / 'filled')
-  monkeypatch.undo()
-  assert runs.rows(filled.path) != runs.rows(whole.path)
-  assert overview.fill(tmp_path / 'filled') == [filled.path]
-  assert runs.rows(filled.path) == runs.rows(whole.path)
-  assert filled.read_result()['epsilon'] == whole.read_result()['epsilon']
-  with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    overview.fill(tmp_path / 'warm_start')
-  # What has not begun stays as it is.
-  for name in ('metrics.csv', 'result.json'):
-    (filled.path / name).unlink()
-  with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    overview.fill(filled.path)
-  assert not (filled.path / 'metrics.csv').exists()

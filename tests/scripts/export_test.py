@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -125,14 +124,6 @@ def test_what_does_not_fit_the_format(folder, tmp_path):
   assert done.code == 2 and 'has no Keras model' in done.error
   done = programs.run('export', f'--run={folder / "linear.npz"}')
   assert done.code == 2 and '--format must be given' in done.error
-
-
-def test_a_run_without_a_checkpoint(folder, tmp_path):
-  run = shutil.copytree(folder / 'runs/linear/run', tmp_path / 'run')
-  shutil.rmtree(run / 'checkpoints')
-  done = _export(run, 'npz', tmp_path / 'model.npz')
-  assert done.code == 2 and 'has no checkpoint' in done.error
-  assert not (tmp_path / 'model.npz').exists()
 
 
 def test_files_that_are_no_models(folder, tmp_path):

@@ -8,7 +8,6 @@ from pda_fed import privacy
 from pda_fed.privacy import presets
 import pytest
 
-from tests.runs import runs
 from tests.runs import tiny_users
 from tests.scripts import programs
 
@@ -185,28 +184,12 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     ),
     (['--preset=mnist'], 'preset'),
     (['--preset=emnist', '--delta=nan'], 'delta must be a finite number'),
-    (['--fill=nowhere'], 'nowhere must hold a run'),
   ],
 )
 def test_bad_flags(words, message):
   done = programs.run('privacy', *words)
   assert (done.code, done.out) == (2, '')
   assert message in done.error
-
-
-def test_fill_fails_for_an_audit_that_shows_more(tmp_path):
-  folder, _ = runs.train(tmp_path / 'run')
-  view = {'estimate': 90.0, 'interval': [80.0, 99.0]}
-  view |= {'one_run_bound': 70.0, 'rates_bound': 88.0}
-  report = {
-    **{'canaries': 1000, 'delta': 1e-4, 'proven': None, 'views': {'a': view}},
-    **{'added_noise': 0.0, 'most': 99.0, 'resolution': 0.1},
-  }
-  audit = {**report, 'lower_bound': 88.0}
-  folder.write_result({**folder.read_result(), 'audit': audit})
-  done = programs.run('privacy', f'--fill={tmp_path}')
-  assert done.code == 5
-  assert 'Do not release the model' in done.error
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Training: users and examples, files of settings and of runs, exit codes."""
 
-import json
 import signal
 import subprocess
 import time
@@ -62,14 +61,6 @@ class TestDigits:
     again = programs.run('train', config, f'--output_dir={tmp_path / "again"}')
     assert again.code == 0, again.err
     assert _losses(tmp_path / 'again') == _losses(folder)
-
-  def test_a_run_of_an_older_version(self, done, folder, tmp_path):
-    del done
-    content = json.loads((folder / 'config.json').read_text())
-    (tmp_path / 'config.json').write_text(json.dumps(content | {'version': 1}))
-    old = programs.run('train', *_DIGITS, f'--output_dir={tmp_path}')
-    assert old.code == 2
-    assert 'another version of pda_fed, with format 1' in old.error
 
   def test_a_dry_run_writes_nothing(self, tmp_path):
     done = programs.run(

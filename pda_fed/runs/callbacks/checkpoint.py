@@ -25,13 +25,7 @@ class Checkpoint(loop_lib.Callback):
     if checkpoint is None:
       loop.state = loop.engine.initialize()
       return
-    try:
-      loop.record = loop_lib.Record(**checkpoint.record)
-    except TypeError as e:
-      raise errors.CheckpointError(
-        f'The checkpoint of round {checkpoint.round_num} is from another'
-        f' version of this program: {e}.'
-      ) from e
+    loop.record = loop_lib.Record(**checkpoint.record)
     loop.done, loop.is_resumed = checkpoint.round_num, True
     arrays = dict(checkpoint.arrays)
     loop.tell('restore', arrays)
