@@ -196,7 +196,7 @@ def by_name(cls: Any) -> Mapping[str, Leaf]:
   return types.MappingProxyType(found)
 
 
-def find(cls: type, name: str) -> tuple[Leaf, str]:
+def find(cls: Any, name: str) -> tuple[Leaf, str]:
   """Returns the setting of a name, and which setting of its `Choice`, or ''.
 
   Example: 'method.alpha_i' is the setting 'alpha_i' of the choice 'method'.
@@ -231,13 +231,14 @@ def replace(spec: Any, values: Mapping[str, Any]) -> Any:
     TypeError: If a value has the wrong type.
     ValueError: If a name is unknown, or a value is invalid.
   """
+  cls: Any = type(spec)
   found: dict[str, dict[str, Any]] = {}
   for name, value in values.items():
-    leaf, inner = find(type(spec), name)
+    leaf, inner = find(cls, name)
     found.setdefault(leaf.name, {})[inner] = value
   changes: dict[tuple[str, ...], dict[str, Any]] = {}
   for name, given in found.items():
-    leaf = by_name(type(spec))[name]
+    leaf = by_name(cls)[name]
     new = leaf.of(spec)
     if '' in given:
       value = given.pop('')

@@ -29,10 +29,12 @@ _WORDS = {
 }
 
 
-@functools.cache
 def hints(cls: Any) -> dict[str, Any]:
   """Returns the types of a class' attributes by name."""
-  return get_type_hints(cls)
+  return _cached_hints(cls)
+
+
+_cached_hints: Any = functools.cache(get_type_hints)
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ name, the allowed values and the value found:
 from collections.abc import Callable, Sequence
 import math
 import numbers
-from typing import Union
+from typing import Any, Union
 
 _Number = Union[int, float]
 
@@ -51,7 +51,7 @@ def between(low: _Number, high: _Number, **named: _Number) -> None:
   _numbers(f'in ({low}, {high})', lambda v: low < v < high)(**named)
 
 
-def positive_or(allowed: Sequence[object], **named: object) -> None:
+def positive_or(allowed: Sequence[Any], **named: Any) -> None:
   """Raises unless every value is positive and finite, or among `allowed`."""
   for name, value in named.items():
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)

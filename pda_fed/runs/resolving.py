@@ -151,7 +151,7 @@ def build_plan(
   spec: groups.PlanSpec,
   population: int,
   unit: str,
-  accountant: Optional[str] = None,
+  accountant: Any = None,
 ) -> privacy.PrivacyPlan:
   """Returns the privacy plan of a population, with the noise solved for.
 
