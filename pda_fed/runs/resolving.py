@@ -223,11 +223,12 @@ def resolve(spec: spec_lib.RunSpec, *, trust_code: bool = False) -> Run:
   spec.check_scope()  # Before data are read.
   data = data_lib.open_data(spec.data)
   plan = build_plan(spec.plan, data.population, data.unit)
-  T = float(plan.rounds)
-  if not spec.data.has_users:
+  # The default of alpha is the paper's.
+  if spec.data.has_users:
+    T = float(plan.rounds)
+    alpha = schedules.for_stackoverflow(5, plan.rounds)
+  else:
     T = spec.plan.epochs or plan.rounds * plan.sampling_rate
-  alpha = schedules.for_stackoverflow(5, int(T))  # As in the paper.
-  if not spec.data.has_users:
     alpha = schedules.cosine(tasks.ALPHA_K[data.name])
   return Run(
     spec=spec,

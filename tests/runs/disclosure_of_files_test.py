@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import stat
-import sys
 import types
 import warnings
 
@@ -42,35 +41,10 @@ from tests.runs import shown_fields
 from tests.runs import tiny_users
 
 
-def _ending(end):
-  """An engine for which `end` is called in round 5."""
-
-  class Ending(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      if first_round == 5:
-        end()
-      return super().run_rounds(state, first_round, num_rounds)
-
-  return Ending
-
-
-def _stop():
-  signal.raise_signal(signal.SIGTERM)
-
-
-def _diverge():
-  raise errors.DivergenceError('The model is no longer finite.')
-
-
-class _KilledInCopy(fake_engine.FakeEngine):
-  def initialize(self):
-    if self.run.spec.seed is None:
-      raise KeyboardInterrupt
-    return super().initialize()
-
-
-def _of_unfinished(folder, kind, error, **changes):
+def _of_unfinished(folder, error, end, **changes):
   config = fake_engine.make_run(**changes)
+  copied = config.spec.audit.audit == 'copy'
+  kind = runs.ending(end, 0 if copied else 5, only_copy=copied)
   with pytest.raises(error):
     runs.train(folder, config, kind)
   return shown_fields.of_run(folder)
@@ -83,10 +57,14 @@ def unfinished(tmp_path_factory):
   often = {'seed': None, 'rounds_per_checkpoint': 2}
   copied = {'audit': 'copy', 'audit_canaries': 100}
   found = set().union(
-    _of_unfinished(path / 'a', _ending(sys.exit), SystemExit, **often),
-    _of_unfinished(path / 'b', _KilledInCopy, KeyboardInterrupt, **copied),
-    _of_unfinished(path / 'c', _ending(_diverge), errors.DivergenceError),
-    _of_unfinished(path / 'd', _ending(_stop), errors.StoppedError),
+    _of_unfinished(path / 'a', SystemExit, SystemExit(), **often),
+    _of_unfinished(path / 'b', KeyboardInterrupt, KeyboardInterrupt, **copied),
+    _of_unfinished(
+      path / 'c',
+      errors.DivergenceError,
+      errors.DivergenceError('The model is no longer finite.'),
+    ),
+    _of_unfinished(path / 'd', errors.StoppedError, signal.SIGTERM),
   )
   return found | shown_fields.of_warm_starts(path / 'warm_start')
 

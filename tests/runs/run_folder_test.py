@@ -21,15 +21,9 @@ from tests.runs import runs
 
 
 def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
-  class Dying(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      if first_round == 5:
-        raise KeyboardInterrupt
-      return super().run_rounds(state, first_round, num_rounds)
-
   config = fake_engine.make_run(seed=None)
   folder = tmp_path / 'run'
-  opener = fake_engine.Opener(Dying)
+  opener = fake_engine.Opener(runs.ending(KeyboardInterrupt, 5))
   with pytest.raises(KeyboardInterrupt):
     runs_lib.train(config, folder, open_engine=opener)
   secret = folder / 'secret_seeds.json'
@@ -95,16 +89,10 @@ class TestWhoMayRead:
   def test_an_audited_copy(self, tmp_path, umask):
     del umask
 
-    class KilledInCopy(fake_engine.FakeEngine):
-      def initialize(self):
-        if self.run.spec.seed is None:
-          raise KeyboardInterrupt
-        return super().initialize()
-
     config = fake_engine.make_run(audit='copy', audit_canaries=100)
-    opener = fake_engine.Opener(KilledInCopy)
+    killed = runs.ending(KeyboardInterrupt, only_copy=True)
     with pytest.raises(KeyboardInterrupt):
-      runs_lib.train(config, tmp_path / 'run', open_engine=opener)
+      runs.train(tmp_path / 'run', config, killed)
     assert _mode(tmp_path / 'run/audit') == 0o700
 
 
@@ -150,14 +138,10 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(
 
 @pytest.mark.parametrize('gone', ['checkpoints', 'metrics.csv'])
 def test_without_a_part_of_it_a_run_is_not_new(tmp_path, gone):
-  class Dying(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      raise KeyboardInterrupt
-
   folder = tmp_path / 'run'
   config = fake_engine.make_run(seed=None)
   with pytest.raises(KeyboardInterrupt):
-    runs.train(folder, config, Dying)
+    runs.train(folder, config, runs.ending(KeyboardInterrupt))
   if gone == 'checkpoints':
     shutil.rmtree(folder / gone)
   else:
@@ -208,14 +192,11 @@ def test_settings_with_which_nothing_was_run_bind_nobody(tmp_path):
 
 
 def test_a_round_that_was_run_binds_whoever_goes_on(tmp_path):
-  class Dying(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      super().run_rounds(state, first_round, num_rounds)
-      raise KeyboardInterrupt  # Before anything of the round is saved.
-
+  # Before anything of the round is saved.
+  dying = runs.ending(KeyboardInterrupt, is_after=True)
   config = fake_engine.make_run(seed=None)
   with pytest.raises(KeyboardInterrupt):
-    runs.train(tmp_path / 'run', config, Dying)
+    runs.train(tmp_path / 'run', config, dying)
   other = fake_engine.make_run(seed=None, rounds_per_evaluation=5)
   with pytest.raises(runs_lib.OutputError, match='other settings'):
     runs.train(tmp_path / 'run', other)
@@ -244,15 +225,10 @@ def test_folders_of_others_are_refused(tmp_path):
 
 def test_another_engine_does_not_go_on_with_a_run(tmp_path):
   # It draws other noise for the rounds that somebody may have seen.
-  class Stopped(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      if first_round == 4:
-        os.kill(os.getpid(), signal.SIGTERM)
-      return super().run_rounds(state, first_round, num_rounds)
-
+  stopped = runs.ending(signal.SIGTERM, 4)
   config = fake_engine.make_run()
   with pytest.raises(base_errors.StoppedError, match='saved after round 5'):
-    runs.train(tmp_path / 'run', config, Stopped)
+    runs.train(tmp_path / 'run', config, stopped)
   other = fake_engine.make_run(engine='tff')
   with pytest.raises(runs_lib.OutputError, match='engine: .jax. -> .tff'):
     runs.train(tmp_path / 'run', other)
