@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import json
 import types
-from typing import Any, ClassVar, get_origin, Optional, Union
+from typing import Any, ClassVar, get_args, get_origin, Optional, Union
 
 from pda_fed.common import typed
 
@@ -324,7 +324,9 @@ def parse(text: str, hint: Any) -> Any:
   looks_like_list = kinds[0] is Any and ',' in text
   is_list = kinds[0] is list or get_origin(kinds[0]) in (list, tuple)
   if is_list or looks_like_list:
-    return [_literal(part) for part in text.split(',') if part]
+    parts = [part for part in text.split(',') if part]
+    is_of_texts = str in get_args(kinds[0])
+    return parts if is_of_texts else [_literal(part) for part in parts]
   try:
     return typed.cast(_literal(text), hint, 'it')
   except TypeError:

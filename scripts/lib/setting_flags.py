@@ -2,13 +2,13 @@
 
     setting_flags.define(Config)
     ...
-    config = setting_flags.make(Config, setting_flags.given(Config))
+    config = setting_flags.make(Config)
 
 Name, type, choices and help stand beside the field; see `common.settings`.
 """
 
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin, Union
+from typing import Any, get_args, get_origin, Optional, Union
 
 from absl import flags
 from pda_fed.common import settings
@@ -22,9 +22,11 @@ def define(cls: type, *, shows_defaults: bool = True) -> None:
     shows_defaults: Whether the help names the default values.
   """
   for name, leaf in settings.by_name(cls).items():
+    if name in flags.FLAGS:
+      continue
     text, default = leaf.help, leaf.default
     is_named = isinstance(default, settings.Choice)
-    if shows_defaults and default is not None and not is_named:
+    if shows_defaults and default not in (None, ()) and not is_named:
       text += f' Default: {_shown(default)}.'
     choices = [choice for choice in leaf.choices or () if choice is not None]
     if leaf.type is bool:
@@ -34,6 +36,8 @@ def define(cls: type, *, shows_defaults: bool = True) -> None:
     elif leaf.type in (int, float):
       define_number = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
       define_number[leaf.type](name, None, text)
+    elif get_origin(leaf.type) is list:  # Given once for each.
+      flags.DEFINE_multi_string(name, None, text)
     else:
       flags.DEFINE_string(name, None, text)
 
@@ -67,9 +71,17 @@ def given(cls: type) -> dict[str, Any]:
   }
 
 
-def make(cls: Any, values: Mapping[str, Any]) -> Any:
-  """Returns the settings of a class; its TypeErrors become ValueErrors."""
+def make(cls: Any, values: Optional[Mapping[str, Any]] = None) -> Any:
+  """Returns the settings of a class that flags give.
+
+  Args:
+    cls: A dataclass of settings.
+    values: Values of its fields, instead of those of flags.
+
+  Raises:
+    ValueError: If a value is invalid or of another type.
+  """
   try:
-    return cls(**values)
+    return cls(**(given(cls) if values is None else values))
   except TypeError as e:
     raise ValueError(str(e)) from e

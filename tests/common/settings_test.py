@@ -129,6 +129,7 @@ def test_json_with_two_values_for_one_name_is_refused():
     ('private', Union[float, str, None], 'private'),
     ('0.5', Union[float, str, None], 0.5),
     ('8,16', tuple[int, ...], [8, 16]),
+    ('8,16', tuple[str, ...], ['8', '16']),
     ('5', str, '5'),
   ],
 )
