@@ -24,18 +24,9 @@ VERSION = 2
 
 # The first columns, in this order.
 _FIRST_COLUMNS = (
-  'round',
-  'epsilon',
-  'alpha',
-  'train_loss',
-  'loss',
-  'accuracy',
-  'accuracy_with_oov',
-  'perplexity',
-  'seconds',
-  'clients',
-  'non_finite_clients',
-  'diverged_clients',
+  *('round', 'epsilon', 'alpha', 'train_loss', 'loss'),
+  *('accuracy', 'accuracy_with_oov', 'perplexity', 'seconds'),
+  *('clients', 'non_finite_clients', 'diverged_clients'),
 )
 
 
@@ -77,14 +68,11 @@ class Recorded:
       'dataset': str,
       'data_hash': str,
       'noise_version': int,
-      'seed': Optional[int],
       'model': dict[str, Any],
       'method': dict[str, Any],
-      'execution': dict[str, Any],
     }.items():
       typed.cast(self.settings.get(name), kind, f'settings.{name}')
     typed.cast(self.method, str, 'settings.method.name')
-    typed.cast(self.engine, str, 'settings.execution.engine')
     _ = self.plan  # Raises if it is damaged.
 
   @functools.cached_property
@@ -108,7 +96,7 @@ class Recorded:
   @property
   def engine(self) -> str:
     """The engine's name."""
-    return self.settings['execution'].get('engine')
+    return self.spec.execution.engine
 
   @property
   def dataset(self) -> str:
@@ -123,7 +111,7 @@ class Recorded:
   @property
   def seed(self) -> Optional[int]:
     """The seed; None if the run had a secret one."""
-    return self.settings['seed']
+    return self.spec.seed
 
 
 _Metrics = Optional[dict[str, Optional[float]]]
