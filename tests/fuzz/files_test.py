@@ -11,6 +11,7 @@ from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
+from pda_fed.runs import records
 from pda_fed.runs import resuming
 from pda_fed.runs.callbacks import warm_start
 import pytest
@@ -216,7 +217,7 @@ def test_checkpoints_that_changed_places(tmp_path):
 def test_a_warm_start_of_other_settings_is_trained_again(tmp_path):
   _pretrain(tmp_path)
   (path,) = tmp_path.glob('*.ckpt')
-  path.rename(tmp_path / f'{warm_start.cache_key({"rate": 2})}.ckpt')
+  path.rename(warm_start.cache_path(tmp_path, {'rate': 2}))
   engine = fake_engine.FakeEngine(None, None)
   with pytest.warns(UserWarning, match='other settings'):
     _pretrain(tmp_path, {'rate': 2}, engine)
