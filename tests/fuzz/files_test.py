@@ -11,7 +11,6 @@ from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
-from pda_fed.runs import records
 from pda_fed.runs import resuming
 from pda_fed.runs.callbacks import warm_start
 import pytest
