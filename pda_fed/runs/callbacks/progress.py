@@ -90,7 +90,7 @@ class Progress(loop_lib.Callback):
 
       def display(self, msg=None, pos=None):
         if msg is None:  # Else the bar is cleared.
-          print(self, file=self.fp, flush=True)
+          print(*str(self).split(), file=self.fp, flush=True)
 
     options |= {'delay': 1e-9, 'miniters': 1, 'mininterval': _SECONDS_PER_LINE}
     self._bar = Lines(
