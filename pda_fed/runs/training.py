@@ -34,6 +34,7 @@ OpenEngine = Callable[
   [Any, privacy.SeedStreams],
   contextlib.AbstractContextManager[engine_lib.Engine],
 ]
+NewSeeds = Callable[[], privacy.SeedStreams]
 
 
 def _is_finished(
@@ -65,6 +66,7 @@ def train(
   warm_start_dir: Optional[os.PathLike | str] = None,
   progress: Optional[progress_lib.Progress] = None,
   open_engine: OpenEngine = registry.open_engine,
+  new_seeds: NewSeeds = privacy.SeedStreams,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end; starts it or resumes it.
 
@@ -84,6 +86,8 @@ def train(
     progress: The progress display; by default nothing is shown.
     open_engine: Opens an engine, given the run and the seeds; by default the
       one that the run names.
+    new_seeds: Makes secret seeds for a new run without a seed; by default from
+      system entropy.
 
   Returns:
     The run's folder, with the result.
@@ -104,7 +108,7 @@ def train(
     warm_start_dir = output_dir.parent / 'warm_start'
   places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
   with resuming.opened(output_dir, run) as folder:
-    result = _result_of(folder, run, open_engine, *places)
+    result = _result_of(folder, run, open_engine, *places, new_seeds)
     if run.spec.audit.audit == 'copy':
       if not result['audit']:
         report = _audit_of_copy(folder, run, open_engine, *places)
@@ -160,6 +164,7 @@ def _result_of(
   open_engine: OpenEngine,
   warm_start_dir: pathlib.Path,
   display: progress_lib.Progress,
+  new_seeds: NewSeeds = privacy.SeedStreams,
 ) -> dict[str, Any]:
   """Runs to the end, if not finished yet, and writes the result."""
   result = folder.read_result()
@@ -178,7 +183,9 @@ def _result_of(
   )
   with (
     signals.StopSignals() as stop,
-    open_engine(run, resuming.seeds(folder, run.spec.seed)) as engine,
+    open_engine(
+      run, resuming.seeds(folder, run.spec.seed, new_seeds)
+    ) as engine,
   ):
     callbacks: list[loop.Callback] = [
       warm_start.WarmStart(warm_start_dir, display),

@@ -1,7 +1,11 @@
-"""One run on several hosts: processes of this machine, and their faults."""
+"""One run on several hosts: processes of this machine, faults and strangers."""
 
 import shutil
 import signal
+import socket
+import subprocess
+import sys
+import time
 
 import numpy as np
 from pda_fed import runs as runs_lib
@@ -10,10 +14,12 @@ import pytest
 
 from tests.runs import tiny_users
 from tests.scripts import host_processes
+from tests.scripts import programs
 
 pytestmark = pytest.mark.slow
 
-_SAVED = 'Saved after round'
+_LOST = 'error: A host has ended or does not answer, so the run ends here.'
+_ANOTHER = 'error: Another host is lost: '
 
 
 @pytest.fixture(scope='module')
@@ -40,6 +46,13 @@ def _check_same(folder, expected, *, is_exact):
   for row, other in zip(*rows, strict=True):
     for name in row.keys() - {'seconds'}:
       assert row[name] == pytest.approx(other[name], rel=1e-4, abs=1e-5), name
+
+
+def _line(err):
+  """The one line of an error."""
+  (line,) = err.splitlines()
+  assert line.startswith('error: ')
+  return line
 
 
 @pytest.fixture(scope='module')
@@ -88,7 +101,7 @@ def test_a_host_dies_and_others_go_on(store, alone, tmp_path):
   assert follower[0] == -signal.SIGKILL
   assert leader[0] == 3, leader[2]
   (line,) = [x for x in leader[2].splitlines() if x.startswith('error:')]
-  assert 'host 1 sent no heartbeat' in line and f'{_SAVED} 3' in line
+  assert line.startswith(_ANOTHER) and 'Saved after round 3' in line
   # Another number of hosts, and of devices.
   for code, _, err in host_processes.ended(
     host_processes.start_hosts(store, folder, [1, 1, 1])
@@ -106,10 +119,7 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
     host_processes.start_hosts(store, folder, [2, 2], fates=dies)
   )
   assert leader[0] == -signal.SIGKILL
-  assert follower[0] == 3
-  assert follower[2].startswith('error: ')
-  assert len(follower[2].splitlines()) == 1
-  assert 'ost 0 ' in follower[2]
+  assert follower[0] == 3 and 'ost' in _line(follower[2])
   # Rounds after the checkpoint may have been seen: sums in another order
   # would be another look at their users.
   ((code, _, err),) = host_processes.ended(
@@ -125,16 +135,16 @@ def test_host_0_dies_and_another_number_of_hosts_resumes(
 
 
 def test_a_host_hangs(store, tmp_path):
-  folder = tmp_path / 'run'
   hangs = {1: {'HANG_IN_ROUND': '2'}}
-  processes = host_processes.start_hosts(store, folder, [1, 1], fates=hangs)
+  processes = host_processes.start_hosts(
+    store, tmp_path / 'run', [1, 1], fates=hangs
+  )
   ((code, _, err),) = host_processes.ended(processes[:1])
   assert code == 3
-  assert 'host 1 sent no heartbeat' in err and f'{_SAVED} 2' in err
+  assert err.splitlines()[-1].startswith(_LOST)
   processes[1].send_signal(signal.SIGCONT)
   ((code, _, err),) = host_processes.ended(processes[1:])
-  assert code == 3
-  assert err.startswith('error: ') and len(err.splitlines()) == 1
+  assert code == 3 and _line(err)
 
 
 @pytest.mark.parametrize('to_all', [False, True])
@@ -146,21 +156,10 @@ def test_a_signal_saves_the_run(store, tmp_path, to_all):
       break
   for process in processes if to_all else processes[1:]:
     process.send_signal(signal.SIGTERM)
-  found = host_processes.ended(processes)
-  assert [code for code, _, _ in found] == [128 + signal.SIGTERM] * 2
-  for _, _, err in found:
+  for code, _, err in host_processes.ended(processes):
+    assert code == 128 + signal.SIGTERM
     assert 'SIGTERM: saved after round' in err.splitlines()[-1]
   assert (folder / 'stopped.json').exists()
-
-
-def test_a_host_dies_before_the_first_round(store, tmp_path):
-  dies = {1: {'DIE_IN_ROUND': '-1'}}
-  (leader, _) = host_processes.ended(
-    host_processes.start_hosts(store, tmp_path / 'run', [1, 1], fates=dies)
-  )
-  assert leader[0] == 3
-  assert 'host 1 sent no heartbeat' in leader[2]
-  assert len(leader[2].splitlines()) == 1
 
 
 def test_hosts_that_differ(store, tmp_path):
@@ -170,25 +169,8 @@ def test_hosts_that_differ(store, tmp_path):
   )
   for code, out, err in found:
     assert (code, out) == (2, '')
-    assert 'Host 0 -> host 1: settings.plan.clip_norm: 0.3 -> 1.0.' in err
-    assert err.startswith('error: ') and len(err.splitlines()) == 1
+    assert 'host 1: settings.plan.clip_norm: 0.3 -> 1.0.' in _line(err)
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_coordinator_that_does_not_answer(store, tmp_path):
-  ((code, _, err),) = host_processes.ended(
-    [
-      host_processes.start(
-        *(store, tmp_path / 'run', 1, '--distributed', '--connect_timeout_s=2'),
-        *(f'--coordinator=127.0.0.1:{host_processes.port()}', '--num_hosts=2'),
-        '--host_index=1',
-        f'--cluster_secret_file={host_processes.secret_file(store)}',
-      )
-    ]
-  )
-  assert code == 2
-  assert err.startswith('error: All hosts must connect within 2 s')
-  assert len(err.splitlines()) == 1
 
 
 def test_a_run_without_a_seed(store, tmp_path):
@@ -199,8 +181,9 @@ def test_a_run_without_a_seed(store, tmp_path):
   )
   (leader, _) = host_processes.ended(hosts)
   assert leader[0] == 3, leader[2]
+  assert (folder / 'secret_seeds.json').stat().st_mode & 0o077 == 0
   shutil.copytree(folder, tmp_path / 'alone')
-  # Both have the same secret seeds: other hosts were told them.
+  # Both have the same secret seeds, of which other hosts know only the nonce.
   (code, _, err), *others = host_processes.ended(
     [
       host_processes.start(store, tmp_path / 'alone', 4, seed=None),
@@ -215,43 +198,86 @@ def test_a_run_without_a_seed(store, tmp_path):
 
 
 def test_a_host_with_another_secret(store, tmp_path):
-  coordinator = f'127.0.0.1:{host_processes.port()}'
-  found = host_processes.ended(
-    [
-      host_processes.start(
-        *(store, tmp_path / 'run', 1),
-        *host_processes.place(store, coordinator, 3, host, secret),
-        '--connect_timeout_s=10',
-      )
-      for host, secret in enumerate(['s' * 32, 's' * 32, 'o' * 32])
-    ]
-  )
-  for code, out, err in found:
+  place = f'127.0.0.1:{host_processes.port()}'
+  processes = [
+    host_processes.start(
+      *(store, tmp_path / 'run', 1),
+      *host_processes.place(store, place, 3, host, secret),
+    )
+    for host, secret in enumerate(['s' * 32, 's' * 32, 'o' * 32])
+  ]
+  found = host_processes.ended(processes)
+  for (code, out, err), other in zip(found, (2, 2, 0), strict=True):
     assert (code, out) == (2, '')
-    assert err.startswith('error: Host 2 did not prove that it knows the')
-    assert '--cluster_secret_file' in err and len(err.splitlines()) == 1
+    assert _line(err).startswith(f'error: Host {other} did not prove that it')
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize(
-  'content, mode, words',
-  [
-    (None, None, '--cluster_secret_file must be given with --distributed'),
-    ('', None, 'cannot be read: No such file or directory. To create it'),
-    ('s' * 32, 0o644, 'must be accessible to its owner alone'),
-    ('s' * 31, 0o600, 'must have at least 32 bytes. Found 31.'),
-  ],
-)
-def test_secret_files_that_are_refused(store, tmp_path, content, mode, words):
-  place = ['--distributed', f'--coordinator=127.0.0.1:{host_processes.port()}']
-  if content is not None:
-    place.append(f'--cluster_secret_file={tmp_path / "secret"}')
-  if content:
-    (tmp_path / 'secret').write_text(content)
-    (tmp_path / 'secret').chmod(mode)
-  place += ['--num_hosts=2', '--host_index=0']
-  process = host_processes.start(store, tmp_path / 'run', 1, *place)
-  ((code, out, err),) = host_processes.ended([process])
+def _visit(address, index):
+  """Starts a stranger as a host."""
+  return subprocess.Popen(
+    [sys.executable, '-m', 'tests.scripts.stranger', address, str(index)],
+    cwd=programs.ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _wait_for_door(host, port):
+  for _ in range(600):
+    try:
+      return socket.create_connection((host, port), timeout=5).close()
+    except ConnectionRefusedError:
+      time.sleep(0.1)
+  raise AssertionError('The coordinator does not listen.')
+
+
+def test_a_stranger_in_the_place_of_host_1(store, tmp_path):
+  port = host_processes.port()
+  address = f'127.0.0.1:{port}'
+  place = host_processes.place(store, address, 2, 0)
+  leader = host_processes.start(
+    store, tmp_path / 'run', 1, *place, '--connect_timeout_s=20', seed=None
+  )
+  _wait_for_door('127.0.0.1', port)
+  with pytest.raises(ConnectionRefusedError):  # It listens nowhere else.
+    socket.create_connection(('127.0.0.2', port), timeout=5)
+  stranger = _visit(address, 1)
+  assert stranger.stdout.readline() == 'inside\n'
+  ((code, out, err),) = host_processes.ended([leader])
+  stranger.kill()
+  stranger.communicate()
   assert (code, out) == (2, '')
-  assert err.startswith('error: ') and len(err.splitlines()) == 1
-  assert words in err
+  assert _line(err).startswith('error: Host 1 did not prove that it knows the')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_stranger_after_host_1(store, tmp_path):
+  processes = host_processes.start_hosts(
+    store, tmp_path / 'run', [1, 1], '--rounds=3000', seed=None
+  )
+  for line in processes[0].stderr:
+    if line.startswith('round 2/'):
+      break
+  (address,) = [x[14:] for x in processes[0].args if '--coordinator=' in x]
+  visits = [_visit(address, index) for index in (7, 1)]
+  for code, _, err in host_processes.ended(processes):
+    assert code == 3
+    assert err.splitlines()[-1].startswith((_LOST, _ANOTHER))
+  for visit in visits:
+    visit.kill()
+    assert visit.communicate()[0] == ''
+
+
+def test_a_coordinator_that_does_not_answer(store, tmp_path):
+  place = host_processes.place(store, '127.0.0.1:1', 2, 1)
+  ((code, _, err),) = host_processes.ended(
+    [
+      host_processes.start(
+        *(store, tmp_path / 'run', 1, *place, '--connect_timeout_s=2')
+      )
+    ]
+  )
+  assert code == 2
+  assert _line(err).startswith('error: All hosts must connect within 2 s')

@@ -32,8 +32,8 @@ class _Mortal:
 
 
 def main():
-  hosts.TIMEOUT_S = 10.0
-  hosts._BEAT_S = 0.2
+  hosts.HEARTBEAT_S = 10
+  hosts._SHUTDOWN_S = 5
   open_engine = runs_lib.open_engine
 
   @contextlib.contextmanager

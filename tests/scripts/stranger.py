@@ -2,8 +2,8 @@
 
     python -m tests.scripts.stranger HOST:PORT INDEX
 
-It connects as the host with this index, reads the whole key-value store, and
-writes to it. It prints 'inside' and what it has read if that works.
+It takes the place of the host with this index, writes to the key-value store,
+and stays. It prints 'inside' if that works.
 """
 
 import sys
@@ -13,13 +13,11 @@ from jax._src.lib import _jax
 
 
 def main(address, index):
-  client = _jax.get_distributed_runtime_client(
-    address, int(index), init_timeout=3, shutdown_on_destruction=False
-  )
+  client = _jax.get_distributed_runtime_client(address, int(index))
   client.connect()
-  client.key_value_set('host/command/0', '{"do": "end"}', True)
-  time.sleep(1)  # Host 0 is as new here.
-  print('inside', client.key_value_dir_get('host/'), flush=True)
+  client.key_value_set(f'pda_fed/challenge/{index}', 'x {}', True)
+  print('inside', flush=True)
+  time.sleep(60)
 
 
 if __name__ == '__main__':

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from pda_fed import privacy
 from pda_fed.common import typed
+from pda_fed.runs import hosts
 from pda_fed.runs.engines import distributed
 from pda_fed.runs.engines import jax_federated
 import pytest
@@ -29,7 +30,7 @@ class _Facts:
   def __init__(self):
     self.found = {}
 
-  def agree(self, facts, differences):
+  def agree(self, facts):
     self.found |= facts
 
 
@@ -96,18 +97,39 @@ def test_an_audit_of_a_copy_is_refused(config):
     distributed.check(dataclasses.replace(config, spec=spec), 2)
 
 
-def test_bytes_of_a_state_travel_unchanged():
+def test_a_state_travels_unchanged():
+  """Also what a sum with the zeros of other hosts would change."""
   arrays = {
     'a': np.float32([[-0.0, np.nan], [1e-45, -np.inf]]),
-    'b': np.uint8([1, 2, 3]),
-    'c': np.asarray(2.5, np.float64),
+    'b': np.asarray(2.5, np.float64),
   }
-  packed = distributed._packed(arrays)
-  # A sum with the zeros of the other hosts.
-  found = distributed._unpacked(packed + np.zeros_like(packed), arrays)
+
+  class Engine:
+    to_arrays = staticmethod(dict)
+    from_arrays = staticmethod(lambda found, round_num: found)
+
+  found = distributed._spread(Engine, arrays, 0)
   for name, array in arrays.items():
     assert found[name].tobytes() == array.tobytes()
     assert found[name].shape == array.shape and found[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+  'error, kind, words',
+  [
+    (RuntimeError('RESOURCE_EXHAUSTED: Memory.'), hosts.HostError, 'lower --c'),
+    (ValueError('UNKNOWN: Gloo failed'), hosts.HostError, 'Another host is l'),
+    (ValueError('ours'), ValueError, '^ours$'),
+  ],
+)
+def test_errors_in_a_round(error, kind, words):
+  class Engine:
+    def run_rounds(self, *arguments):
+      raise error
+
+  step = {'first_round': 0, 'num_rounds': 1, 'is_new': False}
+  with pytest.raises(kind, match=words):
+    distributed._run_rounds(Engine(), None, step)
 
 
 def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
@@ -154,44 +176,3 @@ def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
   monkeypatch.setattr(engine._trainer, 'run', run)
   with pytest.raises(RuntimeError, match='RESOURCE_EXHAUSTED'):
     engine.run_rounds(engine.initialize(), 0, 1)
-
-
-class _Calls:
-  """Hosts of one process that keep what the leader says."""
-
-  def __init__(self):
-    self.sent = []
-
-  def check(self):
-    pass
-
-  def send(self, command):
-    self.sent.append(command)
-
-  def call(self, function):
-    return function()
-
-
-class _Engine:
-  name = 'fake'
-
-  def run_rounds(self, state, first_round, num_rounds):
-    return f'{state}+{num_rounds}', [{}] * num_rounds
-
-
-def test_the_state_travels_only_when_it_is_new(monkeypatch):
-  travelled = []
-  monkeypatch.setattr(
-    distributed,
-    '_send_state',
-    lambda engine, state, round_num: travelled.append((state, round_num)),
-  )
-  hosts = _Calls()
-  leader = distributed.LeaderEngine(_Engine(), hosts)
-  state, _ = leader.run_rounds('start', 0, 2)
-  leader.run_rounds(state, 2, 1)
-  leader.run_rounds('other', 5, 1)
-  assert travelled == [('start', 0), ('other', 5)]
-  assert [c['is_new'] for c in hosts.sent] == [True, False, True]
-  assert [c['first'] for c in hosts.sent] == [0, 2, 5]
-  assert leader.name == 'fake'
