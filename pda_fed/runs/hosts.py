@@ -44,20 +44,6 @@ class HostError(base_errors.PdaFedError):
   exit_code = 3
 
 
-class EndedError(base_errors.PdaFedError):
-  """Host 0 has ended the run; the other hosts end with the same words.
-
-  Example:
-
-    >>> EndedError('The disk is full.', 3).exit_code
-    3
-  """
-
-  def __init__(self, message: str, exit_code: int):
-    super().__init__(message)
-    self.exit_code = exit_code
-
-
 def read_secret(path: str) -> bytes:
   """Returns the secret of a run's hosts.
 
@@ -147,10 +133,6 @@ def connect(
     )
   if not re.fullmatch(r'.+:\d{1,5}', place):
     raise ValueError(f'coordinator must be HOST:PORT. Found {place!r}.')
-  if not host_index < num_hosts:
-    raise ValueError(
-      f'host_index must be below {num_hosts}, num_hosts. Found {host_index}.'
-    )
   if host_index == 0:
     place = _own_address(place)
   # It would take SIGTERM for itself.
@@ -223,7 +205,6 @@ class Hosts:
     self, name: str, value: Any, end: float = math.inf
   ) -> list[Any]:
     """Tells all hosts a value, and returns theirs."""
-
     self._say(name, value)
     return [self._hear(host, name, end) for host in range(self.count)]
 
@@ -304,7 +285,7 @@ class Hosts:
     """Tells the other hosts their next step; for host 0.
 
     Args:
-      **step: JSON values. With `message` and `exit_code`, the other hosts end.
+      **step: JSON values.
     """
     if self._client.key_value_dir_get('pda_fed/stop/'):
       # The loop saves the run, as if this host had got the signal.
@@ -319,7 +300,6 @@ class Hosts:
       stop: Catches this host's signals, of which host 0 is told.
 
     Raises:
-      EndedError: If host 0 has ended the run.
       HostError: If host 0 is lost.
     """
 
@@ -327,8 +307,5 @@ class Hosts:
       if stop.signum is not None:
         self._say('stop', None)
 
-    step = self._hear(0, f'step/{self._steps}', check=check)
     self._steps += 1
-    if 'exit_code' in step:
-      raise EndedError(**step)
-    return step
+    return self._hear(0, f'step/{self._steps - 1}', check=check)

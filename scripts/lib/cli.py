@@ -91,7 +91,7 @@ def explain(error: BaseException) -> int:
   if isinstance(error, KeyboardInterrupt):
     print('interrupted', file=sys.stderr)
     return 130
-  if is_known and (code > 128 or code == 0):  # A signal, or no error.
+  if isinstance(error, errors.StoppedError):
     print(error, file=sys.stderr)
   elif is_known and not DEBUG.value:
     say_error(str(error))

@@ -1,6 +1,7 @@
 """Flags of a run on several hosts, and the exit of its processes."""
 
 from collections.abc import Callable
+import contextlib
 import ctypes
 import os
 import signal
@@ -47,6 +48,10 @@ _CONNECT_TIMEOUT_S = flags.DEFINE_integer(
   lower_bound=1,
 )
 
+_NO_ANSWER = (
+  'error: All hosts must connect to --coordinator, an address of host 0, within'
+  ' --connect_timeout_s. At least one did not, or cannot be reached.'
+)
 _LOST = (
   'error: A host has ended or does not answer, so the run ends here. Give the'
   ' same command on all hosts to resume it.'
@@ -67,15 +72,6 @@ def check() -> None:
   names = [f'--{flag.name}' for flag in places if flag.value is not None]
   if names:
     raise ValueError(f'{", ".join(names)} must be given with --distributed.')
-
-
-def _no_answer() -> str:
-  return (
-    f'All hosts must connect within {_CONNECT_TIMEOUT_S.value} s to the'
-    f' coordinator, {_COORDINATOR.value or "which the cluster names"}. At least'
-    f' one of {_NUM_HOSTS.value or "the"} hosts did not connect, or cannot be'
-    ' reached.'
-  )
 
 
 def _last_words() -> Callable[[str, int], None]:
@@ -126,7 +122,7 @@ def compute(
   secret = hosts_lib.read_secret(_CLUSTER_SECRET_FILE.value)
   hosts = None
   last_words = _last_words()
-  last_words(f'error: {_no_answer()}', 2)
+  last_words(_NO_ANSWER, 2)
   try:
     hosts = hosts_lib.connect(
       secret,
@@ -139,18 +135,22 @@ def compute(
     distributed.check(run, hosts.count)
     distributed.agree(hosts, run)
     if hosts.index:
-      distributed.follow(hosts, run, open_engine)
-    lead(distributed.leading(hosts, open_engine), hosts.seeds)
-    message, code = 'Host 0 has the results.', 0
+      line, code = distributed.follow(hosts, run, open_engine)
+      print(line, file=sys.stderr)
+    else:
+      lead(distributed.leading(hosts, open_engine), hosts.seeds)
+      line, code = 'Host 0 has the results.', 0
   except BaseException as e:
-    message, code = str(e), cli.explain(e)
-    knows_why = isinstance(e, (ValueError, hosts_lib.EndedError))
-    if not knows_why and (hosts is None or hosts.index):
-      # Not `shutdown`, which would wait for those who compute.
+    code = cli.explain(e)
+    line = ' '.join(str(e).split()) or 'interrupted'
+    line = line if code > 128 else f'error: {line}'
+    if not isinstance(e, ValueError) and (hosts is None or hosts.index):
+      # The others do not know yet, and `shutdown` would wait for them.
       os._exit(code)
   last_words('', code)
-  if hosts is not None and not hosts.index:
-    hosts.lead(message=message, exit_code=code)
-  jax.distributed.shutdown()
+  with contextlib.suppress(RuntimeError):  # If a host is lost.
+    if hosts is not None and not hosts.index:
+      hosts.lead(line=line, exit_code=code)
+    jax.distributed.shutdown()
   if code or hosts.index:
     sys.exit(code)

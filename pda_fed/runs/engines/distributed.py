@@ -189,30 +189,35 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
 
 def follow(
   hosts: hosts_lib.Hosts, run: resolving.Run, open_engine: OpenEngine
-) -> None:
-  """Computes the same rounds as host 0; for other hosts.
+) -> tuple[str, int]:
+  """Computes the same rounds as host 0, until it ends the run.
 
   Args:
     hosts: The hosts.
     run: The run.
     open_engine: Opens the engine of one host.
 
+  Returns:
+    The last line and the exit code of host 0.
+
   Raises:
-    EndedError: When host 0 ends the run.
     HostError: If a host is lost.
   """
+  engine = state = None
   with (
     contextlib.ExitStack() as stack,
     signals.StopSignals() as stop,
     warnings.catch_warnings(),
   ):
     warnings.simplefilter('ignore')  # Host 0 shows the same warnings.
-    nonce = hosts.follow(stop)['nonce']
-    seeds = hosts.seeds(nonce) if nonce else privacy.SeedStreams(run.spec.seed)
-    engine = _opened(hosts, stack, open_engine(run, seeds))
-    state = engine.initialize()
-    while True:
-      step = hosts.follow(stop)
+    while 'exit_code' not in (step := hosts.follow(stop)):
+      if engine is None:
+        nonce, seeds = step['nonce'], privacy.SeedStreams(run.spec.seed)
+        seeds = hosts.seeds(nonce) if nonce else seeds
+        engine = _opened(hosts, stack, open_engine(run, seeds))
+        state = engine.initialize()
+        continue
       # Host 0 has the same error, and decides what to do.
       with contextlib.suppress(base_errors.DivergenceError):
         state, _ = _run_rounds(engine, state, step)
+  return step['line'], step['exit_code']
