@@ -1,5 +1,6 @@
 """One run on several hosts: processes of this machine, faults and strangers."""
 
+import json
 import shutil
 import signal
 import socket
@@ -158,7 +159,10 @@ def test_a_signal_saves_the_run(store, tmp_path, to_all):
   for code, _, err in host_processes.ended(*processes):
     assert code == 128 + signal.SIGTERM
     assert 'SIGTERM: saved after round' in err.splitlines()[-1]
-  assert (tmp_path / 'run/stopped.json').exists()
+  folder = tmp_path / 'run'
+  saved = max((folder / 'checkpoints').iterdir()).stem
+  mark = json.loads((folder / 'running.json').read_text())
+  assert mark == {'until': int(saved.split('_')[1]), 'seen_before': 0}
 
 
 @pytest.mark.parametrize(
