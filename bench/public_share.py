@@ -18,7 +18,7 @@ from absl import app
 from pda_fed import methods
 from pda_fed import schedules
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import styles
+from pda_fed.compare import names
 from scripts.lib import cli
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -148,7 +148,7 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
       axes.plot(
         *zip(*line, strict=True),
         'o-',
-        color=styles.colour(kind.name),
+        color=names.colour(kind.name),
         label=kind.title,
       )
     axes.set_xscale('log')

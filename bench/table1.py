@@ -20,7 +20,8 @@ import statistics
 
 from absl import app
 from pda_fed import methods
-from pda_fed.compare import styles
+from pda_fed.compare import findings
+from pda_fed.compare import names
 from pda_fed.compare import verdicts
 
 _RESULTS = pathlib.Path(__file__).parents[1] / 'results/table1'
@@ -139,16 +140,14 @@ def sentences(runs: Sequence[Row]) -> Iterator[str]:
     }
     for method in _METHODS
   }
-  writer = verdicts.Writer(_METRICS, methods.title, means)
+  writer = findings.Writer(_METRICS, means)
   found = {}
   for metric in _METRICS:
     if verdict := verdicts.decide(metric, values[metric]):
       found[metric] = verdict
       yield writer.sentence(verdict)
-      if others := writer.others(verdict):
-        yield others
-  if disagreement := writer.disagreement(found):
-    yield disagreement
+      yield from writer.others(verdict)
+  yield from writer.disagreement(found)
 
 
 def read_curves(points: Sequence[Row], runs: Sequence[Row]) -> Curves:
@@ -183,7 +182,7 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
     rounds = [r for r in runs[0] if all(r in run for run in runs)]
     means = [statistics.fmean(run[r] for run in runs) for r in rounds]
     kind = methods.get(method)
-    style = {'color': styles.colour(method), 'label': kind.title} | _STYLES[
+    style = {'color': names.colour(method), 'label': kind.title} | _STYLES[
       method
     ]
     axes.plot(rounds, means, linewidth=1.8, **style)
@@ -195,7 +194,7 @@ def _plot_means(axes, curves: Mapping[str, BySeed]) -> None:
 
 def _plot_differences(axes, curves: Curves, metric: str, **style) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
-  style |= {'color': styles.colour('pda'), 'alpha': 0.7}
+  style |= {'color': names.colour('pda'), 'alpha': 0.7}
   warm = curves['warm', metric]
   for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]

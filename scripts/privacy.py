@@ -29,7 +29,8 @@ import data_prep
 import numpy as np
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.compare import private_settings
+from pda_fed.compare import options as options_lib
+from pda_fed.compare import private_search
 from pda_fed.privacy import presets
 from pda_fed.runs import overview
 from pda_fed.runs import training
@@ -74,16 +75,7 @@ _NUM_SEARCHES = flags.DEFINE_integer(
   ' as one per method.',
   lower_bound=1,
 )
-_PRIVATE_SEARCH = flags.DEFINE_enum(
-  'private_search',
-  None,
-  ['negative_binomial', 'poisson'],
-  'Also show the epsilon of a search that releases its best run: the'
-  ' distribution of its number of runs.',
-)
-_SEARCH_RUNS = flags.DEFINE_float(
-  'search_runs', None, 'With --private_search: expected number of runs.'
-)
+spec_flags.define_options(options_lib.PrivateSearchOptions)
 spec_flags.define_plan()
 flags.adopt_module_key_flags(spec_flags)
 
@@ -101,17 +93,9 @@ def _target() -> Optional[float]:
   return flags.FLAGS['target_epsilon'].value
 
 
-def _search():
+def _search() -> Optional['privacy.PrivateSearch']:
   """Returns the private search of the flags; None without one."""
-  if _PRIVATE_SEARCH.value is None:
-    if _SEARCH_RUNS.value is not None:
-      raise ValueError('--search_runs must be given with --private_search.')
-    return None
-  if _SEARCH_RUNS.value is None:
-    raise ValueError('--private_search must be given with --search_runs.')
-  return privacy.PrivateSearch(
-    distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
-  )
+  return spec_flags.options(options_lib.PrivateSearchOptions).search()
 
 
 def _check_flags() -> None:
@@ -127,7 +111,7 @@ def _check_flags() -> None:
     raise ValueError(
       'Give at most one of --population and --data_dir. Found both.'
     )
-  if _NUM_SEARCHES.value != 1 and _PRIVATE_SEARCH.value is None:
+  if _NUM_SEARCHES.value != 1 and _search() is None:
     raise ValueError('--num_searches must be given with --private_search.')
 
 
@@ -289,7 +273,7 @@ def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
     return []
   counts = dict.fromkeys((1, _NUM_SEARCHES.value))
   return [
-    ('private search', private_settings.describe(search)),
+    ('private search', private_search.describe(search)),
     *(
       (
         'epsilon of the whole search' if n == 1 else f'epsilon of {n} searches',

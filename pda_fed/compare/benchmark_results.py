@@ -5,27 +5,29 @@ of each method. Results show how much better methods are than a warm start, by
 the metric that chose their settings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import csv
 import dataclasses
+import io
 import math
-import os
 import pathlib
-from typing import Optional
+import shlex
+from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed.common import files
-from pda_fed.common import tables
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import cells as cells_lib
 from pda_fed.compare import choices as choices_lib
 from pda_fed.compare import comparison as comparison_lib
-from pda_fed.compare import fairness
 from pda_fed.compare import figures
-from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import grids as grids_lib
+from pda_fed.compare import names
+from pda_fed.compare import search
+from pda_fed.compare import tables
+from pda_fed.compare import verdicts
+from pda_fed.runs.engines import base as engine_lib
 
 _BASELINE = 'warm'
-_CHOSEN = 'chosen.json'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,12 +57,70 @@ class TaskResult:
     return self.comparison.selected
 
   @property
-  def cell(self) -> cells_lib.Cell:
-    return cells_lib.Cell(self.task.name, self.comparison)
+  def metric_title(self) -> str:
+    return names.metric_title(self.metric, self.comparison.known)
+
+  def gains(self) -> dict[str, verdicts.Difference]:
+    """Returns how much better methods are than a warm start, seed by seed.
+
+    Returns:
+      Gains by method, as tables show them; positive is better. Methods that
+      diverged are left out. Empty without a warm start.
+    """
+    factor = names.sign(self.metric) * names.scale(self.metric)
+    values = {
+      method: {seed: factor * v for seed, v in of[self.metric].items()}
+      for method, of in self.comparison.values.items()
+      if all(map(math.isfinite, of[self.metric].values()))
+    }
+    baseline = values.pop(_BASELINE, None)
+    if baseline is None:
+      return {}
+    return {m: verdicts.difference(of, baseline) for m, of in values.items()}
+
+  def score(self, method: str) -> tuple[str, str]:
+    """Returns the mean of a method on the task, and its gain, for tables."""
+    if method not in self.comparison.scores:
+      return '', ''
+    score = self.comparison.scores[method][self.metric]
+    text = names.format_value(self.metric, score.mean)
+    if score.wins and not self.missing_seeds():
+      text = tables.Best(text)
+    gain = self.gains().get(method)
+    if gain is None:
+      return text, ''
+    ends = () if gain.low is None else (gain.low, gain.high)
+    digits = names.decimals(self.metric, score.mean)
+    # Shows -0.00 as +0.00.
+    mean, *shown = (
+      f'{round(value, digits) + 0.0:+.{digits}f}'
+      for value in (gain.mean, *ends)
+    )
+    return text, ', '.join([mean, *([' to '.join(shown)] if shown else [])])
+
+  def trials(self, method: str) -> Optional[int]:
+    """Returns how many settings a method tried; None without a search."""
+    for name, choice in self.choices.methods.items():
+      if methods_lib.get(name).name == method:
+        return choice.trials
+    return None
+
+  def missing_seeds(self) -> list[str]:
+    """Returns warnings about methods with failed or unfinished seeds."""
+    runs = self.comparison.runs.items()
+    seeds = {method: {run.seed for run in of} for method, of in runs}
+    most = set.union(*seeds.values())
+    return [
+      f'{self.task.name}: {names.method_title(method)} has'
+      f' {len(found)} of {len(most)} seeds. The rest failed or are not'
+      ' finished, so its mean is not comparable.'
+      for method, found in seeds.items()
+      if found != most
+    ]
 
 
 def load(
-  folder: os.PathLike | str, task: benchmark_tasks.Task
+  folder: pathlib.Path, task: benchmark_tasks.Task
 ) -> Optional[TaskResult]:
   """Reads the results of `scripts/compare` for a task.
 
@@ -76,8 +136,7 @@ def load(
     OutputError: If a file is damaged.
     ValueError: If runs use different data, or chosen.json is invalid.
   """
-  folder = pathlib.Path(folder)
-  note = folder / _CHOSEN
+  note = folder / 'chosen.json'
   if not note.exists() or not any(folder.glob('runs/*/result.json')):
     return None
   chosen = files.read_json(note).get('methods', ())
@@ -85,113 +144,29 @@ def load(
   if not compared:
     return None
   choices = choices_lib.load(note, compared)
-  cell = cells_lib.load_cell(folder, task.metrics, task.select_by)
-  return TaskResult(task.only(compared), folder, cell.comparison, choices)
+  runs = comparison_lib.load_runs(folder)
+  comparison = comparison_lib.compare(runs, task.metrics, task.select_by)
+  return TaskResult(task.only(compared), folder, comparison, choices)
 
 
-def gains(result: TaskResult) -> dict[str, statistics_lib.Difference]:
-  """Returns how much better methods are than a warm start, seed by seed.
-
-  Args:
-    result: The result of a task.
-
-  Returns:
-    Gains by method; positive is better. Methods that diverged are left out.
-    Empty without a warm start.
-  """
-  values = {
-    method: by_seed
-    for method, by_seed in comparison_lib.by_seed(
-      result.comparison, result.metric
-    ).items()
-    if all(map(math.isfinite, by_seed.values()))
-  }
-  baseline = values.pop(_BASELINE, None)
-  if baseline is None:
-    return {}
-  differences = {}
-  for method, by_seed in values.items():
-    pair = by_seed, baseline
-    if not metrics_lib.larger_is_better(result.metric):
-      pair = baseline, by_seed
-    differences[method] = statistics_lib.difference(*pair)
-  return differences
+def _comparisons(
+  results: Sequence[TaskResult],
+) -> dict[str, comparison_lib.Comparison]:
+  return {result.task.name: result.comparison for result in results}
 
 
-def _format_gain(metric: str, mean: float, gain) -> str:
-  """Formats a gain over warm start, with its interval."""
-  digits, scale = metrics_lib.decimals(metric, mean), metrics_lib.scale(metric)
-
-  def shown(value: float) -> str:
-    # Shows -0.00 as +0.00.
-    return f'{round(scale * value, digits) + 0.0:+.{digits}f}'
-
-  text = shown(gain.mean)
-  if gain.low is not None:
-    text += f', {shown(gain.low)} to {shown(gain.high)}'
-  return text
-
-
-def _score(result: TaskResult, method: str, wins: str) -> tuple[str, str]:
-  """Returns the mean of a method on a task, and its gain."""
-  if method not in result.comparison.scores:
-    return '', ''
-  score = result.comparison.scores[method][result.metric]
-  text = metrics_lib.format_value(result.metric, score.mean)
-  is_whole = not _missing_seeds(result)
-  text = wins.format(text) if score.wins and is_whole else text
-  gain = gains(result).get(method)
-  if gain is None:
-    return text, ''
-  return text, _format_gain(result.metric, score.mean, gain)
-
-
-def _cell(result: TaskResult, method: str, wins: str) -> str:
-  mean, gain = _score(result, method, wins)
-  return f'{mean} ({gain})' if gain else mean
-
-
-def _trials(results: Sequence[TaskResult], method: str) -> str:
-  """Returns how many settings a method tried on each task."""
-  if method == comparison_lib.PUBLIC:
-    return ''
-  numbers = {
-    choice.trials
-    for result in results
-    for name, choice in result.choices.methods.items()
-    if methods_lib.get(name).name == method
-  }
-  if not numbers:  # There are runs without a search.
-    return ''
-  return ' to '.join(map(str, sorted({min(numbers), max(numbers)})))
-
-
-def header(results: Sequence[TaskResult]) -> list[str]:
-  """Returns the names of the table's columns."""
-  columns = [
-    f'{r.title}: {metrics_lib.title_of(r.metric, r.comparison.known)}'
-    for r in results
-  ]
-  return ['method', *columns, 'trials']
-
-
-def rows(results: Sequence[TaskResult], wins: str = '{}') -> list[list[str]]:
-  """Returns the table's rows, one for each method.
-
-  Args:
-    results: The results of tasks, at least one.
-    wins: A format string for the mean of a clear winner.
-  """
-  table = []
-  for method in cells_lib.methods_of([r.cell for r in results]):
-    table.append(
-      [
-        comparison_lib.title_of(method),
-        *(_cell(result, method, wins) for result in results),
-        _trials(results, method),
-      ]
-    )
-  return table
+def of_tasks(results: Sequence[TaskResult]) -> tables.Table:
+  """Returns the table: a row for each task and method."""
+  rows = []
+  for result in results:
+    for method in result.comparison.scores:
+      first = [result.task.name, names.method_title(method)]
+      trials = result.trials(method)
+      last = '' if trials is None else str(trials)
+      row = [*first, result.metric_title, *result.score(method), last]
+      rows.append(row)
+  header = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'trials']
+  return tables.Table(header, rows, left=(0, 1, 2))
 
 
 def lines(results: Sequence[TaskResult]) -> list[str]:
@@ -200,75 +175,142 @@ def lines(results: Sequence[TaskResult]) -> list[str]:
   Args:
     results: The results of tasks.
   """
-  found = cells_lib.lines([result.cell for result in results])
+  found = tables.lines_of_several(_comparisons(results))
   for result in results:
     epsilon, wanted = result.comparison.epsilon, result.task.epsilon
     is_kept = epsilon is not None and epsilon <= wanted
-    if not is_kept and not fairness.is_same(epsilon, wanted):
-      shown = fairness.format_epsilon(epsilon)
+    if not is_kept and not comparison_lib.is_same_epsilon(epsilon, wanted):
       found.append(
-        f'{result.task.name}: epsilon is {shown}, but the task allows'
-        f' {wanted:g}.'
+        f'{result.task.name}: epsilon is {names.format_epsilon(epsilon)}, but'
+        f' the task allows {wanted:g}.'
       )
-    found += _missing_seeds(result)
+    found += result.missing_seeds()
   return found
-
-
-def _missing_seeds(result: TaskResult) -> list[str]:
-  """Returns warnings about methods with failed or unfinished seeds."""
-  seeds = {
-    method: {run.result['seed'] for run in runs}
-    for method, runs in result.comparison.runs.items()
-  }
-  most = set.union(*seeds.values())
-  return [
-    f'{result.task.name}: {comparison_lib.title_of(method)} has'
-    f' {len(found)} of {len(most)} seeds. The rest failed or are not'
-    ' finished, so its mean is not comparable.'
-    for method, found in seeds.items()
-    if found != most
-  ]
-
-
-def as_text(results: Sequence[TaskResult]) -> str:
-  """Returns the table for a terminal: a line for each task and method."""
-  table = [
-    [
-      result.task.name,
-      comparison_lib.title_of(method),
-      metrics_lib.title_of(result.metric, result.comparison.known),
-      *_score(result, method, '{}'),
-      _trials([result], method),
-    ]
-    for result in results
-    for method in result.comparison.scores
-  ]
-  names = ['task', 'method', 'metric', 'mean', 'gain, 95 % interval', 'trials']
-  return tables.format_table(names, table)
 
 
 def as_markdown(results: Sequence[TaskResult]) -> str:
   """Returns the table, the verdicts, and a table of all metrics."""
-  names = header(results)
-  main = tables.format_markdown(
-    names, rows(results, '**{}**'), 'l' + 'r' * (len(names) - 1)
-  )
-  cells = [result.cell for result in results]
   how = (
-    'Test means over seeds. In brackets: how much better a method is than warm'
-    ' start, seed by seed, with the 95 % interval (paired t). Tries: the number'
-    " of settings that a method's search tried on each task."
+    'Test means over seeds. Gain: how much better a method is than warm'
+    ' start, seed by seed, with the 95 % interval (paired t). Trials: the'
+    " number of settings that a method's search tried. Bold: clearly better"
+    ' than every other method.'
   )
-  return '\n'.join(
-    [
-      main,
-      *(f'{line}\n' for line in [how, *lines(results), *cells_lib.note(cells)]),
-      cells_lib.as_markdown(cells),
-    ]
-  )
+  document = tables.as_document(of_tasks(results), [how, *lines(results)])
+  return f'{document}\n{tables.of_several(_comparisons(results)).as_markdown()}'
 
 
-def draw(results: Sequence[TaskResult], folder: os.PathLike | str) -> None:
+def _format(value: Any) -> str:
+  if value is None:
+    return ''
+  return f'{value:.9g}' if isinstance(value, float) else str(value)
+
+
+def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+  text = io.StringIO()
+  writer = csv.DictWriter(text, list(rows[0]), lineterminator='\n')
+  writer.writeheader()
+  writer.writerows(
+    {name: _format(value) for name, value in row.items()} for row in rows
+  )
+  return text.getvalue()
+
+
+def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
+  return {metric: found.get(metric) for metric in engine_lib.METRICS}
+
+
+def _as_text(settings: Mapping[str, Any]) -> str:
+  words = grids_lib.as_flags(settings)
+  return shlex.join(word.removeprefix('--') for word in words)
+
+
+def search_csv(results: Sequence[TaskResult]) -> str:
+  """Returns a row for each trial of each method, with its validation metrics.
+
+  Args:
+    results: The results of tasks.
+  """
+  rows = []
+  for result in results:
+    for method, grid in result.task.grids.items():
+      chosen = dict(result.choices.methods[method].settings)
+      for cell in grids_lib.cells(grid):
+        cells = result.folder / 'tuning' / method / 'cells'
+        found = search.look(cell, cells / grids_lib.cell_name(cell))
+        rows.append(
+          {
+            'task': result.task.name,
+            'method': method,
+            'settings': _as_text(cell),
+            'chosen': 'yes' if cell == chosen else 'no',
+            # A run that diverged has no metrics.
+            **_metrics(found.metrics or {}),
+          }
+        )
+  return _as_csv(rows)
+
+
+def _final_rows(result: TaskResult) -> Iterator[dict[str, Any]]:
+  empty = dict.fromkeys(
+    ['settings', 'epsilon', 'delta', 'trials', 'validation']
+  )
+  public = result.comparison.values.get(names.PUBLIC, {})
+  for seed in public.get(result.metric, {}):
+    yield {
+      'task': result.task.name,
+      'method': 'public',
+      'seed': seed,
+      **empty,
+      'epsilon': 0.0,
+      **_metrics({metric: of[seed] for metric, of in public.items()}),
+    }
+  for method, choice in result.choices.methods.items():
+    for run in result.comparison.runs.get(methods_lib.get(method).name, []):
+      yield {
+        'task': result.task.name,
+        'method': method,
+        'seed': run.seed,
+        'settings': _as_text(choice.settings),
+        'epsilon': run.epsilon,
+        'delta': run.plan.delta,
+        'trials': choice.trials,
+        'validation': choice.value,
+        **_metrics(run.result['test']),
+      }
+
+
+def final_csv(results: Sequence[TaskResult]) -> str:
+  """Returns a row for each final run, with its test metrics.
+
+  Warm starts, if they were tested, have rows of a method `public`.
+
+  Args:
+    results: The results of tasks.
+  """
+  return _as_csv([row for result in results for row in _final_rows(result)])
+
+
+def write(results: Sequence[TaskResult], folder: pathlib.Path) -> None:
+  """Writes table.md, search.csv, final.csv, gains.png and gains.svg.
+
+  Args:
+    results: The results of tasks, at least one.
+    folder: The output folder.
+
+  Raises:
+    ImportError: If matplotlib is not installed. The text files are written.
+  """
+  for name, text in {
+    'table.md': as_markdown(results),
+    'search.csv': search_csv(results),
+    'final.csv': final_csv(results),
+  }.items():
+    files.write_atomically(folder / name, text.encode())
+  draw(results, folder)
+
+
+def draw(results: Sequence[TaskResult], folder: pathlib.Path) -> None:
   """Draws gains over warm start, a panel for each task.
 
   Args:
@@ -277,22 +319,12 @@ def draw(results: Sequence[TaskResult], folder: os.PathLike | str) -> None:
   """
   panels = []
   for result in results:
-    found = gains(result)
+    gains = result.gains()
     # Public data alone is often far from all methods.
-    found.pop(comparison_lib.PUBLIC, None)
-    scale = metrics_lib.scale(result.metric)
-    scaled = {m: _scaled(gain, scale) for m, gain in found.items()}
-    name = metrics_lib.name_of(result.metric, result.comparison.known)
-    unit = ', points' if scale != 1 else ''
-    if scaled:
-      panels.append((result.title, f'gain in {name}{unit}', scaled))
-  for suffix in ('png', 'svg') if panels else ():
-    figures.draw_gains(panels, pathlib.Path(folder) / f'gains.{suffix}')
-
-
-def _scaled(gain: statistics_lib.Difference, scale: float):
-  ends = {
-    name: None if getattr(gain, name) is None else scale * getattr(gain, name)
-    for name in ('mean', 'low', 'high')
-  }
-  return dataclasses.replace(gain, **ends)
+    gains.pop(names.PUBLIC, None)
+    unit = names.points(result.metric).replace(' ', ', ')
+    name = names.metric_name(result.metric, result.comparison.known)
+    if gains:
+      panels.append((result.title, f'gain in {name}{unit}', gains))
+  if panels:
+    figures.draw_gains(panels, folder)

@@ -28,8 +28,8 @@ import pathlib
 from typing import Any, Optional
 
 from pda_fed.common import files
-from pda_fed.common import typed
 from pda_fed.common import validate
+from pda_fed.compare import choices
 from pda_fed.compare import grids as grids_lib
 from pda_fed.runs import spec as spec_lib
 
@@ -181,30 +181,6 @@ class Task:
     files.write_json(path, {'format': _FORMAT, **fields})
 
 
-def grids_by_task(
-  texts: Sequence[str], names: Sequence[str]
-) -> dict[str, grids_lib.Grid]:
-  """Returns the grid of each task.
-
-  Example:
-
-    >>> grids_by_task(['clip_norm=1,2', 'b:method.weight=0.5'], ['a', 'b'])['b']
-    {'clip_norm': [1.0, 2.0], 'method.weight': [0.5]}
-
-  Args:
-    texts: Axes: SETTING=VALUE,... for all tasks, or TASK:SETTING=VALUE,... for
-      one.
-    names: The names of the tasks.
-
-  Raises:
-    ValueError: If a task or a setting is unknown.
-  """
-  return {
-    name: grids_lib.parse(axes) if axes else {}
-    for name, axes in grids_lib.by_owner(texts, names, 'tune').items()
-  }
-
-
 def load(path: os.PathLike | str) -> Task:
   """Reads a task.
 
@@ -216,11 +192,5 @@ def load(path: os.PathLike | str) -> Task:
     ValueError: If the file is not a valid task, or methods have different
       numbers of tries.
   """
-  content = files.read_json(path)
-  try:
-    if not isinstance(content, dict) or content.get('format') != _FORMAT:
-      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
-    fields = {n: v for n, v in content.items() if n != 'format'}
-    return typed.from_json(Task, {'name': pathlib.Path(path).stem, **fields})
-  except (TypeError, ValueError) as e:
-    raise ValueError(f'{os.fspath(path)} must be a benchmark task: {e}') from e
+  name = pathlib.Path(path).stem
+  return choices.read(path, Task, _FORMAT, 'a benchmark task', name=name)

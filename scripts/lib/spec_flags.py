@@ -34,7 +34,7 @@ flags.adopt_module_key_flags(trust_flags)
 
 def _define_leaf(name: str, leaf: settings.Leaf) -> None:
   text = leaf.help
-  if leaf.default is not None and leaf.type is not settings.Choice:
+  if leaf.default not in (None, ()) and leaf.type is not settings.Choice:
     text += f' Default: {_shown(leaf.default)}.'
   choices = [choice for choice in leaf.choices or () if choice is not None]
   if leaf.type is bool:
@@ -45,11 +45,17 @@ def _define_leaf(name: str, leaf: settings.Leaf) -> None:
     # 'none' removes a value that a file gives.
     define = flags.DEFINE_integer if leaf.type is int else flags.DEFINE_float
     define(name, None, text)
+  elif get_origin(leaf.type) is tuple:  # Separated by commas.
+    flags.DEFINE_list(name, None, text)
+  elif get_origin(leaf.type) is list:  # Given once for each.
+    flags.DEFINE_multi_string(name, None, text)
   else:
     flags.DEFINE_string(name, None, text)
 
 
 def _shown(value: Any) -> str:
+  if isinstance(value, tuple):
+    return ','.join(value)
   return f'{value:g}' if isinstance(value, float) else str(value)
 
 
@@ -57,6 +63,28 @@ def define_plan() -> None:
   """Defines the flags of a privacy plan, for programs that only account."""
   for name, leaf in settings.by_name(groups.PlanSpec).items():
     _define_leaf(name, dataclasses.replace(leaf, default=None))
+
+
+def define_options(kind: type) -> None:
+  """Defines the flags of a program's own settings.
+
+  Args:
+    kind: A class of settings, such as `compare.options.CompareOptions`.
+  """
+  for name, leaf in settings.by_name(kind).items():
+    if name not in flags.FLAGS:
+      _define_leaf(name, leaf)
+
+
+def options(kind: Any) -> Any:
+  """Returns a program's own settings, as flags give them.
+
+  Args:
+    kind: The class of `define_options`.
+  """
+  values = {name: flags.FLAGS[name].value for name in settings.by_name(kind)}
+  given = {n: v for n, v in values.items() if v is not None}
+  return settings.replace(kind(), given)
 
 
 def define() -> None:

@@ -130,11 +130,3 @@ def test_earlier_methods_stay(tmp_path):
     other.joined_with(both)
   with pytest.raises(ValueError, match='has changed'):
     dataclasses.replace(mine, settings={}).joined_with(pda)
-
-
-def test_axes_of_a_task_that_is_not_there_are_refused():
-  with pytest.raises(ValueError, match="one of a, b and a colon. Found 'c:"):
-    benchmark_tasks.grids_by_task(['c:rounds=1'], ['a', 'b'])
-  # A value may have a colon.
-  found = benchmark_tasks.grids_by_task(['data_dir=c:1'], ['a'])
-  assert found == {'a': {'data_dir': ['c:1']}}

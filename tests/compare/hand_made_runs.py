@@ -5,6 +5,7 @@ import pathlib
 from pda_fed import privacy
 from pda_fed.common import typed
 from pda_fed.compare import comparison
+from pda_fed.compare import report
 from pda_fed.runs import records
 from pda_fed.runs import spec as spec_lib
 
@@ -60,3 +61,57 @@ def create(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
       'test': {'accuracy': accuracy, 'perplexity': perplexity, 'loss': 1.0},
     },
   )
+
+
+def three_seeds(*, noise=0.001, warm=(0.2, 100.0)):
+  """Runs of three methods; PDA-DPMD is the best by accuracy."""
+  middles = {'cold': (0.1, 150.0), 'warm': warm, 'pda': (0.22, 90.0)}
+  return [
+    create(
+      method,
+      seed,
+      accuracy + noise * (seed if method == 'pda' else 0),
+      perplexity + seed,
+    )
+    for method, (accuracy, perplexity) in middles.items()
+    for seed in range(3)
+  ]
+
+
+def with_public(starts):
+  """Runs of two methods, with one warm start for each seed."""
+  runs = []
+  for method, mirror in (('warm', 0), ('pda', 1)):
+    for seed, (accuracy, perplexity) in enumerate(starts):
+      run = create(method, seed, 0.2 + 0.02 * mirror, 100 - mirror)
+      test = {'accuracy': accuracy, 'perplexity': perplexity}
+      run.result['warm_start'] = {'epochs': 3, 'test': test}
+      runs.append(run)
+  return runs
+
+
+def _compared(*runs, metrics=('accuracy', 'loss')):
+  created = [create(*run) for run in runs]
+  return comparison.compare(created, metrics, select_by=metrics[0])
+
+
+def several():
+  """Returns two comparisons by name."""
+  return {
+    # Without PDA-DPMD, and nobody has computed epsilon.
+    'a&b': _compared(('warm', 0, 0.3, 90.0, None), metrics=('accuracy',)),
+    'one_of': _compared(
+      ('pda', 0, 0.22, 90.0),
+      ('pda', 1, 0.24, 90.0),
+      ('warm', 0, 0.20, 90.0),
+      ('warm', 1, 0.22, 90.0),
+      ('cold', 0, 0.10, 90.0, 2.00001),
+      ('cold', 1, 0.12, 90.0, 2.00001),
+    ),
+  }
+
+
+def page(found, figures=(), **about):
+  """Returns the page of a comparison."""
+  shown = report.Report(comparison=found, command='run <this>', **about)
+  return report.build_page(shown, dict(figures))

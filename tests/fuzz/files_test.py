@@ -8,10 +8,9 @@ from absl import flags
 import numpy as np
 from pda_fed import linear_regression
 from pda_fed.compare import comparison
-from pda_fed.compare import grids
-from pda_fed.compare import ranking
 from pda_fed.compare import report
-from pda_fed.compare import result_tables
+from pda_fed.compare import search
+from pda_fed.compare import tables
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
 from pda_fed.runs import resuming
@@ -79,10 +78,10 @@ def _show_run(folder):
   """All that a comparison makes of a run, figures aside."""
   run = comparison.load_run(folder)
   compared = comparison.compare([run])
-  result_tables.as_text(compared)
-  result_tables.as_markdown(compared)
-  result_tables.as_latex(compared)
-  report.build_page(compared, {}, 'command')
+  tables.of_comparison(compared).as_latex()
+  shown = report.Report(comparison=compared, command='command')
+  shown.lines()
+  report.build_page(shown, {})
   return run
 
 
@@ -99,10 +98,10 @@ def _run_is_sound(expected, found):
 
 
 def _look(folder):
-  found = ranking.look(grids.Cell((('clip_norm', 1.0),)), folder)
+  found = search.look({'clip_norm': 1.0}, folder)
   if found.is_finished:
-    ranking.rank([found], 'loss')
-  ranking.as_csv([found])
+    search.rank([found], 'loss')
+  search.as_csv([found])
   return found.cell
 
 

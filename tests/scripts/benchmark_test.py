@@ -163,12 +163,12 @@ class TestBenchmark:
     # t of 1 degree of freedom.
     half = 12.706204736 * statistics.stdev(gains) / math.sqrt(2)
     gain = statistics.fmean(gains)
-    text = f'({gain:+.4f}, {gain - half:+.4f} to {gain + half:+.4f})'
+    text = f'{gain:+.4f}, {gain - half:+.4f} to {gain + half:+.4f}'
     (line,) = re.findall(
-      r'\| PDA-DPMD \| (.*) \| 2 \|', (out / 'table.md').read_text()
+      r'\| PDA-DPMD \| loss \| (.*) \| 2 \|', (out / 'table.md').read_text()
     )
     mean = statistics.fmean(losses[2:])
-    assert line.replace('**', '') == f'{mean:.4f} {text}'
+    assert line.replace('**', '') == f'{mean:.4f} | {text}'
     for suffix in ('png', 'svg'):
       assert (out / f'gains.{suffix}').stat().st_size
 

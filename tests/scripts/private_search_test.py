@@ -186,7 +186,7 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     done = _compare(draws, *words, f'--output_dir={tmp_path}')
     assert done.code == 1
     assert 'cold start: the search released no run.' in done.err
-    assert 'There is no run to compare.' in done.err
+    assert 'There is no run to compare.' in done.error
     assert [p.name for p in tmp_path.iterdir()] == ['private_search.json']
 
 
@@ -209,7 +209,6 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     (['--seed=1'], '--seed must not be given'),
     (['--set=pda:seed=1'], '--seed must not be given'),
     (['--audit=run'], '--audit must not be given'),
-    (['--extend=clip_norm'], '--extend must not be given'),
     (['--print_runs'], '--print_runs must not be given'),
     (['--tune_set=rounds=3'], '--tune_set must not be given'),
   ],

@@ -10,7 +10,7 @@ import statistics
 
 from pda_fed import methods
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 from tools.tables import recorded
 
@@ -57,7 +57,7 @@ def _cell(
 def _wins(method: str, of_task: _Values) -> bool:
   """Whether a method is clearly better than every other one."""
   return all(
-    statistics_lib.difference(values, of_task[method]).is_clear
+    verdicts.difference(values, of_task[method]).is_clear
     for other, values in of_task.items()
     if other != method
   )

@@ -6,7 +6,7 @@ import pathlib
 import statistics
 from typing import Any, Optional
 
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 
@@ -70,8 +70,8 @@ def spread(
 
 
 def gain(
-  warm: statistics_lib.BySeed,
-  other: statistics_lib.BySeed,
+  warm: verdicts.BySeed,
+  other: verdicts.BySeed,
   digits: int,
   sign: str = '',
 ) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def gain(
     digits: Number of digits after the point.
     sign: '+' to show the sign of positive numbers too.
   """
-  found = statistics_lib.difference(warm, other)
+  found = verdicts.difference(warm, other)
   middle, low, high = (
     f'{value:{sign}.{digits}f}' for value in (found.mean, found.low, found.high)
   )
