@@ -3,14 +3,13 @@ r"""Compares public-data methods on several tasks, with equal numbers of trials.
     python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data
 
     python -m scripts.benchmark --output_dir=out/benchmark --data_dir=data \
-        --tasks=cifar10_eps2,stackexchange --methods=my_package.my_method \
-        --tune=method.weight=0.3,0.6,0.9
+        --tasks=cifar10_eps2,stackexchange \
+        --methods=warm,pda,my_package.my_method --tune=method.weight=0.3,0.6,0.9
 
 For each task, the settings of each method are searched on validation data, and
 final runs are evaluated on test data. The first command does so for the methods
-that the tasks have grids for. The second adds a method to existing results:
-finished runs are kept, and the new table has all methods. See docs/benchmark.md
-for the protocol.
+that the tasks have grids for. The second compares a new method with two of
+them: finished runs are kept. See docs/benchmark.md for the protocol.
 
 The program writes table.md, gains.png, gains.svg, search.csv and final.csv to
 --output_dir, and a folder for each task. The same command resumes a benchmark
@@ -20,12 +19,13 @@ that was stopped.
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
+from collections.abc import Sequence
 import pathlib
 import sys
+from typing import Optional
 import warnings
 
 from absl import flags
-from pda_fed import errors
 from pda_fed import methods
 from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
@@ -74,29 +74,6 @@ def _load(path: pathlib.Path) -> benchmark_tasks.Task:
   return task
 
 
-def _with_earlier(
-  task: benchmark_tasks.Task, folder: pathlib.Path
-) -> benchmark_tasks.Task:
-  """Adds the methods of the folder to a task, and records all of them.
-
-  Raises:
-    OutputError: If the folder has a different task of this name.
-  """
-  note = folder / 'tasks' / f'{task.name}.json'
-  if note.exists():
-    before, runs = _load(note), folder / task.name / 'tuning'
-    started = [
-      m for m in before.grids if any(runs.glob(f'{m}/cells/*/config.json'))
-    ]
-    try:
-      task = task.joined_with(before.only(started)) if started else task
-    except ValueError as e:
-      raise errors.OutputError(f'{note}: {e} Give another --output_dir.') from e
-  note.parent.mkdir(parents=True, exist_ok=True)
-  task.write(note)
-  return task
-
-
 def _check_axes(
   task: benchmark_tasks.Task, before: benchmark_tasks.Task
 ) -> None:
@@ -115,7 +92,7 @@ def _check_axes(
 
 
 def _tasks(options: options_lib.BenchmarkOptions) -> list[benchmark_tasks.Task]:
-  """Returns the tasks of the flags, with earlier methods of the folder."""
+  """Returns the tasks of the flags."""
   paths = list(map(_path, options.tasks)) or sorted(_FOLDER.glob('*.json'))
   found = list(map(_load, paths))
   known = [task.name for task in found]
@@ -127,24 +104,23 @@ def _tasks(options: options_lib.BenchmarkOptions) -> list[benchmark_tasks.Task]:
     )
   for method in options.methods:  # Raises if it does not exist.
     methods.get(method, trust_code=trust_flags.trusts([method]))
-  # Check all tasks before the first record is written.
   grids = grids_lib.by_owner(options.tune, known, 'tune')
   asked = [t.asked_for(options.methods, grids[t.name]) for t in found]
   for task, before in zip(asked, found, strict=True):
     _check_axes(task, before)
-  return [_with_earlier(task, options.folder) for task in asked]
+  return asked
 
 
 def _compare(
   task: benchmark_tasks.Task, options: options_lib.BenchmarkOptions
-) -> bool:
-  """Searches and compares on a task; returns whether all runs succeeded."""
+) -> Optional[benchmark_results.TaskResult]:
+  """Searches and compares on a task; returns None if no run succeeded."""
   jobs.say(f'{task.name}:')
   place = {}
   if task.data_dir is not None:
     place = {'data_dir': str(pathlib.Path(options.data_dir) / task.data_dir)}
   folder = options.folder / task.name
-  report, failures = experiment_lib.Experiment(
+  report, _ = experiment_lib.Experiment(
     specs={m: task.spec(m).with_values(place) for m in task.grids},
     output_dir=folder,
     seeds=options.seeds,
@@ -158,41 +134,39 @@ def _compare(
     trust_code=True,
     command=cli.command_line(),
   ).run(lambda run: results.show_plan(run, sys.stderr))
-  if report is not None:
-    results.show_report(report, folder)
-  return not failures
+  if report is None:
+    return None
+  results.show_report(report, folder)
+  return benchmark_results.TaskResult(task, folder, report)
 
 
-def _show(folder: pathlib.Path) -> None:
-  """Writes and prints the results of all tasks in the folder."""
-  found = []
-  for path in sorted(folder.glob('tasks/*.json')):
-    task = _load(path)
-    result = benchmark_results.load(folder / task.name, task)
-    known = () if result is None else result.task.grids
-    missing = [method for method in task.grids if method not in known]
-    if missing:
-      warnings.warn(
-        f'{task.name} lacks {", ".join(missing)}: runs are not finished.',
-        stacklevel=1,
-      )
-    found += [] if result is None else [result]
-  if not found:
-    return
+def _show(
+  found: Sequence[benchmark_results.TaskResult], folder: pathlib.Path
+) -> None:
+  """Writes and prints the results of tasks."""
   try:
     benchmark_results.write(found, folder)
   except ImportError as e:
     warnings.warn(f'No figure: {e}.', stacklevel=1)
   print(f'\n{benchmark_results.of_tasks(found).as_text()}\n')
-  print('\n'.join(benchmark_results.lines(found)))
+  for result in found:
+    print('\n'.join(result.lines()))
   print(f'\nThe table and the figure: {folder.resolve()}')
 
 
 def main() -> None:
   """Runs the tasks that the flags name."""
   options = spec_flags.options(options_lib.BenchmarkOptions)
-  failed = [t.name for t in _tasks(options) if not _compare(t, options)]
-  _show(options.folder)
+  tasks = _tasks(options)
+  results = [_compare(task, options) for task in tasks]
+  found = [result for result in results if result is not None]
+  if found:
+    _show(found, options.folder)
+  failed = [
+    task.name
+    for task, result in zip(tasks, results, strict=True)
+    if result is None or result.report.missing
+  ]
   if failed:
     cli.fail(f'Not all runs succeeded: {", ".join(failed)}.', exit_code=1)
 

@@ -21,9 +21,6 @@ r"""Compares methods over seeds: a table, figures and a page.
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
-    python -m scripts.compare --output_dir=out/table \
-        --combine=out/cifar10,out/cifar10_private
-
 All settings of scripts.train are flags here, too, and hold for every run;
 --set=pda:server.learning_rate=0.5 sets one for one method. Each method runs
 with three seeds (--seeds). The verdict compares methods seed by seed, with 95 %
@@ -36,9 +33,7 @@ one; epsilon then covers the search.
 
 Before the first run, each method's settings, data and folders are checked.
 Finished runs are skipped, stopped runs resume. The program writes table.md,
-table.tex, curves_*.png, curves_*.svg and index.html, a self-contained page.
---combine merges finished comparisons into one table and one figure, like the
-paper's Table 2.
+curves_*.png, curves_*.svg and index.html, a self-contained page.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -48,24 +43,18 @@ from collections.abc import Mapping
 import pathlib
 import sys
 from typing import Any, Optional
-import warnings
 
 from absl import flags
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.common import files
 from pda_fed.compare import choices as choices_lib
-from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import experiment as experiment_lib
-from pda_fed.compare import figures
-from pda_fed.compare import findings
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import names
 from pda_fed.compare import options as options_lib
 from pda_fed.compare import private_search
 from pda_fed.compare import report as report_lib
-from pda_fed.compare import tables
 from pda_fed.runs.engines import base as engine_lib
 from scripts.lib import results
 from scripts.lib import spec_flags
@@ -165,8 +154,9 @@ def _private_search(
   return search
 
 
-def _compare(options: options_lib.CompareOptions) -> None:
+def main() -> None:
   """Makes the runs, and shows how they compare."""
+  options = spec_flags.options(options_lib.CompareOptions)
   names.to_show(engine_lib.METRICS, options.metrics, options.select_by)
   given, grids = _specs(options), _grids(options)
   specs, choices = _chosen(options, given)
@@ -218,48 +208,6 @@ def _compare(options: options_lib.CompareOptions) -> None:
     results.show_report(report, options.folder)
   if failures:
     sys.exit(1)
-
-
-def _combine(options: options_lib.CompareOptions) -> None:
-  """Merges finished comparisons into one table and one figure."""
-  given = [f'--{name}' for name in spec_flags.given()]
-  if given:
-    raise ValueError(
-      '--combine must only be given with --output_dir, --metrics and'
-      f' --select_by. Found {" ".join(given)}.'
-    )
-  folder = options.folder
-  if (folder.exists() and not folder.is_dir()) or (folder / 'runs').exists():
-    raise ValueError(
-      f'output_dir must be a separate folder. Found {folder}, which is a file'
-      " or holds a comparison's own tables and runs."
-    )
-  found = comparison_lib.load_several(
-    options.combine, options.metrics, options.select_by
-  )
-  table, lines = tables.of_several(found), tables.lines_of_several(found)
-  notes = [n for c in found.values() for n in findings.note(c, 'Bold')][:1]
-  folder.mkdir(parents=True, exist_ok=True)
-  for name, text in {
-    'table.md': tables.as_document(table, [*lines, *notes]),
-    'table.tex': table.as_latex(),
-  }.items():
-    files.write_atomically(folder / name, text.encode())
-  print('\n'.join([table.as_text(), '', *lines]))
-  try:
-    figures.draw_several(found, folder)
-  except ImportError as e:
-    warnings.warn(f'No figures: {e}.', stacklevel=1)
-  print(f'\nThe table and the figure: {folder.resolve()}')
-
-
-def main() -> None:
-  """Compares."""
-  options = spec_flags.options(options_lib.CompareOptions)
-  if options.combine is None:
-    _compare(options)
-  else:
-    _combine(options)
 
 
 if __name__ == '__main__':

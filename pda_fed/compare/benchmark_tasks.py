@@ -27,7 +27,6 @@ import os
 import pathlib
 from typing import Any, Optional
 
-from pda_fed.common import files
 from pda_fed.common import validate
 from pda_fed.compare import choices
 from pda_fed.compare import grids as grids_lib
@@ -158,27 +157,6 @@ class Task:
       )
     task = self.with_method(new[0], grid) if new else self
     return task.only(methods or list(self.grids))
-
-  def joined_with(self, before: 'Task') -> 'Task':
-    """Returns the task with the methods of an earlier call added in front.
-
-    Args:
-      before: The task of the earlier call.
-
-    Raises:
-      ValueError: If the tasks differ, or a method has a different grid.
-    """
-    grids = {**before.grids, **self.grids}
-    joined = dataclasses.replace(self, grids=grids)
-    if joined.only(list(before.grids)) != before:
-      raise ValueError(f'{self.name} or one of its grids has changed.')
-    return joined
-
-  def write(self, path: os.PathLike | str) -> None:
-    """Writes the file that `load` reads."""
-    fields = dataclasses.asdict(self)
-    del fields['name']
-    files.write_json(path, {'format': _FORMAT, **fields})
 
 
 def load(path: os.PathLike | str) -> Task:

@@ -8,9 +8,7 @@ import os
 import pathlib
 import statistics
 from typing import Any, Optional
-import warnings
 
-from pda_fed import errors
 from pda_fed import methods as methods_lib
 from pda_fed import privacy
 from pda_fed.compare import names
@@ -78,35 +76,6 @@ def load_run(path: os.PathLike | str) -> Run:
   """
   folder = outputs.RunFolder(pathlib.Path(path))
   return Run(folder.path, *folder.read_finished())
-
-
-def load_runs(folder: os.PathLike | str) -> list[Run]:
-  """Reads the finished runs in the --output_dir of a comparison.
-
-  Args:
-    folder: The folder. Unfinished runs are left out, with a warning.
-
-  Raises:
-    OutputError: If the folder has no finished run, or a run is damaged.
-  """
-  folder = pathlib.Path(folder)
-  if not folder.is_dir():
-    raise errors.OutputError(
-      f'{folder} must be the folder of a comparison. Found no such folder.'
-    )
-  paths = sorted(p.parent for p in folder.glob(f'runs/*/{outputs.CONFIG}'))
-  done = [p for p in paths if outputs.RunFolder(p).read_result() is not None]
-  if not done:
-    raise errors.OutputError(
-      f'{folder} must hold the finished runs of a comparison. Found none.'
-    )
-  if len(done) < len(paths):
-    warnings.warn(
-      f'{folder}: {len(paths) - len(done)} of {len(paths)} runs are not'
-      ' finished and are left out.',
-      stacklevel=2,
-    )
-  return list(map(load_run, done))
 
 
 def is_same_epsilon(a: Optional[float], b: Optional[float]) -> bool:
@@ -321,43 +290,3 @@ def compare(
   return Comparison(
     by_method, shown, select_by, selected, values, scores, verdicts
   )
-
-
-def load_several(
-  folders: Sequence[str], metrics: Sequence[str] = (), select_by: str = 'loss'
-) -> dict[str, Comparison]:
-  """Reads several comparisons.
-
-  Args:
-    folders: Folders; see `load_runs`.
-    metrics: See `compare`.
-    select_by: See `compare`.
-
-  Returns:
-    Comparisons by the names of their folders, or by whole paths if several
-    folders have the same name.
-
-  Raises:
-    OutputError: See `load_runs`.
-    ValueError: If no folder is given, a folder is given twice, or a metric is
-      unknown.
-  """
-  if not all(folders) or not folders:
-    raise ValueError(
-      'combine must be a comma-separated list of folders of comparisons. Found'
-      f' {",".join(folders)!r}.'
-    )
-  places = [pathlib.Path(folder).resolve() for folder in folders]
-  short, found = [place.name for place in places], {}
-  for folder, place in zip(folders, places, strict=True):
-    if places.count(place) > 1:
-      raise ValueError(
-        f'combine must name each folder once. Found {place} more than once.'
-      )
-    runs = load_runs(folder)
-    name = place.name if short.count(place.name) == 1 else folder
-    try:
-      found[name] = compare(runs, metrics, select_by)
-    except ValueError as e:
-      raise ValueError(f'{folder}: {e}') from e
-  return found

@@ -4,24 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import io
 import itertools
-import math
 import os
 import pathlib
 import re
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from pda_fed import methods as methods_lib
 from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import names
-from pda_fed.compare import tables
 from pda_fed.compare import verdicts
 
 # With more methods, all share one figure.
 _MOST_PAIRED = 3
 # Panels per row.
 _MOST_PANELS = 4
-# An axis does not reach a gain that is so many times as far as the next one.
+# Beyond the next one, an axis shows a gain so many times as far by decades.
 _FAR = 10.0
 # Characters of a legend that fit above one panel.
 _LEGEND_LETTERS = 36
@@ -36,12 +34,9 @@ def _style(ink: str = '#222222') -> Iterator[Any]:
   matplotlib.use('Agg')
   from matplotlib import pyplot as plt
 
-  colours = dict.fromkeys(
-    ['axes.edgecolor', 'axes.labelcolor', 'text.color', 'xtick.color'], ink
-  )
   settings = {
-    **colours,
-    'ytick.color': ink,
+    'axes.edgecolor': ink,
+    'axes.labelcolor': ink,
     'axes.spines.right': False,
     'axes.spines.top': False,
     'figure.constrained_layout.use': True,
@@ -49,6 +44,9 @@ def _style(ink: str = '#222222') -> Iterator[Any]:
     'legend.frameon': False,
     'svg.fonttype': 'none',
     'svg.hashsalt': 'pda_fed',
+    'text.color': ink,
+    'xtick.color': ink,
+    'ytick.color': ink,
   }
   with plt.rc_context(settings):
     yield plt
@@ -66,13 +64,10 @@ def _write_svg(figure, where) -> None:
 
 
 def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
-  """Returns which methods share a figure.
+  """Returns which methods share a figure, given them in a table's order.
 
   Each method shares a figure with the next, as in the paper. Many methods share
   a single figure.
-
-  Args:
-    methods: The methods, in the order of a table.
   """
   if len(methods) == 1 or len(methods) > _MOST_PAIRED:
     return [tuple(methods)]
@@ -80,10 +75,7 @@ def pairs(methods: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _line_style(method: str) -> dict[str, Any]:
-  """Returns a method's colour and dashes.
-
-  Methods that use no public data in rounds are dashed.
-  """
+  """Returns a method's colour; dashes without public data in rounds."""
   found = methods_lib.find(method) or methods_lib.Method
   dashes = (0, (6, 1.5)) if found.warm_start else (0, (4, 2))
   is_solid = found.public != 'none'
@@ -93,42 +85,23 @@ def _line_style(method: str) -> dict[str, Any]:
   }
 
 
-def _plot(
-  axes, plt, comparison, methods: Sequence[str], metric: str, focus=False
-) -> None:
-  """Draws a metric of methods against rounds.
-
-  Args:
-    axes: The matplotlib axes.
-    plt: The module matplotlib.pyplot.
-    comparison: The comparison.
-    methods: The methods to draw.
-    metric: The metric to draw.
-    focus: Whether to choose the range by later rounds: the first are often far
-      from the rest.
-  """
+def _plot(axes, plt, comparison, methods: Sequence[str], metric: str) -> None:
+  """Draws a metric of methods against rounds."""
   part = comparison.curve_part(metric)
   column = f'test_{metric}' if part == 'test' else metric
-  later = []
   for method in methods:
     rounds = comparison.rounds(method, column)
-    found = [
-      {row['round']: row for row in r.rows} for r in comparison.runs[method]
-    ]
+    runs = comparison.runs[method]
+    found = [{row['round']: row for row in run.rows} for run in runs]
     values = np.array([[of[r][column] for r in rounds] for of in found], float)
     values = names.scale(metric) * values.reshape(len(found), len(rounds))
     style, mean = _line_style(method), values.mean(0)
-    std = np.zeros_like(mean)
     label = names.method_title(method)
     axes.plot(rounds, mean, linewidth=2, label=label, **style)
     if len(values) > 1:
       std = values.std(0, ddof=1)
       band = mean - std, mean + std
       axes.fill_between(rounds, *band, color=style['color'], alpha=0.2, lw=0)
-    first = len(rounds) // 10 + 1
-    later += [(mean - std)[first:], (mean + std)[first:]]
-  if focus:
-    _focus(axes, np.concatenate(later))
   axes.set_xlabel('round')
   axes.xaxis.set_major_locator(plt.MaxNLocator(5, integer=True))
   title = names.metric_title(metric, comparison.known)
@@ -144,22 +117,16 @@ def _plot(
   axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def _focus(axes, values: np.ndarray) -> None:
-  """Sets the range of the y axis to some values, ignoring infinity and NaN."""
-  values = values[np.isfinite(values)]
-  if values.size:
-    low, high = values.min(), values.max()
-    margin = 0.08 * (high - low) or 1e-9
-    # The range of positive values stays positive, for a logarithmic axis.
-    bottom = low / 2 if low - margin <= 0 < low else low - margin
-    axes.set_ylim(bottom, high + margin)
-
-
-def _add_legend(figure, panels) -> None:
-  """Puts the legend above the panels, where it covers no curve."""
-  lines = {n.get_label(): n for axes in panels.flat for n in axes.lines}
-  longest = max(map(len, lines), default=1) + 6  # Includes the line sample.
-  fit = max(_LEGEND_LETTERS * panels.shape[1] // longest, 1)
+def _draw(plt, comparison, methods: Sequence[str], metrics: Sequence[str]):
+  figure, panels = plt.subplots(
+    1, len(metrics), figsize=(3.8 * len(metrics), 3.0), squeeze=False
+  )
+  for axes, metric in zip(panels[0], metrics, strict=True):
+    _plot(axes, plt, comparison, methods, metric)
+  # The legend is above the panels, where it covers no curve.
+  lines = {line.get_label(): line for line in panels[0][0].lines}
+  longest = max(map(len, lines)) + 6  # Includes the line sample.
+  fit = max(_LEGEND_LETTERS * len(metrics) // longest, 1)
   figure.legend(
     lines.values(),
     lines.keys(),
@@ -168,15 +135,6 @@ def _add_legend(figure, panels) -> None:
     handlelength=1.8,
     columnspacing=1.2,
   )
-
-
-def _draw(plt, comparison, methods: Sequence[str], metrics: Sequence[str]):
-  figure, panels = plt.subplots(
-    1, len(metrics), figsize=(3.8 * len(metrics), 3.0), squeeze=False
-  )
-  for axes, metric in zip(panels[0], metrics, strict=True):
-    _plot(axes, plt, comparison, methods, metric)
-  _add_legend(figure, panels)
   return figure
 
 
@@ -209,14 +167,7 @@ def draw_comparison(
 
 
 def _panel(comparison, methods: Sequence[str], metric: str, name: str) -> str:
-  """Returns a panel of one metric, as SVG for an HTML page.
-
-  Args:
-    comparison: The comparison.
-    methods: The methods to draw.
-    metric: The metric to draw.
-    name: A unique prefix of the ids in the SVG.
-  """
+  """Returns a metric's SVG for a page; `name` is a unique prefix of its ids."""
   text = io.StringIO()
   with _style(_INK) as plt:
     figure = _draw(plt, comparison, methods, [metric])
@@ -229,32 +180,6 @@ def _panel(comparison, methods: Sequence[str], metric: str, name: str) -> str:
   return re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1', svg, count=1).replace(
     ' height="', ' data-height="', 1
   )
-
-
-def draw_several(
-  compared: Mapping[str, comparison_lib.Comparison], folder: os.PathLike | str
-) -> None:
-  """Draws several comparisons: a column for each, a row for each metric.
-
-  Args:
-    compared: Comparisons by name, at least one.
-    folder: The folder for `cells.png` and `cells.svg`.
-  """
-  height = max(len(comparison.metrics) for comparison in compared.values())
-  size = 3.3 * len(compared), 2.6 * height
-  with _style() as plt:
-    figure, panels = plt.subplots(
-      height, len(compared), figsize=size, squeeze=False
-    )
-    for (name, of), column in zip(compared.items(), panels.T, strict=True):
-      title = f'{name}\nepsilon {tables.combined_epsilon(of)}'
-      column[0].set_title(title, fontsize='medium', parse_math=False)
-      for axes, metric in zip(column, of.metrics, strict=False):
-        _plot(axes, plt, of, list(of.runs), metric, focus=True)
-      for axes in column[len(of.metrics) :]:
-        axes.set_axis_off()
-    _add_legend(figure, panels)
-    _save(figure, plt, pathlib.Path(folder) / 'cells')
 
 
 def draw_gains(
@@ -280,13 +205,16 @@ def draw_gains(
       place.set_title(title, fontsize='medium', parse_math=False)
       place.set_xlabel(label, parse_math=False)
       place.axvline(0, color='#888888', linewidth=1)
-      limit = _outer_limit(gains)
-      if limit is not None:
-        place.set_xlim(-limit, limit)
       for method, gain in gains.items():
-        height = len(methods) - methods.index(method)
-        _plot_gain(place, height, names.colour(method), gain, limit)
-      place.xaxis.set_major_locator(plt.MaxNLocator(3))
+        height, colour = (
+          len(methods) - methods.index(method),
+          names.colour(method),
+        )
+        if gain.low is not None:
+          ends = [gain.low, gain.high]
+          place.plot(ends, [height, height], color=colour, linewidth=2)
+        place.plot([gain.mean], [height], 'o', color=colour, markersize=5)
+      _scale_gains(place, plt, gains)
       place.grid(axis='x', alpha=0.25, linewidth=0.6)
     titles = list(map(names.method_title, methods))
     axes[0][0].set_yticks(range(len(methods), 0, -1), titles)
@@ -296,32 +224,13 @@ def draw_gains(
     _save(figure, plt, pathlib.Path(folder) / 'gains')
 
 
-def _outer_limit(gains: Mapping[str, verdicts.Difference]) -> Optional[float]:
-  """Returns where to end an axis that one far gain would stretch, or None."""
+def _scale_gains(axes, plt, gains: Mapping[str, verdicts.Difference]) -> None:
+  """Scales an axis so that one far gain does not hide the others."""
   reaches = sorted(
     max(abs(end) for end in (g.mean, g.low, g.high) if end is not None)
     for g in gains.values()
   )
   if len(reaches) < 3 or reaches[-1] <= _FAR * reaches[-2]:
-    return None
-  return 1.5 * reaches[-2]
-
-
-def _plot_gain(axes, height: int, colour: str, gain, limit) -> None:
-  """Draws a point and its interval, or an arrow and a number beyond a limit."""
-  if limit is not None and abs(gain.mean) > limit:
-    side = math.copysign(1, gain.mean)
-    marker = '>' if side > 0 else '<'
-    axes.plot([0.93 * side * limit], [height], marker, color=colour)
-    axes.annotate(
-      f'{gain.mean:.3g}',
-      (0.84 * side * limit, height),
-      va='center',
-      ha='right' if side > 0 else 'left',
-      fontsize='small',
-    )
-    return
-  if gain.low is not None:
-    ends = [gain.low, gain.high]
-    axes.plot(ends, [height, height], color=colour, linewidth=2)
-  axes.plot([gain.mean], [height], 'o', color=colour, markersize=5)
+    axes.xaxis.set_major_locator(plt.MaxNLocator(3))
+  else:
+    axes.set_xscale('symlog', linthresh=1.5 * reaches[-2])

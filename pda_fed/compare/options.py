@@ -156,12 +156,6 @@ class CompareOptions(SweepOptions):
     None, 'Folder of pre-trained models. Default: in --output_dir.'
   )
   private: PrivateSearchOptions = PrivateSearchOptions()
-  combine: Optional[Words] = _setting(
-    None,
-    'Folders of finished comparisons, separated by commas. Runs nothing, but'
-    ' merges them into one table (table.md, table.tex) and one figure'
-    ' (cells.png, cells.svg). --metrics chooses the metrics to show.',
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,8 +170,8 @@ class BenchmarkOptions(SweepOptions):
   )
   methods: Words = _setting(
     (),
-    'Names or modules of methods. Methods that are already in --output_dir are'
-    ' kept. Default: those that a task has grids for.',
+    'Names or modules of methods to compare; one may be new, with --tune.'
+    ' Default: those that a task has grids for.',
   )
   tune: Repeated = _setting(
     (),

@@ -74,15 +74,15 @@ class Report:
     ]
 
   def write(self, folder: pathlib.Path) -> None:
-    """Writes figures, table.md, table.tex and index.html."""
+    """Writes figures, table.md and index.html."""
     table = tables.of_comparison(self.comparison)
     lines = [*findings.verdict(self.comparison), *self.missing]
     lines += findings.note(self.comparison, 'Bold')
-    for name, text in {
-      'table.md': tables.as_document(table, lines),
-      'table.tex': table.as_latex(),
-      'index.html': build_page(self, _draw(self.comparison, folder)),
-    }.items():
+    page = build_page(self, _draw(self.comparison, folder))
+    for name, text in (
+      ('table.md', table.as_markdown(lines)),
+      ('index.html', page),
+    ):
       files.write_atomically(folder / name, text.encode())
 
 

@@ -1,6 +1,6 @@
-"""Tables of comparisons, for terminals, Markdown, LaTeX and HTML."""
+"""Tables of comparisons, for terminals, in Markdown and in HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import html
 from typing import Optional
@@ -10,13 +10,6 @@ from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import findings
 from pda_fed.compare import names
 
-_LATEX = {c: rf'\{c}' for c in '%_&#${}'} | {
-  '\\': r'\textbackslash{}',
-  '~': r'\textasciitilde{}',
-  '^': r'\textasciicircum{}',
-  '±': r'$\pm$',
-}
-
 
 class Best(str):
   """A cell of a clear winner, which tables mark."""
@@ -24,18 +17,15 @@ class Best(str):
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  r"""Rows under a header.
+  """Rows under a header.
 
   Example:
 
-    >>> table = Table(['method', 'loss_1'], [['warm', Best('1 ± 0')]])
-    >>> print(table.as_markdown())
-    | method | loss_1 |
+    >>> print(Table(['method', 'loss'], [['warm', Best('1')]]).as_markdown())
+    | method | loss |
     | --- | ---: |
-    | warm | **1 ± 0** |
+    | warm | **1** |
     <BLANKLINE>
-    >>> print(table.as_latex().splitlines()[4])
-    warm & \textbf{1 $\pm$ 0} \\
 
   Attributes:
     header: Names of the columns.
@@ -51,41 +41,23 @@ class Table:
   winner: Optional[int] = None
   style: str = ''
 
-  @property
-  def _alignment(self) -> str:
-    return ''.join('rl'[i in self.left] for i in range(len(self.header)))
-
-  def _marked(self, mark: str, escape=str) -> list[list[str]]:
-    return [
-      [
-        mark.format(escape(cell)) if isinstance(cell, Best) else escape(cell)
-        for cell in row
-      ]
-      for row in self.rows
-    ]
-
   def as_text(self) -> str:
     """Returns the table for a terminal, without marks."""
     return tables.format_table(self.header, self.rows)
 
-  def as_markdown(self) -> str:
-    """Returns the table in Markdown, clear winners in bold."""
-    rows = self._marked('**{}**')
-    return tables.format_markdown(self.header, rows, self._alignment)
+  def as_markdown(self, lines: Sequence[str] = ()) -> str:
+    """Returns the table in Markdown, clear winners in bold.
 
-  def as_latex(self) -> str:
-    """Returns the table for LaTeX, with the booktabs package."""
-
-    def escaped(text: str) -> str:
-      return ''.join(_LATEX.get(character, character) for character in text)
-
-    rows = [list(map(escaped, self.header))]
-    rows += self._marked(r'\textbf{{{}}}', escaped)
-    first, *rest = [' & '.join(row) + r' \\' for row in rows]
-    begin = rf'\begin{{tabular}}{{{self._alignment}}}'
-    end = r'\bottomrule', r'\end{tabular}'
-    lines = [begin, r'\toprule', first, r'\midrule', *rest, *end]
-    return '\n'.join(lines) + '\n'
+    Args:
+      lines: Paragraphs below the table.
+    """
+    rows = [
+      [f'**{cell}**' if isinstance(cell, Best) else cell for cell in row]
+      for row in self.rows
+    ]
+    sides = ''.join('rl'[i in self.left] for i in range(len(self.header)))
+    table = tables.format_markdown(self.header, rows, sides)
+    return '\n'.join([table, *(f'{line}\n' for line in lines)])
 
   def as_html(self) -> str:
     """Returns the table for a page, clear winners marked by classes."""
@@ -129,56 +101,3 @@ def of_comparison(comparison: comparison_lib.Comparison) -> Table:
   last = ['epsilon', *(['audited'] if audited else []), 'runs']
   winner = 1 + comparison.metrics.index(comparison.selected)
   return Table(['method', *titles, *last], rows, winner=winner)
-
-
-def all_methods(compared: Sequence[comparison_lib.Comparison]) -> list[str]:
-  """Returns the methods of all comparisons, in the usual order."""
-  return names.in_order({m for c in compared for m in c.scores})
-
-
-def combined_epsilon(comparison: comparison_lib.Comparison) -> str:
-  """Returns epsilon of the runs, formatted; the largest if they differ."""
-  differ = 'at most ' if findings.unequal_privacy(comparison) else ''
-  return differ + names.format_epsilon(comparison.epsilon)
-
-
-def of_several(compared: Mapping[str, comparison_lib.Comparison]) -> Table:
-  """Returns comparisons in one table, like Table 2 of the paper.
-
-  Args:
-    compared: Comparisons by name. Each has a row for each of its metrics.
-  """
-  methods, rows = all_methods(list(compared.values())), []
-  for name, comparison in compared.items():
-    for metric in comparison.metrics:
-      title = names.metric_title(metric, comparison.known)
-      row = [name, combined_epsilon(comparison), title]
-      for method in methods:
-        of = comparison.scores.get(method)
-        row.append('' if of is None else format_score(metric, of[metric]))
-      rows.append(row)
-  header = ['cell', 'epsilon', 'metric', *map(names.method_title, methods)]
-  return Table(header, rows, left=(0, 2))
-
-
-def lines_of_several(
-  compared: Mapping[str, comparison_lib.Comparison],
-) -> list[str]:
-  """Returns the verdict of each comparison, and differences in privacy.
-
-  Args:
-    compared: Comparisons by name.
-  """
-  return [
-    f'{name}: {line}'
-    for name, comparison in compared.items()
-    for line in (
-      findings.headline(comparison),
-      *findings.unequal_privacy(comparison),
-    )
-  ]
-
-
-def as_document(table: Table, lines: Sequence[str]) -> str:
-  """Returns table.md: a table, and paragraphs below it."""
-  return '\n'.join([table.as_markdown(), *(f'{line}\n' for line in lines)])

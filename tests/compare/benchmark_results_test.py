@@ -1,6 +1,7 @@
 """The benchmark's table, rows and figure, of hand-made runs."""
 
 import csv
+import dataclasses
 import math
 import pathlib
 
@@ -8,6 +9,7 @@ from pda_fed.compare import benchmark_results
 from pda_fed.compare import benchmark_tasks
 from pda_fed.compare import choices
 from pda_fed.compare import comparison
+from pda_fed.compare import report
 from pda_fed.compare import tables
 import pytest
 
@@ -42,12 +44,12 @@ def _result(name='one', metric='accuracy', epsilon=2.0, skip=(), **changes):
   chosen = {
     m: choices.Choice({'server.learning_rate': 2}, 3, 4.25) for m in methods
   }
-  return benchmark_results.TaskResult(
-    task,
-    pathlib.Path('nowhere'),
-    comparison.compare(runs, [metric], metric),
-    choices.Choices('command', metric, chosen),
+  shown = report.Report(
+    comparison=comparison.compare(runs, [metric], metric),
+    command='command',
+    choices=choices.Choices('command', metric, chosen),
   )
+  return benchmark_results.TaskResult(task, pathlib.Path('nowhere'), shown)
 
 
 @pytest.mark.parametrize(('metric', 'scale'), [('accuracy', 100), ('loss', -1)])
@@ -88,30 +90,29 @@ def test_table_has_a_row_for_each_task_and_method():
     ('three', 'accuracy (%)', 'PDA-DPMD', '30.00', '+10.00', '3'),
   ]
   # In the second task both seeds are better by 10: the winner.
-  assert benchmark_results.as_markdown(results).count('**11.00**') == 1
+  markdown = benchmark_results.of_tasks(results).as_markdown()
+  assert markdown.count('**') == 2 and '**11.00**' in markdown
 
 
 def test_lines_name_the_verdict_and_an_epsilon_that_is_too_large():
   # Runs have 1.2345.
-  (verdict,) = benchmark_results.lines([_result()])
+  (verdict,) = _result().lines()
   assert verdict.startswith('one: No clear winner between PDA-DPMD and')
-  assert len(benchmark_results.lines([_result(epsilon=1.23)])) == 1
-  _, line = benchmark_results.lines([_result(epsilon=1.2)])
+  assert len(_result(epsilon=1.23).lines()) == 1
+  _, line = _result(epsilon=1.2).lines()
   assert line == 'one: epsilon is 1.235, but the task allows 1.2.'
   result = _result()
   result.comparison.runs['pda'][0].result['epsilon'] = None
-  assert 'one: epsilon is ?, but the task allows 2.' in benchmark_results.lines(
-    [result]
-  )
+  assert 'one: epsilon is ?, but the task allows 2.' in result.lines()
 
 
 @pytest.mark.parametrize('pda, is_whole', [((0.3, 0.31), 0), ((0.3,) * 3, 1)])
 def test_a_method_that_lacks_a_seed_is_named_and_never_best(pda, is_whole):
   result = _result(warm=(0.2, 0.21, 0.2), pda=pda, skip=['dope'])
-  lines = benchmark_results.lines([result])[1:]
+  lines = result.lines()[1:]
   assert bool(lines) != is_whole
   assert all('one: PDA-DPMD has 2 of 3 seeds.' in line for line in lines)
-  mean, _ = result.score('pda')
+  *_, (*_, mean, _, _) = result.rows()
   assert isinstance(mean, tables.Best) == is_whole
 
 
@@ -122,9 +123,8 @@ def test_final_runs_and_warm_starts_are_a_row_each():
     test = {**run.result['test'], 'accuracy': 0.5 + run.seed}
     run.result['warm_start'] = {'test': test}
   compared = comparison.compare(runs, ['accuracy'], 'accuracy')
-  result = benchmark_results.TaskResult(
-    result.task, result.folder, compared, result.choices
-  )
+  shown = dataclasses.replace(result.report, comparison=compared)
+  result = dataclasses.replace(result, report=shown)
   rows = list(csv.DictReader(benchmark_results.final_csv([result]).split()))
   assert [(row['method'], row['seed']) for row in rows] == [
     (method, seed) for method in ('public', 'warm', 'pda') for seed in '01'

@@ -153,21 +153,3 @@ def test_an_unfinished_run_is_refused(tmp_path):
   (tmp_path / 'config.json').write_text('{"format": "pda_fed run"}')
   with pytest.raises(errors.OutputError, match='must hold a finished run'):
     comparison.load_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-  ('folders', 'message'),
-  [
-    (['missing'], 'missing must be the folder of a comparison'),
-    (['empty'], 'empty must hold the finished runs'),
-    (['empty', ''], "folders of comparisons. Found 'empty,'"),
-    ([], 'comma-separated list of folders of comparisons'),
-  ],
-)
-def test_folders_that_are_no_comparisons_are_refused(
-  tmp_path, monkeypatch, folders, message
-):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'empty').mkdir()
-  with pytest.raises((errors.OutputError, ValueError), match=message):
-    comparison.load_several(folders)

@@ -90,27 +90,6 @@ def with_public(starts):
   return runs
 
 
-def _compared(*runs, metrics=('accuracy', 'loss')):
-  created = [create(*run) for run in runs]
-  return comparison.compare(created, metrics, select_by=metrics[0])
-
-
-def several():
-  """Returns two comparisons by name."""
-  return {
-    # Without PDA-DPMD, and nobody has computed epsilon.
-    'a&b': _compared(('warm', 0, 0.3, 90.0, None), metrics=('accuracy',)),
-    'one_of': _compared(
-      ('pda', 0, 0.22, 90.0),
-      ('pda', 1, 0.24, 90.0),
-      ('warm', 0, 0.20, 90.0),
-      ('warm', 1, 0.22, 90.0),
-      ('cold', 0, 0.10, 90.0, 2.00001),
-      ('cold', 1, 0.12, 90.0, 2.00001),
-    ),
-  }
-
-
 def page(found, figures=(), **about):
   """Returns the page of a comparison."""
   shown = report.Report(comparison=found, command='run <this>', **about)

@@ -78,7 +78,7 @@ def _show_run(folder):
   """All that a comparison makes of a run, figures aside."""
   run = comparison.load_run(folder)
   compared = comparison.compare([run])
-  tables.of_comparison(compared).as_latex()
+  tables.of_comparison(compared).as_markdown()
   shown = report.Report(comparison=compared, command='command')
   shown.lines()
   report.build_page(shown, {})

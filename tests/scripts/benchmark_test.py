@@ -111,7 +111,7 @@ class TestBenchmark:
     del done
     old = {p: p.stat().st_mtime_ns for p in folder.glob('out/**/warm*.log')}
     tasks = f'--tasks={folder}/tiny.json,{folder}/broken.json'
-    more = ('--methods=pda', '--tune=tiny:method.alpha_K=3', tasks)
+    more = ('--methods=warm,pda', '--tune=tiny:method.alpha_K=3', tasks)
     found = programs.run(*words, *more)
     assert {p: p.stat().st_mtime_ns for p in old} == old and old
     return found
@@ -132,7 +132,7 @@ class TestBenchmark:
     assert second.code == 2, second.err  # The other task is refused.
     again = programs.run(
       *('benchmark', f'--output_dir={folder}/out', '--seeds=2'),
-      *(f'--tasks={folder}/tiny.json', '--methods=pda'),
+      *(f'--tasks={folder}/tiny.json', '--methods=warm,pda'),
       '--tune=method.alpha_K=3',
     )
     assert again.code == 0, again.err
@@ -198,17 +198,3 @@ class TestBenchmark:
     assert done.code == 2
     assert message in done.error
     assert not any(tmp_path.iterdir())
-
-
-def test_a_task_that_changed_is_refused(tmp_path):
-  place = f'--output_dir={tmp_path}/out', f'--tasks={tmp_path}/tiny.json'
-  path = tmp_path / 'tiny.json'
-  path.write_text(json.dumps(_TINY))
-  cell = tmp_path / f'out/tiny/tuning/warm/cells/{_RATE}=0.2'
-  programs.run('benchmark', *place, '--print_runs')
-  cell.mkdir(parents=True)
-  (cell / 'config.json').touch()  # A run has started.
-  path.write_text(json.dumps({**_TINY, 'epsilon': 3}))
-  done = programs.run('benchmark', *place)
-  assert done.code == 2
-  assert 'tiny or one of its grids has changed' in done.error

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -60,7 +59,6 @@ class TestCompare:
       assert (folder / f'{name}.png').read_bytes()[:4] == b'\x89PNG'
       assert '<svg' in (folder / f'{name}.svg').read_text()
     assert '| cold start |' in (folder / 'table.md').read_text()
-    assert r'\begin{tabular}' in (folder / 'table.tex').read_text()
     page = (folder / 'index.html').read_text()
     assert page.count('<svg') == 4
     assert 'python -m scripts.compare' in page
@@ -91,44 +89,6 @@ class TestCompare:
     printed = programs.run(*again, '--print_runs').out.splitlines()
     path.write_text(tested)
     assert [line.endswith('runs/pda_1') for line in printed] == [True]
-
-  def test_combines_comparisons(self, done, folder, tmp_path):
-    del done
-    other = tmp_path / folder.name
-    shutil.copytree(folder, other)
-    (other / 'runs/pda_1/result.json').unlink()
-    output = tmp_path / 'table'
-    combined = programs.run(
-      'compare', f'--output_dir={output}', f'--combine={folder},{other}'
-    )
-    assert combined.code == 0, combined.err
-    lines = combined.out.splitlines()
-    assert lines[0].split()[:3] == ['cell', 'epsilon', 'metric']
-    # Folders of one name are told apart.
-    cells = [str(folder)] * 2 + [str(other)] * 2
-    assert [line.split()[0] for line in lines[2:6]] == cells
-    assert '1 of 6 runs are not finished' in combined.err
-    names = {'table.md', 'table.tex', 'cells.png', 'cells.svg'}
-    assert {p.name for p in output.iterdir()} == names
-
-  @pytest.mark.parametrize(
-    'words, error',
-    [
-      (['--combine='], 'comma-separated list of folders of comparisons'),
-      (['--combine=X', '--rounds=4'], 'Found --rounds'),
-      (['--combine=X', '--metrics=speed'], 'X: metrics must be among'),
-      (['--combine=X', '--output_dir=X'], 'must be a separate folder'),
-      (['--combine=X', '--output_dir=README.md'], 'which is a file'),
-      (['--combine=nowhere'], 'nowhere'),
-    ],
-  )
-  def test_combines_nothing_else(self, done, folder, tmp_path, words, error):
-    del done
-    here = [word.replace('=X', f'={folder}') for word in words]
-    bad = programs.run('compare', f'--output_dir={tmp_path}', *here)
-    assert bad.code == 2
-    assert error.replace('X:', f'{folder}:') in bad.error
-    assert not any(tmp_path.iterdir())
 
 
 class TestTune:

@@ -95,7 +95,7 @@ class TestPrivateSearch:
     assert done.code == 0, done.err
     assert {p.name for p in folder.iterdir()} == {
       *('curves_warm_pda.png', 'curves_warm_pda.svg', 'index.html'),
-      *('private_search.json', 'runs', 'table.md', 'table.tex'),
+      *('private_search.json', 'runs', 'table.md'),
     }
     assert {p.name for p in (folder / 'runs').iterdir()} == {'warm_0', 'pda_0'}
     for method, runs in draws.items():
