@@ -161,7 +161,7 @@ def main() -> None:
   given, grids = _specs(options), _grids(options)
   specs, choices = _chosen(options, given)
   only_searched = grids_lib.single_values(
-    grids_lib.parse(options.tune_set, 'tune_set') if options.tune_set else {}
+    grids_lib.parse(options.tune_set, 'tune_set')
   )
   # Specs that name all modules that any run may name.
   every = [*given.values(), *specs.values()]

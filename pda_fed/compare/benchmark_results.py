@@ -76,11 +76,10 @@ class TaskResult:
     gains, rows = self.gains(), []
     choices = self.report.choices.methods.items()
     trials = {methods_lib.get(n).name: str(c.trials) for n, c in choices}
-    is_whole = not self.missing_seeds()
     for method, scores in self.comparison.scores.items():
       score, shown = scores[self.metric], ''
       text = names.format_value(self.metric, score.mean)
-      if score.wins and is_whole:
+      if score.wins and not self.report.missing:
         text = tables.Best(text)
       if method in gains:
         gain, digits = gains[method], names.decimals(self.metric, score.mean)
@@ -95,18 +94,6 @@ class TaskResult:
       rows.append([*first, title, text, shown, trials.get(method, '')])
     return rows
 
-  def missing_seeds(self) -> list[str]:
-    """Returns warnings about methods with failed or unfinished seeds."""
-    runs = self.comparison.runs.items()
-    seeds = {method: {run.seed for run in of} for method, of in runs}
-    most = set.union(*seeds.values())
-    return [
-      f'{names.method_title(method)} has {len(found)} of {len(most)} seeds. The'
-      ' rest failed or are not finished, so its mean is not comparable.'
-      for method, found in seeds.items()
-      if found != most
-    ]
-
   def lines(self) -> list[str]:
     """Returns the verdict, and violations of the task's rules."""
     found = [findings.headline(self.comparison)]
@@ -116,7 +103,7 @@ class TaskResult:
     if not is_kept and not comparison_lib.is_same_epsilon(epsilon, wanted):
       shown = names.format_epsilon(epsilon)
       found.append(f'epsilon is {shown}, but the task allows {wanted:g}.')
-    return [f'{self.task.name}: {n}' for n in [*found, *self.missing_seeds()]]
+    return [f'{self.task.name}: {n}' for n in (*found, *self.report.missing)]
 
 
 def of_tasks(results: Sequence[TaskResult]) -> tables.Table:

@@ -62,12 +62,6 @@ class Choice:
 class Choices:
   """The settings of all methods of a comparison, and how they were chosen.
 
-  Example:
-
-    >>> warm = Choice({'clip_norm': 1.0}, trials=3, value=4.5)
-    >>> Choices('compare', 'loss', {'warm': warm}).lines()[0][-31:]
-    'norm=1 for warm start (3 trials).'
-
   Attributes:
     command: The command that ran the search.
     select_by: The validation metric that chose the settings.
@@ -108,13 +102,13 @@ class Choices:
 
 def title_of(method: str) -> str:
   """Returns a method's title, given its name or module."""
-  return methods_lib.title(methods_lib.get(method).name)
+  return methods_lib.get(method).title
 
 
 def read(
   path: os.PathLike | str, kind: type, file_format: str, what: str, **fields
 ) -> Any:
-  """Reads a JSON file with a format as a dataclass.
+  """Reads a JSON file of a format as a dataclass.
 
   Args:
     path: The file.
@@ -122,10 +116,6 @@ def read(
     file_format: What its field `format` must be.
     what: What the file must be, for messages.
     **fields: Fields that are not in the file.
-
-  Raises:
-    OutputError: If the file cannot be read.
-    ValueError: If it is something else.
   """
   content = files.read_json(path)
   try:
@@ -138,11 +128,7 @@ def read(
 
 
 def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
-  """Reads the choices for some methods from a chosen.json.
-
-  Args:
-    path: The file.
-    compared: The methods, as flags name them.
+  """Reads the choices for some methods, as flags name them, from chosen.json.
 
   Raises:
     OutputError: If the file cannot be read.

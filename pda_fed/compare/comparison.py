@@ -66,10 +66,7 @@ class Run:
 
 
 def load_run(path: os.PathLike | str) -> Run:
-  """Reads a finished run.
-
-  Args:
-    path: The run's folder.
+  """Reads the finished run of a folder.
 
   Raises:
     OutputError: If the run is missing, unfinished or damaged.
@@ -155,12 +152,7 @@ class Comparison:
     return _largest([run.epsilon for run in self.all_runs])
 
   def rounds(self, method: str, column: str) -> list[int]:
-    """Returns the rounds in which all runs of a method have a value.
-
-    Args:
-      method: The method.
-      column: A column of metrics.csv.
-    """
+    """Returns the rounds in which all runs of a method have a value."""
     found = [
       {row['round'] for row in run.rows if row.get(column) is not None}
       for run in self.runs[method]
@@ -171,9 +163,6 @@ class Comparison:
     """Returns 'test' or 'validation': the data of a figure's curves.
 
     The paper's figures show test curves, which runs record on request.
-
-    Args:
-      metric: The metric's name.
     """
     column = f'test_{metric}'
     tested = all(len(self.rounds(m, column)) > 1 for m in self.runs)

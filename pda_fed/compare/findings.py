@@ -60,10 +60,9 @@ class Writer:
     return capitalized(text)
 
   def others(self, verdict: verdicts_lib.Verdict) -> list[str]:
-    """Returns a sentence about other methods that are clearly worse, if any.
+    """Returns a sentence about methods that are clearly worse, if any.
 
-    Args:
-      verdict: The verdict, whose `sentence` already names the rival.
+    `sentence` already names the rival.
     """
     worse = [
       f'than {names.method_title(method)} by {size} (95 % interval'
@@ -108,9 +107,6 @@ class Writer:
 
     With several seeds, metrics disagree only if the best method by one metric
     is clearly worse by another.
-
-    Args:
-      verdicts: Verdicts by metric.
     """
     by_best: dict[str, list[str]] = {}
     for metric, verdict in verdicts.items():
@@ -244,11 +240,7 @@ def _not_equal(name: str, of_methods: Mapping[str, str], num_runs: int) -> str:
 
 
 def guarantees(comparison: comparison_lib.Comparison) -> dict[str, list[str]]:
-  """Returns the distinct privacy guarantees of runs, with their methods.
-
-  Args:
-    comparison: The comparison. Runs without an epsilon are ignored.
-  """
+  """Returns the distinct guarantees of runs with epsilon, and their methods."""
   found: dict[str, dict[str, None]] = {}
   for run in comparison.all_runs:
     if run.epsilon is not None:

@@ -34,14 +34,9 @@ def check(grid: Grid, source: str = 'tune') -> None:
 def canonical(name: str) -> str:
   """Returns the name of a setting as flags have it: 'rounds' of 'plan.rounds'.
 
-  Args:
-    name: The name, with or without the names of all groups; '' stays as it is.
-
   Raises:
     ValueError: If there is no such setting.
   """
-  if not name:
-    return name
   leaf, inner = settings.find(spec_lib.RunSpec, name)
   known = settings.by_name(spec_lib.RunSpec).items()
   short = next(n for n, other in known if other is leaf)
@@ -60,9 +55,6 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
     texts: A text for each axis.
     source: The name of the flag that gives the texts, for messages.
 
-  Returns:
-    The values of each setting.
-
   Raises:
     ValueError: If a text is malformed, a setting is unknown, or a setting or
       value occurs twice.
@@ -70,7 +62,8 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   grid: dict[str, list[Any]] = {}
   for text in texts:
     name, _, rest = text.partition('=')
-    name = canonical(name.strip().lstrip('-'))
+    name = name.strip().lstrip('-')
+    name = canonical(name) if name else name
     parts = [part.strip() for part in rest.split(',') if part.strip()]
     if not name or not parts:
       raise ValueError(
@@ -84,13 +77,14 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
       grid[name] = [settings.parse(part, hint) for part in parts]
     except ValueError as e:
       raise ValueError(f'{source}: {name} {e}.') from e
-  check(grid, source)
+  if texts:
+    check(grid, source)
   return grid
 
 
 def by_owner(
   texts: Sequence[str], owners: Sequence[str], source: str
-) -> dict[str, Grid]:
+) -> dict[str, dict[str, list[Any]]]:
   """Returns the grid of each method, or task; some axes hold for all.
 
   Example:
@@ -119,9 +113,7 @@ def by_owner(
         f'{source} must be SETTING=VALUE, or begin with one of'
         f' {", ".join(found)} and a colon. Found {text!r}.'
       )
-  return {
-    owner: parse(own, source) if own else {} for owner, own in found.items()
-  }
+  return {owner: parse(own, source) for owner, own in found.items()}
 
 
 def single_values(grid: Grid) -> dict[str, Any]:
@@ -136,22 +128,6 @@ def format_value(value: Any) -> str:
   return f'{value:.15g}' if isinstance(value, (int, float)) else str(value)
 
 
-def cell_name(cell: Mapping[str, Any]) -> str:
-  """Returns the name of a cell's folder.
-
-  Example:
-
-    >>> cell_name({'clip_norm': 0.3, 'data_dir': 'a/b'})
-    'clip_norm=0.3,data_dir=a%2Fb'
-
-  Args:
-    cell: A value for each setting.
-  """
-  text = ','.join(f'{n}={format_value(v)}' for n, v in cell.items())
-  # Quoting keeps cells distinct if values have characters such as '/'.
-  return urllib.parse.quote(text, safe=',=+')
-
-
 def as_flags(values: Mapping[str, Any]) -> list[str]:
   """Returns settings as flags."""
   return [f'--{name}={format_value(value)}' for name, value in values.items()]
@@ -163,6 +139,19 @@ def cells(grid: Grid) -> list[dict[str, Any]]:
     dict(zip(grid, values, strict=True))
     for values in itertools.product(*grid.values())
   ]
+
+
+def cell_name(cell: Mapping[str, Any]) -> str:
+  """Returns the name of a cell's folder.
+
+  Example:
+
+    >>> cell_name({'clip_norm': 0.3, 'data_dir': 'a/b'})
+    'clip_norm=0.3,data_dir=a%2Fb'
+  """
+  text = ','.join(f'{n}={format_value(v)}' for n, v in cell.items())
+  # Quoting keeps cells distinct if values have characters such as '/'.
+  return urllib.parse.quote(text, safe=',=+')
 
 
 def is_at_end(value: Any, axis: Sequence[Any]) -> bool:

@@ -29,7 +29,8 @@ from pda_fed.runs import spec as spec_lib
 # The program that trains; it is above this package.
 _PROGRAM = 'scripts.train'
 _POLL_SECONDS = 0.2
-_SECONDS_OF_SILENCE = 60
+# After so long, a sign of life is due.
+SECONDS_OF_SILENCE = 60
 _LOG_LINES = 5
 _PR_SET_PDEATHSIG = 1
 
@@ -117,22 +118,24 @@ def _affinity(cores: frozenset[int]):
     os.sched_setaffinity(0, before)
 
 
+@dataclasses.dataclass
 class _Process:
   """A job's process, in its own slot."""
 
-  def __init__(self, job: Job, log: pathlib.Path, slot: slots_lib.Slot):
-    job.prepare()
-    self.job = job
-    self.slot = slot
-    self._log = log
-    environment = slot.environment(os.environ)
+  job: Job
+  log: pathlib.Path
+  slot: slots_lib.Slot
+
+  def start(self) -> '_Process':
+    self.job.prepare()
+    environment = self.slot.environment(os.environ)
     # The paths of Bazel and of pda-fed are only in sys.path. With -P, a folder
     # `scripts` in the working directory is not taken for ours.
     paths = [os.path.abspath(path) for path in sys.path]
     environment['PYTHONPATH'] = os.pathsep.join(paths)
-    with open(log, 'w') as output, _affinity(slot.cores):
+    with open(self.log, 'w') as output, _affinity(self.slot.cores):
       self.process = subprocess.Popen(
-        [sys.executable, '-P', '-m', _PROGRAM, *job.arguments],
+        [sys.executable, '-P', '-m', _PROGRAM, *self.job.arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -141,14 +144,15 @@ class _Process:
         start_new_session=True,
         preexec_fn=_end_with_parent,
       )
+    return self
 
   def failure(self) -> list[Failure]:
     """Returns why an ended process failed, or []."""
     if not self.process.returncode:
       return []
-    lines = self._log.read_text(errors='replace').splitlines()
+    lines = self.log.read_text(errors='replace').splitlines()
     last = '\n'.join(lines[-_LOG_LINES:])
-    return [Failure(self.job, self.process.returncode, self._log, last)]
+    return [Failure(self.job, self.process.returncode, self.log, last)]
 
 
 # Called with the running jobs and the jobs that have ended.
@@ -175,10 +179,8 @@ def run_jobs(
   Args:
     jobs: The jobs, in the order in which to start them.
     log_dir: The folder of the jobs' logs.
-    num_processes: The number of parallel processes; 0 for one per GPU or,
-      without GPUs, one per core.
-    gpus: GPUs for the jobs; by default those that they can use. Each process
-      sees one.
+    num_processes: See `slots.make`.
+    gpus: GPUs for the jobs; by default those that they can use.
     on_change: Called regularly, for progress.
 
   Returns:
@@ -201,10 +203,10 @@ def run_jobs(
   with signals.StopSignals() as stop:
     try:
       while waiting or running:
-        while waiting and free and stop.signum is None:
+        while waiting and free:
           job = waiting.pop(0)
           log = log_dir / f'{job.name}.log'
-          running.append(_Process(job, log, free.pop(0)))
+          running.append(_Process(job, log, free.pop(0)).start())
         on_change([process.job for process in running], ended)
         time.sleep(_POLL_SECONDS)
         for process in [p for p in running if p.process.poll() is not None]:
@@ -232,22 +234,21 @@ def run_jobs(
 def _newest(job: Job) -> str:
   """Returns a run's newest round and metric."""
   rows = job.run.read_metrics()
-  if not rows:
-    return f'{job.name}: starts'
-  last = rows[-1]
-  text = f'{job.name}: round {last["round"]}'
+  last = rows[-1] if rows else {}
+  text = f'round {last["round"]}' if last else 'starts'
   if last.get('loss') is not None:
     text += f', loss {last["loss"]:.3f}'
   elif last.get('accuracy') is not None:
     text += f', accuracy {last["accuracy"]:.1%}'
-  return text
+  return f'{job.name}: {text}'
 
 
 class _Progress:
-  """Prints a line for each run that has ended, and one every minute."""
+  """Tells of each run that has ended, and every minute of those that run."""
 
-  def __init__(self, total: int):
+  def __init__(self, total: int, on_end: Callable[[Job], None]):
     self._total = total
+    self._on_end = on_end
     self._told = 0
     self._spoke = time.monotonic()
 
@@ -256,7 +257,8 @@ class _Progress:
     for job in ended[self._told :]:
       self._told += 1
       lines.append(f'[{self._told}/{self._total}] {_newest(job)}')
-    if running and time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
+      self._on_end(job)
+    if running and time.monotonic() - self._spoke > SECONDS_OF_SILENCE:
       lines.append('  '.join(map(_newest, running)))
     if lines:
       self._spoke = time.monotonic()
@@ -307,19 +309,11 @@ class Runner:
         job.prepare()
         print(shlex.join(job.arguments))
       sys.exit(0)
-    progress, seen = _Progress(len(unfinished)), list[Job]()
-
-    def changed(running: Sequence[Job], ended: Sequence[Job]) -> None:
-      progress(running, ended)
-      for job in ended[len(seen) :]:
-        seen.append(job)
-        on_end(job)
-
     failures = run_jobs(
       unfinished,
       log_dir,
       num_processes=self.num_processes,
-      on_change=changed,
+      on_change=_Progress(len(unfinished), on_end),
     )
     for failure in failures:
       say(

@@ -40,21 +40,13 @@ def method_title(method: str) -> str:
 
 
 def in_order(some: Iterable[str]) -> list[str]:
-  """Returns methods in the order of tables; those of others come last.
-
-  Args:
-    some: Names of methods; `PUBLIC` comes first.
-  """
+  """Returns methods in the order of tables; those of others come last."""
   places = {name: i for i, name in enumerate([PUBLIC, *_COLOURS])}
   return sorted(some, key=lambda name: (places.get(name, len(places)), name))
 
 
 def colour(method: str) -> str:
-  """Returns a method's colour in figures, in matplotlib's format.
-
-  Args:
-    method: The method's name in results.
-  """
+  """Returns the colour in figures of a method, by its name in results."""
   others = [name for name in methods.names() if name not in _COLOURS]
   if method in others:
     return _OTHERS[others.index(method) % len(_OTHERS)]
@@ -82,12 +74,7 @@ def points(metric: str) -> str:
 
 
 def decimals(metric: str, value: float) -> int:
-  """Returns the number of decimals with which a metric is shown.
-
-  Args:
-    metric: The metric's name.
-    value: A typical value.
-  """
+  """Returns with how many decimals a metric's typical value is shown."""
   return 2 if metric.startswith(_ACCURACY) or not abs(value) < 10 else 4
 
 
@@ -98,10 +85,6 @@ def format_value(metric: str, value: float) -> str:
 
     >>> format_value('accuracy', 0.1234), format_value('loss', 4.5)
     ('12.34', '4.5000')
-
-  Args:
-    metric: The metric's name.
-    value: The value.
   """
   return f'{scale(metric) * value:.{decimals(metric, value)}f}'
 
@@ -111,8 +94,6 @@ def metric_name(metric: str, known: Collection[str] = ()) -> str:
 
   Example:
 
-    >>> metric_name('accuracy')
-    'accuracy'
     >>> metric_name('accuracy', ['accuracy_with_oov'])
     'accuracy over known words'
 
@@ -133,10 +114,6 @@ def metric_title(metric: str, known: Collection[str] = ()) -> str:
 
     >>> metric_title('accuracy', ['accuracy', 'accuracy_with_oov'])
     'accuracy, known words (%)'
-
-  Args:
-    metric: The metric's name.
-    known: See `metric_name`.
   """
   name = metric_name(metric, known).replace(' over ', ', ')
   return f'{name} (%)' if metric.startswith(_ACCURACY) else name
@@ -156,8 +133,6 @@ def to_show(
 
     >>> to_show(['accuracy', 'loss', 'perplexity'])
     (('perplexity', 'accuracy'), 'perplexity')
-    >>> to_show(['accuracy', 'loss'], ['accuracy'])
-    (('accuracy', 'loss'), 'loss')
 
   Args:
     known: The metrics that all runs have.

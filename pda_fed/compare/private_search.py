@@ -41,7 +41,6 @@ from pda_fed.runs import spec as spec_lib
 if TYPE_CHECKING:
   from pda_fed.privacy import search as private_lib
 
-_SECONDS_OF_SILENCE = 60
 # Exit code of a program that refuses its settings.
 _REFUSED = 2
 # Settings that affect epsilon, which must be the same for all runs.
@@ -122,11 +121,8 @@ class SecretRuns:
       ValueError: If settings do not fit a private search.
     """
     _check(specs, grids)
-    self._search = search
-    self._specs = specs
-    self._grids = grids
-    self._metric = metric
-    self._runner = runner
+    self._search, self._specs, self._grids = search, specs, grids
+    self._metric, self._runner, self._output = metric, runner, folder
     # What determines the runs, as JSON values.
     self._settings = {
       'specs': {m: spec.as_json() for m, spec in specs.items()},
@@ -134,7 +130,6 @@ class SecretRuns:
       'metric': metric,
       'search': dataclasses.asdict(search),
     }
-    self._output = folder
     self._record = folder / 'private_search.json'
     self._secret = folder / 'private_search'
     self._state = self._secret / 'draws.json'
@@ -296,7 +291,7 @@ class SecretRuns:
   def _look(self, started: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
     """Checks runs early; says that there is progress, but not how much."""
     self._check_runs([*started, *ended])
-    if time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
+    if time.monotonic() - self._spoke > jobs.SECONDS_OF_SILENCE:
       self._spoke = time.monotonic()
       jobs.say('The private search is still running.')
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import html
 import pathlib
+import string
 from typing import Any, Optional
 import warnings
 
@@ -20,7 +21,7 @@ from pda_fed.compare import names
 from pda_fed.compare import tables
 from pda_fed.runs import disclosure
 
-_CSS = pathlib.Path(__file__).with_name('page.css')
+_PAGE = pathlib.Path(__file__).with_name('page.html')
 # Panels of figures as SVG, by the methods that they show.
 Panels = Mapping[tuple[str, ...], Sequence[str]]
 
@@ -350,33 +351,16 @@ def build_page(report: Report, figures: Panels) -> str:
     figures: Panels by methods, as returned by `figures.draw_comparison`.
   """
   comparison = report.comparison
-  dataset = _escape(comparison.all_runs[0].result['dataset'])
-  return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>pda_fed: {dataset}</title>
-<style>
-{_CSS.read_text(encoding='utf-8')}</style>
-</head>
-<body>
-<main>
-<header>
-<p class="eyebrow">pda_fed · comparison · {dataset}</p>
-<h1>{_escape(findings.headline(comparison))}</h1>
-{_lead(report)}
-<p class="note">{_escape(_subject(comparison))}</p>
-</header>
-<section><h2>Results</h2>{_results(comparison)}</section>
-{_figures(comparison, figures)}
-<section><h2>Privacy</h2>{_privacy(report)}</section>
-<section><h2>How settings were chosen</h2>{_choices(report)}</section>
-<section><h2>Settings</h2>{_settings(comparison)}</section>
-<section><h2>Command</h2><pre>{_escape(report.command)}</pre></section>
-<footer>Method: “Public Data-Assisted Mirror Descent for Private Model
-Training”, Amid et al., ICML 2022, arXiv:2112.00193.</footer>
-</main>
-</body>
-</html>
-"""
+  template = string.Template(_PAGE.read_text(encoding='utf-8'))
+  return template.substitute(
+    dataset=_escape(comparison.all_runs[0].result['dataset']),
+    headline=_escape(findings.headline(comparison)),
+    lead=_lead(report),
+    subject=_escape(_subject(comparison)),
+    results=_results(comparison),
+    figures=_figures(comparison, figures),
+    privacy=_privacy(report),
+    choices=_choices(report),
+    settings=_settings(comparison),
+    command=_escape(report.command),
+  )

@@ -12,7 +12,6 @@ import sys
 from typing import Any, Optional
 
 from pda_fed import errors
-from pda_fed import methods as methods_lib
 from pda_fed.common import files
 from pda_fed.common import typed
 from pda_fed.compare import choices
@@ -66,15 +65,7 @@ class Found:
 
 
 def look(cell: Mapping[str, Any], path: os.PathLike | str) -> Found:
-  """Reads a run of a search, finished or not.
-
-  Args:
-    cell: Its values of the searched settings.
-    path: The folder of the run.
-
-  Raises:
-    OutputError: If a file is damaged.
-  """
+  """Reads the run of a cell, finished or not, from its folder."""
   folder = outputs.RunFolder(pathlib.Path(path))
   if folder.read_result() is not None:
     config, rows, _ = folder.read_finished()
@@ -229,7 +220,6 @@ class GridSearch:
         f'{self.method}: no run of --tune has a finite {self.metric}.'
       )
       sys.exit(1)
-    self._refuse_runs_of_others(best.cell)
     title = names.metric_title(self.metric, best.of_validation)
     jobs_lib.say(
       f'{self.method}: {" ".join(grids_lib.as_flags(best.cell))}, validation'
@@ -237,21 +227,6 @@ class GridSearch:
       f' {len(cells)}.'
     )
     return choices.Choice(best.cell, len(cells), value)
-
-  def _refuse_runs_of_others(self, chosen: Mapping[str, Any]) -> None:
-    """Raises if the method has final runs with other settings."""
-    note, runs = self.folder / 'chosen.json', self.folder.parents[1] / 'runs'
-    name = methods_lib.get(self.method).name
-    # Excludes runs/warm_start.
-    if note.exists() and any(runs.glob(f'{name}_[0-9]*/config.json')):
-      lines = typed.differences(files.read_json(note), dict(chosen))
-      if lines:
-        raise errors.OutputError(
-          f'--tune now chooses other settings for {self.method} than {runs}'
-          f' has: {"; ".join(lines)}. Remove them, or give another'
-          ' --output_dir.'
-        )
-    files.write_json(note, dict(chosen))
 
   def warnings(self, chosen: Mapping[str, Any]) -> list[str]:
     """Returns warnings if a chosen value is at an end of its axis."""

@@ -76,12 +76,16 @@ def test_unequal_trials_are_refused(tmp_path):
 
 def test_another_method_has_the_rates_of_the_task_or_its_own(tmp_path):
   task = _load(tmp_path)
-  more = task.with_method('mine', _WEIGHTS)
-  assert more.grids['mine'] == {_RATE: [1, 2, 3], **_WEIGHTS}
-  assert task.with_method('mine', {_RATE: [1, 2, 4, 8, 9, 10]}).trials == 6
-  assert list(more.only(['mine', 'pda']).grids) == ['mine', 'pda']
+  found = task.asked_for(['mine', 'pda'], _WEIGHTS).grids
+  assert found == {
+    'mine': {_RATE: [1, 2, 3], **_WEIGHTS},
+    'pda': CONTENT['grids']['pda'],
+  }
+  own = {_RATE: [1, 2, 4, 8, 9, 10]}
+  assert task.asked_for(['mine'], own).grids == {'mine': own}
+  # It has as many trials as those that are not asked for.
   with pytest.raises(ValueError, match='Found .* 9 for mine'):
-    task.with_method('mine', {'method.weight': [0.1, 0.5, 0.9]})
+    task.asked_for(['mine'], {'method.weight': [0.1, 0.5, 0.9]})
 
 
 @pytest.mark.parametrize(

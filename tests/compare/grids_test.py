@@ -29,7 +29,6 @@ def test_cells_have_folders_of_their_own():
     (['rounds=1,1'], 'tune must have each value once'),
     (['rounds=1,x'], 'rounds must be an integer'),
     (['roundz=1'], 'roundz is not a setting. Did you mean rounds?'),
-    ([], 'tune must have at least one setting'),
   ],
 )
 def test_bad_grids(texts, message):

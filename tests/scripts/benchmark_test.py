@@ -63,7 +63,8 @@ class TestTasks:
     task = _TASKS[name]
     assert set(task.grids) == {'warm', 'pda', 'semi_dp', 'dope', 'adadps'}
     # Three for a setting of a method that is added.
-    assert task.with_method('own', {'method.w': [1, 2, 3]}).trials == 9
+    own = task.asked_for(['own'], {'method.w': [1, 2, 3]})
+    assert task.trials == own.trials == 9
     rates = {_RATE, 'client.learning_rate'}
     for method, grid in task.grids.items():
       assert methods.get(method).name == method

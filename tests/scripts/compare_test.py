@@ -199,16 +199,6 @@ class TestTune:
     assert (bad.code, bad.out) == (2, '')
     assert 'holds results of other settings: plan.epochs' in bad.error
 
-  def test_final_runs_of_another_choice_are_refused(self, done, folder):
-    del done
-    path = folder / 'tuning/warm/chosen.json'
-    before = path.read_text()
-    path.write_text('{"server.learning_rate": 77}')
-    bad = programs.run('compare', f'--output_dir={folder}', *self._TUNE)
-    path.write_text(before)
-    assert (bad.code, bad.out) == (2, '')
-    assert 'now chooses other settings for warm' in bad.error
-
 
 def test_a_search_alone(tmp_path):
   words = ('--methods=warm', '--seeds=0', '--tune=server.learning_rate=0.1,1')
