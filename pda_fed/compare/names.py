@@ -120,9 +120,7 @@ def metric_title(metric: str, known: Collection[str] = ()) -> str:
 
 
 def to_show(
-  known: Sequence[str],
-  wanted: Sequence[str] = (),
-  select_by: str = 'loss',
+  known: Sequence[str], wanted: Sequence[str] = (), select_by: str = 'loss'
 ) -> tuple[tuple[str, ...], str]:
   """Returns the metrics to show, and the metric that decides the winner.
 

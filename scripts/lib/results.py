@@ -17,9 +17,7 @@ _MAX_ROWS = 12
 
 
 def show_plan(
-  run: runs_lib.Run,
-  file: Optional[TextIO] = None,
-  cautions: Sequence[str] = (),
+  run: runs_lib.Run, file: Optional[TextIO] = None, cautions: Sequence[str] = ()
 ) -> None:
   """Prints the plan of a run, with its epsilon.
 
