@@ -35,12 +35,14 @@ from pda_fed.compare import jobs
 from pda_fed.compare import options as options_lib
 from pda_fed.runs import building
 from scripts.lib import results
+from scripts.lib import setting_flags
 from scripts.lib import spec_flags
 from scripts.lib import trust_flags
 
 _FOLDER = pathlib.Path(__file__).parent / 'benchmark_tasks'
 
-spec_flags.define_options(options_lib.BenchmarkOptions)
+setting_flags.define(options_lib.BenchmarkOptions)
+flags.adopt_module_key_flags(setting_flags)
 flags.adopt_module_key_flags(spec_flags)
 flags.adopt_module_key_flags(trust_flags)
 
@@ -156,7 +158,7 @@ def _show(
 
 def main() -> None:
   """Runs the tasks that the flags name."""
-  options = spec_flags.options(options_lib.BenchmarkOptions)
+  options = setting_flags.make(options_lib.BenchmarkOptions)
   tasks = _tasks(options)
   results = [_compare(task, options) for task in tasks]
   found = [result for result in results if result is not None]

@@ -57,10 +57,12 @@ from pda_fed.compare import private_search
 from pda_fed.compare import report as report_lib
 from pda_fed.runs.engines import base as engine_lib
 from scripts.lib import results
+from scripts.lib import setting_flags
 from scripts.lib import spec_flags
 
-spec_flags.define_options(options_lib.CompareOptions)
+setting_flags.define(options_lib.CompareOptions)
 spec_flags.define()
+flags.adopt_module_key_flags(setting_flags)
 flags.adopt_module_key_flags(spec_flags)
 
 Specs = dict[str, runs_lib.RunSpec]
@@ -73,7 +75,7 @@ def _specs(options: options_lib.CompareOptions) -> Specs:
     raise ValueError('methods must have at least one. Found none.')
   given = spec_flags.given()
   instead_of = {'method': '--methods'}
-  if options.private.private_search is None:  # It refuses seeds itself.
+  if options.private_search is None:  # It refuses seeds itself.
     instead_of['seed'] = '--seeds'
   for name, instead in instead_of.items():
     if name in given:
@@ -133,7 +135,7 @@ def _private_search(
   options: options_lib.CompareOptions,
 ) -> Optional['privacy.PrivateSearch']:
   """Returns the private search of the flags, and refuses what does not fit."""
-  search = options.private.search()
+  search = options.search()
   if search is None:
     return None
   for name, why in (
@@ -156,7 +158,7 @@ def _private_search(
 
 def main() -> None:
   """Makes the runs, and shows how they compare."""
-  options = spec_flags.options(options_lib.CompareOptions)
+  options = setting_flags.make(options_lib.CompareOptions)
   names.to_show(engine_lib.METRICS, options.metrics, options.select_by)
   given, grids = _specs(options), _grids(options)
   specs, choices = _chosen(options, given)

@@ -65,7 +65,7 @@ class Experiment:
     for method, grid in self.grids.items():
       grids_lib.check(grid)
       for name in grid:
-        if grids_lib.canonical(name) in RESERVED:
+        if name in RESERVED:
           raise ValueError(
             f'tune must not have {name}, which is set for {method}.'
           )

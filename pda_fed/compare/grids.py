@@ -31,18 +31,6 @@ def check(grid: Grid, source: str = 'tune') -> None:
       )
 
 
-def canonical(name: str) -> str:
-  """Returns the name of a setting as flags have it: 'rounds' of 'plan.rounds'.
-
-  Raises:
-    ValueError: If there is no such setting.
-  """
-  leaf, inner = settings.find(spec_lib.RunSpec, name)
-  known = settings.by_name(spec_lib.RunSpec).items()
-  short = next(n for n, other in known if other is leaf)
-  return f'{short}.{inner}' if inner else short
-
-
 def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   """Parses 'setting=a,b,c' for each axis of a grid.
 
@@ -63,7 +51,6 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   for text in texts:
     name, _, rest = text.partition('=')
     name = name.strip().lstrip('-')
-    name = canonical(name) if name else name
     parts = [part.strip() for part in rest.split(',') if part.strip()]
     if not name or not parts:
       raise ValueError(

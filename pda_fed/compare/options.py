@@ -24,8 +24,6 @@ Repeated = list[str]
 class PrivateSearchOptions(settings.Group):
   """The number of runs of a private search."""
 
-  FLAT = True
-
   private_search: Optional[str] = _setting(
     None,
     'Distribution of the number of runs of a private search. The number is'
@@ -112,7 +110,7 @@ class SweepOptions(settings.Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareOptions(SweepOptions):
+class CompareOptions(PrivateSearchOptions, SweepOptions):
   """What `scripts.compare` does."""
 
   methods: Words = _setting(
@@ -155,7 +153,6 @@ class CompareOptions(SweepOptions):
   warm_start_dir: Optional[str] = _setting(
     None, 'Folder of pre-trained models. Default: in --output_dir.'
   )
-  private: PrivateSearchOptions = PrivateSearchOptions()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

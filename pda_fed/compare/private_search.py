@@ -74,8 +74,7 @@ def _check(
         '--audit must not be given with --private_search: epsilon does not'
         ' cover what an audit shows.'
       )
-  tuned = {grids_lib.canonical(n) for grid in grids.values() for n in grid}
-  for name in sorted(tuned):
+  for name in sorted({name for grid in grids.values() for name in grid}):
     if name in _ACCOUNTED:
       raise ValueError(
         f'--{name} must not be given in --tune with --private_search: it'

@@ -244,7 +244,7 @@ def _privacy(report: Report) -> str:
     if run.epsilon is None:
       notes.append(
         'Epsilon was not computed, because dp_accounting was not installed.'
-        ' scripts.privacy --fill adds it.'
+        ' scripts.privacy computes it.'
       )
     notes.append(run.config.noise)
   notes += findings.caveats(comparison)

@@ -70,6 +70,8 @@ class PretrainingConfig(settings.Group):
     3
   """
 
+  PREFIX = 'pretraining.'
+
   learning_rate: float = _positive(
     1e-2,
     'Learning rate of the warm start, for the mean loss of targets.',

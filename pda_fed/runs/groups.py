@@ -23,14 +23,8 @@ _below_one = functools.partial(setting, check=validate.below_one)
 _BOUND = functools.partial(validate.positive_or, ('private',))
 
 
-class _Flat(settings.Group):
-  """A group whose settings have names without its own."""
-
-  FLAT = True
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSpec(_Flat):
+class DataSpec(settings.Group):
   """Where the examples come from, and which of them are public."""
 
   data_dir: Optional[str] = setting(
@@ -104,15 +98,14 @@ class DataSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanSpec(_Flat):
+class PlanSpec(settings.Group):
   """What a `privacy.PrivacyPlan` is made of, before the data are known."""
 
   rounds: Optional[int] = _count(
     1600, 'T, the number of rounds, or of steps with --dataset.'
   )
   epochs: Optional[float] = _positive(
-    None,
-    'Number of epochs over the private data, instead of --rounds.',
+    None, 'Number of epochs over the private data, instead of --rounds.'
   )
   expected_cohort: float = _positive(
     100.0,
@@ -199,15 +192,13 @@ class PlanSpec(_Flat):
 class ClientSpec(settings.Group):
   """Local training of users."""
 
+  PREFIX = 'client.'
+
   learning_rate: float = _positive(
-    0.5,
-    "Learning rate of the clients' local SGD, one epoch.",
-    only='users',
+    0.5, "Learning rate of the clients' local SGD, one epoch.", only='users'
   )
   batch_size: int = _count(
-    16,
-    'Batch size of local training, in examples.',
-    only='users',
+    16, 'Batch size of local training, in examples.', only='users'
   )
   gradient_clip: Optional[float] = _positive(
     None,
@@ -221,6 +212,8 @@ class ClientSpec(settings.Group):
 class ServerSpec(settings.Group):
   """The step on the noised mean."""
 
+  PREFIX = 'server.'
+
   optimizer: str = setting(
     'sgd',
     'Optimizer that applies the noised mean to the model. adam and yogi use'
@@ -229,8 +222,7 @@ class ServerSpec(settings.Group):
     only='users',
   )
   learning_rate: float = _positive(
-    1.0,
-    "Learning rate of the server's optimizer; with --dataset, of DP-SGD.",
+    1.0, "Learning rate of the server's optimizer; with --dataset, of DP-SGD."
   )
   momentum: float = _below_one(0.9, "Momentum of the server's optimizer.")
   decay: str = setting(
@@ -257,6 +249,8 @@ class ServerSpec(settings.Group):
 class PublicSpec(settings.Group):
   """The public update of a round."""
 
+  PREFIX = 'public.'
+
   update: str = setting(
     'local_training',
     'local_training: the mean model delta of sampled public users. gradient:'
@@ -267,14 +261,10 @@ class PublicSpec(settings.Group):
     choices=('local_training', 'gradient', 'clipped'),
   )
   users_per_round: int = _count(
-    10,
-    'Number of public users sampled in a round.',
-    only='users',
+    10, 'Number of public users sampled in a round.', only='users'
   )
   batch_size: int = _count(
-    250,
-    'Number of public examples in a step, with --dataset.',
-    only='examples',
+    250, 'Number of public examples in a step, with --dataset.', only='examples'
   )
   clip_norm: Union[float, str, None] = setting(
     'private',
@@ -285,7 +275,7 @@ class PublicSpec(settings.Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSpec(_Flat):
+class EvaluationSpec(settings.Group):
   """When the model is evaluated, and on how many users."""
 
   rounds_per_evaluation: Optional[int] = _count(
@@ -318,7 +308,7 @@ class EvaluationSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditSpec(_Flat):
+class AuditSpec(settings.Group):
   """Canaries that measure what the run leaks."""
 
   audit: Optional[str] = setting(
@@ -342,7 +332,7 @@ class AuditSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExecutionSpec(_Flat):
+class ExecutionSpec(settings.Group):
   """What computes the run; of these, engine and dtype affect the result."""
 
   engine: str = setting(

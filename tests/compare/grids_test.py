@@ -5,7 +5,7 @@ import pytest
 
 
 def test_grid_and_cells():
-  grid = grids.parse(['--plan.clip_norm=0.3,1', 'data_dir=a/b'])
+  grid = grids.parse(['--clip_norm=0.3,1', 'data_dir=a/b'])
   assert list(map(grids.as_flags, grids.cells(grid))) == [
     ['--clip_norm=0.3', '--data_dir=a/b'],
     ['--clip_norm=1', '--data_dir=a/b'],
@@ -25,9 +25,9 @@ def test_cells_have_folders_of_their_own():
     (['rounds'], 'tune must be SETTING=VALUE'),
     (['rounds='], 'tune must be SETTING=VALUE'),
     (['rounds=1', 'rounds=2'], 'tune must have rounds once'),
-    (['rounds=1', 'plan.rounds=2'], 'tune must have rounds once'),
     (['rounds=1,1'], 'tune must have each value once'),
     (['rounds=1,x'], 'rounds must be an integer'),
+    (['plan.rounds=1'], 'plan.rounds is not a setting. Did you mean rounds?'),
     (['roundz=1'], 'roundz is not a setting. Did you mean rounds?'),
   ],
 )

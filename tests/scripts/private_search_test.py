@@ -204,7 +204,7 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     (['--seeds=2'], '--seeds must be 1 with --private_search'),
     (['--methods=cold,pda'], 'for every method. Found none for cold'),
     (['--tune=rounds=1,2'], '--rounds must not be given in --tune'),
-    (['--tune=plan.delta=1e-5'], '--delta must not be given in --tune'),
+    (['--tune=delta=1e-5'], '--delta must not be given in --tune'),
     (['--tune=method=pda'], '--method must not be given in --tune'),
     (['--seed=1'], '--seed must not be given'),
     (['--set=pda:seed=1'], '--seed must not be given'),
