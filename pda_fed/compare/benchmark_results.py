@@ -5,9 +5,7 @@ chose their settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-import csv
 import dataclasses
-import io
 import math
 import pathlib
 import shlex
@@ -113,22 +111,6 @@ def of_tasks(results: Sequence[TaskResult]) -> tables.Table:
   return tables.Table(header, rows, left=(0, 1, 2))
 
 
-def _format(value: Any) -> str:
-  if value is None:
-    return ''
-  return f'{value:.9g}' if isinstance(value, float) else str(value)
-
-
-def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-  text = io.StringIO()
-  writer = csv.DictWriter(text, list(rows[0]), lineterminator='\n')
-  writer.writeheader()
-  writer.writerows(
-    {name: _format(value) for name, value in row.items()} for row in rows
-  )
-  return text.getvalue()
-
-
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
   return {metric: found.get(metric) for metric in engine_lib.METRICS}
 
@@ -189,7 +171,7 @@ def final_csv(results: Sequence[TaskResult]) -> str:
 
   Warm starts, if they were tested, have rows of a method `public`.
   """
-  return _as_csv([row for result in results for row in _finals(result)])
+  return search.to_csv([row for result in results for row in _finals(result)])
 
 
 def write(results: Sequence[TaskResult], folder: pathlib.Path) -> None:
@@ -211,7 +193,7 @@ def write(results: Sequence[TaskResult], folder: pathlib.Path) -> None:
   lines = [line for result in results for line in result.lines()]
   for name, text in {
     'table.md': of_tasks(results).as_markdown([how, *lines]),
-    'search.csv': _as_csv([row for of in results for row in _trials(of)]),
+    'search.csv': search.to_csv([row for of in results for row in _trials(of)]),
     'final.csv': final_csv(results),
   }.items():
     files.write_atomically(folder / name, text.encode())

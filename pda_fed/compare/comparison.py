@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -169,15 +168,6 @@ class Comparison:
     return 'test' if tested else 'validation'
 
 
-def _tests(runs: Sequence[Run]) -> dict[Hashable, dict[str, float]]:
-  """Returns final tests by seed; by folder for repeated seeds."""
-  found: dict[Hashable, dict[str, float]] = {}
-  for run in runs:
-    key = str(run.path) if run.key in found else run.key
-    found[key] = run.result['test']
-  return found
-
-
 def _public_tests(
   runs: Sequence[Run], metrics: Sequence[str]
 ) -> dict[Hashable, dict[str, float]]:
@@ -185,18 +175,17 @@ def _public_tests(
 
   If methods of the same seed have different warm starts, their mean counts.
   """
-  by_seed: dict[Hashable, dict[str, dict[str, float]]] = {}
+  by_seed: dict[Hashable, list[dict[str, float]]] = {}
   for run in runs:
     if getattr(methods_lib.find(run.method), 'warm_start', True):
       test = (run.result.get('warm_start') or {}).get('test')
       if test is None or not set(metrics) <= set(test):
         return {}
-      text = json.dumps(test, sort_keys=True)  # Equal tests count once.
-      by_seed.setdefault(run.key, {})[text] = test
+      by_seed.setdefault(run.key, []).append(test)
   return {
     seed: {
-      metric: statistics.fmean(_number(t[metric]) for t in tests.values())
-      for metric in set.intersection(*map(set, tests.values()))
+      metric: statistics.fmean(_number(test[metric]) for test in tests)
+      for metric in set.intersection(*map(set, tests))
     }
     for seed, tests in by_seed.items()
   }
@@ -253,7 +242,8 @@ def compare(
   shown, selected = names.to_show(known, metrics, select_by)
   public = _public_tests(tested, shown)
   tests = {names.PUBLIC: public} if public else {}
-  tests |= {method: _tests(of) for method, of in by_method.items()}
+  for method, of in by_method.items():
+    tests[method] = {run.key: run.result['test'] for run in of}
   values = {
     method: {
       metric: {seed: _number(test[metric]) for seed, test in of.items()}

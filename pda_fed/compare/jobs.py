@@ -118,41 +118,27 @@ def _affinity(cores: frozenset[int]):
     os.sched_setaffinity(0, before)
 
 
-@dataclasses.dataclass
-class _Process:
-  """A job's process, in its own slot."""
-
-  job: Job
-  log: pathlib.Path
-  slot: slots_lib.Slot
-
-  def start(self) -> '_Process':
-    self.job.prepare()
-    environment = self.slot.environment(os.environ)
-    # The paths of Bazel and of pda-fed are only in sys.path. With -P, a folder
-    # `scripts` in the working directory is not taken for ours.
-    paths = [os.path.abspath(path) for path in sys.path]
-    environment['PYTHONPATH'] = os.pathsep.join(paths)
-    with open(self.log, 'w') as output, _affinity(self.slot.cores):
-      self.process = subprocess.Popen(
-        [sys.executable, '-P', '-m', _PROGRAM, *self.job.arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        # Only this process gets Ctrl-C; it then stops the jobs.
-        start_new_session=True,
-        preexec_fn=_end_with_parent,
-      )
-    return self
-
-  def failure(self) -> list[Failure]:
-    """Returns why an ended process failed, or []."""
-    if not self.process.returncode:
-      return []
-    lines = self.log.read_text(errors='replace').splitlines()
-    last = '\n'.join(lines[-_LOG_LINES:])
-    return [Failure(self.job, self.process.returncode, self.log, last)]
+def _start(
+  job: Job, log: pathlib.Path, slot: slots_lib.Slot
+) -> subprocess.Popen:
+  """Starts a job's process in its own slot."""
+  job.prepare()
+  environment = slot.environment(os.environ)
+  # The paths of Bazel and of pda-fed are only in sys.path. With -P, a folder
+  # `scripts` in the working directory is not taken for ours.
+  paths = [os.path.abspath(path) for path in sys.path]
+  environment['PYTHONPATH'] = os.pathsep.join(paths)
+  with open(log, 'w') as output, _affinity(slot.cores):
+    return subprocess.Popen(
+      [sys.executable, '-P', '-m', _PROGRAM, *job.arguments],
+      stdin=subprocess.DEVNULL,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+      env=environment,
+      # Only this process gets Ctrl-C; it then stops the jobs.
+      start_new_session=True,
+      preexec_fn=_end_with_parent,
+    )
 
 
 # Called with the running jobs and the jobs that have ended.
@@ -198,35 +184,37 @@ def run_jobs(
   cores = sorted(os.sched_getaffinity(0))
   gpus = _gpus_for(jobs) if gpus is None else gpus
   free = slots_lib.make(num_processes, len(jobs), cores, gpus)
-  waiting, running = list(jobs), list[_Process]()
-  ended, failures = list[Job](), list[Failure]()
+  waiting, ended, failures = list(jobs), list[Job](), list[Failure]()
+  running: dict[subprocess.Popen, tuple[Job, pathlib.Path, slots_lib.Slot]] = {}
   with signals.StopSignals() as stop:
     try:
       while waiting or running:
         while waiting and free:
-          job = waiting.pop(0)
+          job, slot = waiting.pop(0), free.pop(0)
           log = log_dir / f'{job.name}.log'
-          running.append(_Process(job, log, free.pop(0)).start())
-        on_change([process.job for process in running], ended)
+          running[_start(job, log, slot)] = job, log, slot
+        on_change([job for job, *_ in running.values()], ended)
         time.sleep(_POLL_SECONDS)
-        for process in [p for p in running if p.process.poll() is not None]:
-          running.remove(process)
-          free.append(process.slot)
-          ended.append(process.job)
-          failures += process.failure()
+        for process in [p for p in running if p.poll() is not None]:
+          job, log, slot = running.pop(process)
+          free.append(slot)
+          ended.append(job)
+          if process.returncode:
+            lines = log.read_text(errors='replace').splitlines()
+            last = '\n'.join(lines[-_LOG_LINES:])
+            failures.append(Failure(job, process.returncode, log, last))
         if stop.signum is not None:
           for process in running:
-            process.process.terminate()
+            process.terminate()
           for process in running:
-            process.process.wait()
+            process.wait()
           stop.raise_if_stopped(
             'all runs are saved. The same command resumes them.'
           )
     finally:
       for process in running:
-        if process.process.poll() is None:
-          process.process.kill()
-        process.process.wait()
+        process.kill()  # Does nothing to a process that has ended.
+        process.wait()
   on_change([], ended)
   return failures
 

@@ -109,24 +109,33 @@ def rank(found: Sequence[Found], metric: str) -> list[Found]:
   return sorted(finished, key=key)
 
 
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+  """Returns rows with the same columns as CSV; None is an empty cell."""
+  text = io.StringIO()
+  writer = csv.DictWriter(text, list(rows[0]), lineterminator='\n')
+  writer.writeheader()
+  for row in rows:
+    writer.writerow(
+      {n: f'{v:.9g}' if isinstance(v, float) else v for n, v in row.items()}
+    )
+  return text.getvalue()
+
+
 def as_csv(found: Sequence[Found]) -> str:
   """Returns a row for each run, with its last validation metrics."""
   columns = dict.fromkeys(
     n for f in found for n in f.metrics or () if not n.startswith('test_')
   )
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator='\n')
-  writer.writerow([*found[0].cell, 'finished', *columns])
-  for f in found:
-    values = [(f.metrics or {}).get(name) for name in columns]
-    writer.writerow(
-      [
-        *map(grids_lib.format_value, f.cell.values()),
-        int(f.is_finished),
-        *('' if v is None else f'{v:.9g}' for v in values),
-      ]
-    )
-  return text.getvalue()
+  return to_csv(
+    [
+      {
+        **{n: grids_lib.format_value(v) for n, v in f.cell.items()},
+        'finished': int(f.is_finished),
+        **{name: (f.metrics or {}).get(name) for name in columns},
+      }
+      for f in found
+    ]
+  )
 
 
 def _refuse_others(path: pathlib.Path, content: Mapping[str, Any]) -> None:
