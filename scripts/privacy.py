@@ -25,7 +25,8 @@ from absl import flags
 import data_prep
 from pda_fed import privacy
 from pda_fed.common import files
-from pda_fed.compare import private_settings
+from pda_fed.compare import options as options_lib
+from pda_fed.compare import private_search
 from pda_fed.privacy import presets
 from pda_fed.runs import groups
 from pda_fed.runs import resolving
@@ -61,16 +62,7 @@ _NUM_SEARCHES = flags.DEFINE_integer(
   ' as one per method.',
   lower_bound=1,
 )
-_PRIVATE_SEARCH = flags.DEFINE_enum(
-  'private_search',
-  None,
-  ['negative_binomial', 'poisson'],
-  'Also show the epsilon of a search that releases its best run: the'
-  ' distribution of its number of runs.',
-)
-_SEARCH_RUNS = flags.DEFINE_float(
-  'search_runs', None, 'With --private_search: expected number of runs.'
-)
+setting_flags.define(options_lib.PrivateSearchOptions)
 setting_flags.define(groups.PlanSpec, shows_defaults=False)
 flags.adopt_module_key_flags(setting_flags)
 
@@ -84,17 +76,12 @@ _NEEDED = (
 )
 
 
-def _search():
+def _search() -> Optional['privacy.PrivateSearch']:
   """Returns the private search of the flags; None without one."""
-  if (_PRIVATE_SEARCH.value is None) != (_SEARCH_RUNS.value is None):
-    raise ValueError('--private_search must be given with --search_runs.')
-  if _PRIVATE_SEARCH.value is not None:
-    return privacy.PrivateSearch(
-      distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
-    )
-  if _NUM_SEARCHES.value != 1:
+  search = setting_flags.make(options_lib.PrivateSearchOptions).search()
+  if search is None and _NUM_SEARCHES.value != 1:
     raise ValueError('--num_searches must be given with --private_search.')
-  return None
+  return search
 
 
 def _given() -> dict[str, Any]:
@@ -224,7 +211,7 @@ def _print_table(plan: privacy.PrivacyPlan, facts: dict[str, Any]) -> None:
     rows['noise multiplier of updates'] = noise
   if 'private_search' in facts:
     of = facts['private_search']
-    rows['private search'] = private_settings.describe(_search())
+    rows['private search'] = private_search.describe(_search())
     rows['epsilon of the whole search'] = show(of['epsilon_one_search'])
     if of['num_searches'] > 1:
       rows[f'epsilon of {of["num_searches"]} searches'] = show(of['epsilon'])

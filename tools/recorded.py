@@ -6,7 +6,7 @@ import pathlib
 import statistics
 from typing import Any
 
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
 
@@ -86,7 +86,7 @@ def gain(warm: BySeed, other: BySeed, digits: int) -> str:
   """
   if missing := set(other) - set(warm):
     raise ValueError(f'Warm start must have {sorted(missing)} as others do.')
-  found = statistics_lib.difference(warm, other)
+  found = verdicts.difference(warm, other)
   middle, low, high = (
     f'{value:+.{digits}f}' for value in (found.mean, found.low, found.high)
   )

@@ -14,7 +14,7 @@ from typing import Optional
 
 from pda_fed import methods
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 from tools import recorded
 
@@ -153,7 +153,7 @@ def _wins(method: str, runs: Mapping[str, recorded.Runs], metric: str) -> bool:
   values = {m: recorded.by_seed(of, metric) for m, of in runs.items()}
   ours = values.pop(method)
   return all(
-    statistics_lib.difference(other, ours).is_clear for other in values.values()
+    verdicts.difference(other, ours).is_clear for other in values.values()
   )
 
 

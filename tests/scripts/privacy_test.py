@@ -167,7 +167,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     (_POISSON, '--private_search must be given with --search_runs'),
     (
       ['--preset=emnist', '--search_runs=3'],
-      'must be given with --search_runs',
+      '--search_runs must be given with --private_search',
     ),
     (['--preset=emnist', '--num_searches=3'], '--num_searches must be given'),
     ([*_POISSON, '--search_runs=0.5'], 'expected_runs must be in [1, inf]'),
