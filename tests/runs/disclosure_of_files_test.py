@@ -71,19 +71,6 @@ def test_of_runs_that_end_early(unfinished):
   assert (disclosure.FILES, 'secret_seeds.json: noise') in unfinished
 
 
-def _prepare(source, path, **options):
-  config = data_prep.PrepareConfig(
-    partition=data_prep.PartitionConfig(
-      seed=0, max_sentences=12, num_public_users=4
-    ),
-    holdout=data_prep.HoldoutConfig(validation_fraction=0.2, test_fraction=0.2),
-    num_processes=1,
-    **options,
-  )
-
-  return data_prep.prepare(source, path, config)
-
-
 @pytest.fixture(scope='module')
 def stores(tmp_path_factory):
   """A store of text, from rows of which one is faulty, and one of arrays."""
@@ -99,12 +86,15 @@ def stores(tmp_path_factory):
   x = np.random.default_rng(0).normal(size=(400, 300))
   np.savez(path / 'x.npz', x=x, y=np.arange(400) % 3, user=np.arange(400) % 40)
   return {
-    'text': _prepare(
+    'text': saved_runs.prepare(
       sources.open_source(f'jsonl:{path}/x.jsonl'),
       path / 'text',
+      12,
       vocabulary=data_prep.VocabularyConfig(size=20),
     ),
-    'arrays': _prepare(sources.open_npz(path / 'x.npz'), path / 'arrays'),
+    'arrays': saved_runs.prepare(
+      sources.open_npz(path / 'x.npz'), path / 'arrays', 12
+    ),
   }
 
 

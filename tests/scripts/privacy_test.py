@@ -128,13 +128,6 @@ def test_the_epsilon_of_a_search(distribution):
   assert '20 runs expected' in table
 
 
-@pytest.mark.parametrize('suffix', ['png', 'svg'])
-def test_plot(tmp_path, suffix):
-  path = tmp_path / f'epsilon.{suffix}'
-  _table('--noise_multiplier=1', f'--plot={path}', *_words())
-  assert path.stat().st_size > 5000
-
-
 _SOLVED = ('--preset=emnist', '--target_epsilon=1')
 _POISSON = ('--preset=emnist', '--private_search=poisson')
 
