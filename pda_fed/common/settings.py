@@ -82,7 +82,10 @@ class Group:
       check = field.metadata.get('check')
       if choices is not None and value not in choices:
         known = ', '.join(repr(c) for c in choices if c is not None)
-        raise ValueError(f'{name} must be one of {known}. Found {value!r}.')
+        near = typed.nearest(str(value), [c for c in choices if c is not None])
+        raise ValueError(
+          f'{name} must be one of {known}. Found {value!r}.{near}'
+        )
       if check is not None and value is not None:
         check(**{name: value})
 

@@ -1,17 +1,13 @@
-"""Optimizers of the server, of DP-SGD steps and of warm starts, in JAX.
-
-As in optax, an optimizer is a pair of pure functions, and a step is
-
-    changes, state = optimizer.update(gradients, state, params)
-    params = apply_updates(params, changes)
-"""
+"""Optimizers of optax, from the settings that all engines share."""
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple, Optional, Union
 
 import jax
 import jax.numpy as jnp
-from pda_fed.common import server_optimizers
+import optax
+from pda_fed.common import optimizers
 from pda_fed.common import validate
 
 _Scalar = Union[float, jax.Array]
@@ -36,7 +32,7 @@ class Optimizer(NamedTuple):
 
 
 class Moments(NamedTuple):
-  """The state of `adam` and `yogi`.
+  """The state of `adam`.
 
   Attributes:
     count: Number of steps.
@@ -90,9 +86,6 @@ def adam(
   b1: float = 0.9,
   b2: float = 0.999,
   eps: float = 1e-7,
-  *,
-  first_square: float = 0.0,
-  is_yogi: bool = False,
 ) -> Optimizer:
   """Returns Adam, with the defaults of TFF's `build_adam`.
 
@@ -109,9 +102,6 @@ def adam(
     b1: The decay of the mean of gradients.
     b2: The decay of the mean of squared gradients.
     eps: Added to the root of the mean of squares.
-    first_square: The initial mean of squares.
-    is_yogi: Whether to change the mean of squares as Yogi does: by the new
-      square with the sign of the difference, not by the difference.
   """
   _check(learning_rate, b1)
   tree_map = jax.tree_util.tree_map
@@ -120,12 +110,11 @@ def adam(
     return Moments(
       jnp.zeros((), jnp.int32),
       tree_map(jnp.zeros_like, params),
-      tree_map(lambda w: jnp.full_like(w, first_square), params),
+      tree_map(jnp.zeros_like, params),
     )
 
   def next_square(s, g):
-    change = g * g - s
-    return s + (1 - b2) * (jnp.sign(change) * g * g if is_yogi else change)
+    return s + (1 - b2) * (g * g - s)
 
   def update(gradients, state, params=None):
     del params
@@ -141,36 +130,70 @@ def adam(
   return Optimizer(init, update)
 
 
-def of_server(
-  name: str, learning_rate: float, momentum: float = 0.0
-) -> Optimizer:
-  """Returns the server's optimizer, which steps as TFF's of the same name.
+@functools.cache  # Equal settings give equal programs.
+def build_optimizer(
+  settings: optimizers.OptimizerSettings,
+) -> optax.GradientTransformation:
+  """Returns an optimizer that steps as `pda_tff.build_optimizer`'s.
 
   Example:
 
-    >>> state = of_server('yogi', 0.1, 0.9).init(jnp.zeros(2))
-    >>> int(state.count), state.mean.tolist()
-    (0, [0.0, 0.0])
+    >>> optimizer = build_optimizer(optimizers.OptimizerSettings(momentum=0.5))
+    >>> optimizer.init(jnp.zeros(2))[0].trace.tolist()
+    [0.0, 0.0]
 
   Args:
-    name: 'sgd', 'adam' or 'yogi'.
-    learning_rate: The learning rate.
-    momentum: Momentum of SGD; b1 of Adam and Yogi.
-
-  Raises:
-    ValueError: If a number is out of range, or there is no such optimizer.
+    settings: Its name, rate and other settings.
   """
-  validate.one_of(server_optimizers.NAMES, server_optimizer=name)
-  if name == 'sgd':
-    return sgd(learning_rate, momentum)
-  return adam(
-    learning_rate,
-    momentum,
-    server_optimizers.BETA_2,
-    server_optimizers.EPSILON,
-    first_square=server_optimizers.FIRST_SQUARE[name],
-    is_yogi=name == 'yogi',
+  parts = [_DIRECTIONS[settings.optimizer](**settings.values)]
+  if settings.weight_decay:
+    parts.append(optax.add_decayed_weights(settings.weight_decay))
+  return optax.chain(
+    *parts, optax.scale_by_learning_rate(settings.learning_rate)
   )
+
+
+def _momentum(momentum: float) -> optax.GradientTransformation:
+  return optax.trace(momentum) if momentum else optax.identity()
+
+
+def _moments(
+  scale_by: Callable[..., optax.GradientTransformation],
+  beta1: float,
+  beta2: float,
+  epsilon: float,
+  initial_accumulator: Optional[float] = None,
+) -> optax.GradientTransformation:
+  """Returns Adam or Yogi with TFF's epsilon and first mean."""
+  make = functools.partial(scale_by, beta1, beta2)
+  if initial_accumulator is not None:
+    make = functools.partial(
+      make, initial_accumulator_value=initial_accumulator
+    )
+
+  def init(params):
+    state = make().init(params)
+    # Optax starts also the mean of Yogi with the value for squares.
+    return state._replace(mu=optax.tree.zeros_like(state.mu))
+
+  def update(updates, state, params=None):
+    # TFF adds epsilon before it corrects the bias of the mean of squares.
+    correction = jnp.sqrt(1 - beta2 ** (state.count + 1))
+    return make(eps=epsilon / correction).update(updates, state, params)
+
+  return optax.GradientTransformation(init, update)
+
+
+def _adagrad(epsilon, initial_accumulator):
+  return optax.scale_by_rss(initial_accumulator, epsilon)
+
+
+_DIRECTIONS: dict[str, Callable[..., optax.GradientTransformation]] = {
+  'sgd': _momentum,
+  'adam': functools.partial(_moments, optax.scale_by_adam),
+  'yogi': functools.partial(_moments, optax.scale_by_yogi),
+  'adagrad': _adagrad,
+}
 
 
 def _check(learning_rate: _Scalar, momentum: float) -> None:

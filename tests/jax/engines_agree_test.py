@@ -13,7 +13,6 @@ from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
 from pda_fed.models import jax_recurrent
 from pda_fed.runs import groups
-from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow_federated as tff
 
@@ -21,7 +20,7 @@ from tests.jax import small_users
 
 _SPEC = models.RecurrentSpec(num_words=11, embedding_size=5, lstm_size=6)
 _BATCH = 3
-_RATES = dict(client=0.8, server=0.7, momentum=0.9)
+_RATES = dict(client=0.8, server=0.7)
 _PUBLIC_SEED = 77
 _USERS = small_users.make_users(_SPEC, [7, 1, 3, 12, 5, 2], seed=0)
 _PUBLIC = small_users.make_users(_SPEC, [4, 9, 2, 6], seed=1)
@@ -81,6 +80,12 @@ _CASES = {
 }
 
 
+def _server(optimizer):
+  return groups.ServerSpec(
+    optimizer=optimizer, learning_rate=_SERVER_RATES[optimizer]
+  )
+
+
 def _tff_rounds(
   weights,
   method,
@@ -91,16 +96,11 @@ def _tff_rounds(
   optimizer,
   gradient_clip,
 ):
-  server = groups.ServerSpec(
-    optimizer=optimizer,
-    learning_rate=_SERVER_RATES[optimizer],
-    momentum=_RATES['momentum'],
-  )
   process = pda_tff.build_learning_process(
     pda_tff.build_model_fn(_SPEC),
     plan,
     tff.learning.optimizers.build_sgdm(_RATES['client']),
-    tff_federated.build_server_optimizer(server),
+    pda_tff.build_optimizer(_server(optimizer)),
     method=method,
     public_data=[
       (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
@@ -150,9 +150,7 @@ def _jax_rounds(
     plan,
     method,
     client_optimizer=optimizers.sgd(_RATES['client']),
-    server_optimizer=optimizers.of_server(
-      optimizer, _SERVER_RATES[optimizer], _RATES['momentum']
-    ),
+    server_optimizer=optimizers.build_optimizer(_server(optimizer)),
     client_gradient_clip=gradient_clip,
     public_clip_norm=public_clip_norm,
     mean_clip_norm=mean_clip_norm,

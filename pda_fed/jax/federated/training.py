@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Optional, Union
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import divergence
@@ -66,7 +67,7 @@ class Federated:
   ```
   trainer = Federated(
       model, plan, methods.PdaDpmd(alpha=schedules.cosine(400)), public=public,
-      client_optimizer=sgd(0.5), server_optimizer=sgd(1.0))
+      client_optimizer=sgd(0.5), server_optimizer=optax.sgd(1.0))
   state = trainer.init(model.initial_params(0))
   for cohort in plan.cohorts(private):
     state, metrics = trainer.step(state, cohort)
@@ -77,7 +78,7 @@ class Federated:
     plan: The privacy plan. The mechanism must be 'gaussian'.
     method: The public-data method; by default, no public data is used.
     client_optimizer: The optimizer of local training, such as `sgd`.
-    server_optimizer: The optimizer of the server.
+    server_optimizer: The optimizer of the server, any of optax.
     public: The data of each public user, for `step`: arrays with one row per
       example, or a tuple of such arrays.
     public_users_per_round: How many of them `step` samples; by default all.
@@ -99,7 +100,7 @@ class Federated:
   method: methods.Method = methods.ColdStart()
   _: dataclasses.KW_ONLY
   client_optimizer: optimizers.Optimizer
-  server_optimizer: optimizers.Optimizer
+  server_optimizer: optax.GradientTransformation
   public: Sequence[Any] = ()
   public_users_per_round: Optional[int] = None
   batch_size: int = 16
@@ -112,6 +113,9 @@ class Federated:
 
   def __post_init__(self):
     validate.instances(jax_model.Model, model=self.model)
+    validate.instances(
+      optax.GradientTransformation, server_optimizer=self.server_optimizer
+    )
     validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
     validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
     validate.integers(1, batch_size=self.batch_size)

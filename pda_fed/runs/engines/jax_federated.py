@@ -74,9 +74,7 @@ class JaxEngine:
       run.plan,
       run.method,
       client_optimizer=pda_jax.sgd(spec.client.learning_rate),
-      server_optimizer=pda_jax.of_server(
-        spec.server.optimizer, spec.server.learning_rate, spec.server.momentum
-      ),
+      server_optimizer=pda_jax.build_optimizer(spec.server),
       client_gradient_clip=spec.client.gradient_clip,
       public_clip_norm=spec.public.clip_norm,
       mean_clip_norm=run.bound(spec.server.mean_clip_norm),
@@ -309,7 +307,7 @@ class JaxEngine:
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
       **engine_lib.numbered(
-        engine_lib.MOMENTUM, jax.tree_util.tree_leaves(state.optimizer)
+        engine_lib.OPTIMIZER, jax.tree_util.tree_leaves(state.optimizer)
       ),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
       engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
@@ -324,7 +322,7 @@ class JaxEngine:
       engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
     memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
-    optimizer = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
+    optimizer = engine_lib.from_numbered(engine_lib.OPTIMIZER, arrays)
     return state._replace(
       optimizer=jax.tree_util.tree_structure(start.optimizer).unflatten(
         map(jnp.asarray, optimizer)

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import optax
 from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import privacy
@@ -16,7 +17,7 @@ _POPULATION = [tiny.USERS[i % 3] for i in range(100)]
 def _trainer(plan=None, method=None, **options):
   settings = dict(
     client_optimizer=pda_jax.sgd(tiny.RATE),
-    server_optimizer=pda_jax.sgd(1.0, 0.9),
+    server_optimizer=optax.sgd(1.0, 0.9),
     public=tiny.PUBLIC,
     batch_size=2,
     devices=jax.devices()[:1],
