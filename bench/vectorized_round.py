@@ -133,7 +133,7 @@ def _round_fn(
   trainer = pda_jax.Federated(
     work.spec.jax_model(),
     rounds.plan(work),
-    client_optimizer=pda_jax.sgd(0.5),
+    client_optimizer=optax.sgd(0.5),
     server_optimizer=optax.sgd(1.0, 0.9),
     compute_dtype=dtype,
   )

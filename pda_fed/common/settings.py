@@ -68,9 +68,11 @@ class Group:
 
   Attributes:
     FLAT: Whether names of settings leave out the name of this group.
+    ONLY: What its settings are for, if they do not say so themselves.
   """
 
   FLAT: ClassVar[bool] = False
+  ONLY: ClassVar[Optional[str]] = None
 
   def __post_init__(self):
     of = typed.hints(type(self))
@@ -189,6 +191,7 @@ def leaves(cls: type, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
       continue
     names = ('help', 'choices', 'only', 'affects_result')
     about = {n: field.metadata[n] for n in names if n in field.metadata}
+    about['only'] = about.get('only') or getattr(cls, 'ONLY', None)
     yield Leaf((*path, field.name), kind, field.default, **about)
 
 

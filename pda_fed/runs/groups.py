@@ -197,24 +197,17 @@ class PlanSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClientSpec(settings.Group):
-  """Local training of users."""
+class ClientSpec(optimizers.OptimizerSettings):
+  """Local training of users, one epoch."""
 
-  learning_rate: float = _positive(
-    0.5,
-    "Learning rate of the clients' local SGD, one epoch.",
-    only='users',
-  )
-  batch_size: int = _count(
-    16,
-    'Batch size of local training, in examples.',
-    only='users',
-  )
+  ONLY = 'users'
+
+  learning_rate: float = _positive(0.5, 'The learning rate of local training.')
+  batch_size: int = _count(16, 'Batch size of local training, in examples.')
   gradient_clip: Optional[float] = _positive(
     None,
     'Bound on the norm of each gradient in local training. It keeps clients'
     ' from diverging. It does not affect epsilon.',
-    only='users',
   )
 
 

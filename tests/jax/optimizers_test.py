@@ -7,6 +7,7 @@ import optax
 from pda_fed import jax as pda_jax
 from pda_fed import tff as pda_tff
 from pda_fed.common import optimizers
+from pda_fed.jax import optimizers as optimizers_lib
 from pda_fed.runs import groups
 import pytest
 import tensorflow as tf
@@ -70,3 +71,24 @@ def test_weight_decay_shrinks_weights_by_the_rate():
   assert weights == pytest.approx(2 - 0.5 * (3 + 0.1 * 2))
   with pytest.raises(ValueError, match='weight_decay must be 0 unless'):
     pda_tff.build_optimizer(settings)
+
+
+@pytest.mark.parametrize(
+  ('optimizer', 'rate'),
+  [
+    (optax.sgd(0.3), 0.3),
+    (pda_jax.build_optimizer(groups.ClientSpec(learning_rate=0.3)), 0.3),
+    (optax.sgd(0.3, 0.5), None),
+    (optax.sgd(optax.linear_schedule(0.3, 0.1, 5)), None),
+    (optax.sign_sgd(0.3), None),
+    (optax.chain(optax.sgd(0.3), optax.add_decayed_weights(0.1)), None),
+    (optax.chain(optax.clip(1.0), optax.sgd(0.3)), None),
+    (optax.masked(optax.sgd(0.3), {'a': True, 'b': False}), None),
+    (optax.set_to_zero(), None),
+    (optax.identity(), None),
+  ],
+)
+def test_plain_sgd_is_known(optimizer, rate):
+  params = {'a': np.zeros((2, 3), np.float32), 'b': np.float32(0)}
+  found = optimizers_lib.sgd_rate(optimizer, params)
+  assert found == (rate and pytest.approx(rate))

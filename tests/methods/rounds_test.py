@@ -71,7 +71,7 @@ def _jax_round(method, users, public):
     tiny.LinearModel(),
     tiny.plan(),
     method,
-    client_optimizer=pda_jax.sgd(tiny.RATE),
+    client_optimizer=optax.sgd(tiny.RATE),
     server_optimizer=optax.sgd(1.0),
     devices=jax.devices()[:1],
   )

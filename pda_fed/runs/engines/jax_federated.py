@@ -73,9 +73,10 @@ class JaxEngine:
       self._model,
       run.plan,
       run.method,
-      client_optimizer=pda_jax.sgd(spec.client.learning_rate),
+      client_optimizer=pda_jax.build_optimizer(
+        spec.client, spec.client.gradient_clip
+      ),
       server_optimizer=pda_jax.build_optimizer(spec.server),
-      client_gradient_clip=spec.client.gradient_clip,
       public_clip_norm=spec.public.clip_norm,
       mean_clip_norm=run.bound(spec.server.mean_clip_norm),
       compute_dtype=spec.execution.compute_dtype,
@@ -286,7 +287,7 @@ class JaxEngine:
       self._model,
       self._model.initial_params(seeds.initialization),
       self._public_examples,
-      config.learning_rate,
+      pda_jax.build_optimizer(config),
       dataclasses.replace(config, seed=seeds.shuffling),
       compute_dtype=self.run.spec.execution.compute_dtype,
       on_epoch=on_epoch,

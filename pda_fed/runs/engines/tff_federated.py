@@ -77,7 +77,7 @@ class TffEngine:
     return pda_tff.build_learning_process(
       self._model_fn,
       run.plan,
-      tff.learning.optimizers.build_sgdm(spec.client.learning_rate),
+      pda_tff.build_optimizer(spec.client),
       pda_tff.build_optimizer(spec.server),
       method=run.method,
       public_data=self._public_data if run.method.uses_public else None,
@@ -218,7 +218,7 @@ class TffEngine:
     done = pda_tff.pretrain(
       pda_tff.build_model_fn(self.run.model, seeds.initialization),
       self._public_data,
-      tff.learning.optimizers.build_adam(config.learning_rate),
+      pda_tff.build_optimizer(config),
       dataclasses.replace(config, seed=seeds.shuffling),
       on_epoch=on_epoch,
     )
@@ -252,7 +252,7 @@ class TffEngine:
     arrays[engine_lib.CLIP_NORM] = np.asarray(query.clip_norm)
     return arrays
 
-  def _optimizer_state(self, state) -> Mapping[str, Any]:
+  def _optimizer_state(self, state) -> dict[str, Any]:
     wrapped = self.run.method.uses_public
     return state.finalizer['inner'] if wrapped else state.finalizer
 
