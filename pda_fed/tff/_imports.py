@@ -225,7 +225,8 @@ def check_keras() -> None:
     found = tf.keras.Model.__module__
   except ImportError:
     found = 'none'
-  if not found.startswith('tf_keras.'):
+  # The second is Keras 2 as part of TensorFlow 2.14, which TFF asks for.
+  if not found.startswith(('tf_keras.', 'keras.src.engine.')):
     raise ImportError(
       'tf.keras must be Keras 2 (the package tf_keras) for TensorFlow'
       f' Federated. Found {found}. Restart Python, with {_LEGACY_KERAS} unset'
