@@ -76,8 +76,9 @@ class OptimizerSettings(settings.Group):
   )
   weight_decay: float = _non_negative(
     0.0,
-    'Each step also shrinks the weights by this times the learning rate, which'
-    ' makes AdamW of adam. With --engine=tff, only adam has it.',
+    'Each step also shrinks the weights by this times the learning rate: AdamW,'
+    ' if the optimizer is adam. Only with --engine=jax.',
+    only='jax',
   )
 
   def __post_init__(self):

@@ -26,18 +26,13 @@ def build_optimizer(
     settings: Its name, rate and other settings.
 
   Raises:
-    ValueError: If TFF does not have it with weight decay.
+    ValueError: If it has weight decay, which most of TFF do not have.
   """
   name, rate = settings.optimizer, settings.learning_rate
   values = {_NAMES.get(n, n): v for n, v in settings.values.items()}
   if settings.weight_decay:
-    if name != 'adam':
-      raise ValueError(
-        'weight_decay must be 0 unless optimizer is adam: TFF has no other with'
-        f' it. Found {settings.weight_decay} with {name}.'
-      )
-    return tff.learning.optimizers.build_adamw(
-      rate, **values, weight_decay=settings.weight_decay
+    raise ValueError(
+      f'weight_decay must be 0 in TFF. Found {settings.weight_decay}.'
     )
   if name == 'sgd':
     # A momentum of 0 would keep a useless copy of the model.

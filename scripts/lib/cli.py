@@ -18,6 +18,7 @@ import importlib.util
 import logging
 import os
 import pathlib
+import re
 import shlex
 import sys
 from typing import NoReturn
@@ -27,6 +28,7 @@ from absl import app
 from absl import flags
 from absl import logging as absl_logging
 from pda_fed import errors
+from pda_fed.common import typed
 
 # Errors that the user can fix. Any other exception is a bug and keeps its
 # traceback.
@@ -151,6 +153,12 @@ def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
   return f'{error}. Presets in scripts/presets: {", ".join(presets())}'
 
 
+def _nearest_value(error: str) -> str:
+  """Returns a hint for a value that a flag does not have, or ''."""
+  found = re.search('=(.*): value should be one of <(.*)>', error)
+  return found and typed.nearest(found[1], found[2].split('|')) or ''
+
+
 def _no_text(argv: Sequence[str], error: ValueError) -> str:
   """Returns the error message for a flag file that is not text."""
   given = [argument for argument in argv if 'flagfile' in argument]
@@ -213,7 +221,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     hints = ''.join(hint(e.flagname) for hint in OF_UNKNOWN_FLAG)
     fail(f'{e}{hints} (--help lists the flags)')
   except flags.Error as e:
-    fail(f'{e} (--help lists the flags)')
+    fail(f'{e}{_nearest_value(str(e))} (--help lists the flags)')
   except ValueError as e:
     fail(_no_text(argv, e))
 
