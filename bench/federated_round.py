@@ -1,6 +1,7 @@
-"""Measures a round of stock TFF, DP-FedAvg, PDA-DPMD and pfl-research.
+r"""Measures a round of stock TFF, DP-FedAvg, PDA-DPMD and pfl-research.
 
-    python -m bench.federated_round --work=small,paper --rounds=5 --pfl
+    python -m bench.federated_round --work=small,paper --rounds=5 \
+        --pfl_python=build/pfl-venv/bin/python
 
 Every algorithm does the same local training on the same users and the same
 runtime. Rounds alternate, so that noise of the machine affects all of them

@@ -10,7 +10,6 @@ results/benchmark/search.csv and writes results/benchmark/public_share.png.
 """
 
 from collections.abc import Mapping, Sequence
-import csv
 import pathlib
 from typing import NamedTuple, Optional
 
@@ -19,11 +18,11 @@ from pda_fed import methods
 from pda_fed import schedules
 from pda_fed.compare import benchmark_tasks
 from pda_fed.compare import styles
-from scripts.lib import cli
 
-_ROOT = pathlib.Path(__file__).parents[1]
-_RESULTS = _ROOT / 'results/benchmark'
+from tools import recorded
+
 _METHODS = ('pda', 'semi_dp')
+_TASKS = pathlib.Path(__file__).parents[1] / 'scripts/benchmark_tasks'
 # Learning rates at which warm start and the others have the same pre-trained
 # model: see docs/benchmark.md.
 _SAME_START = {
@@ -54,11 +53,6 @@ def mean_public_share(
 ) -> Optional[float]:
   """Returns the mean of 1 - alpha over a run, or None for other methods.
 
-  Example:
-
-    >>> round(mean_public_share({'alpha_K': '2'}, rounds=2), 3)  # 1, cos(pi/4)
-    0.146
-
   Args:
     settings: Values of `alpha_i`, `alpha_K` or `semi_dp_weight`.
     rounds: Number of rounds, or of epochs at sample level, where alpha is
@@ -75,13 +69,7 @@ def mean_public_share(
   return float(1 - schedules.values(alpha, rounds).mean())
 
 
-def _load(task: str) -> benchmark_tasks.Task:
-  return benchmark_tasks.load(_ROOT / f'scripts/benchmark_tasks/{task}.json')
-
-
-def read_points(
-  rows: Sequence[Mapping[str, str]], rounds: Mapping[str, int]
-) -> list[Point]:
+def read_points(rows: recorded.Runs, rounds: Mapping[str, int]) -> list[Point]:
   """Returns tries at the best of the learning rates that warm start tried too.
 
   Args:
@@ -90,18 +78,14 @@ def read_points(
   """
   warm, others = {}, []
   for row in rows:
+    task, method, loss = row['task'], row['method'], float(row['loss'])
     settings = dict(word.split('=') for word in row['settings'].split())
-    rates = tuple(
-      value
-      for name, value in settings.items()
-      if name.endswith('learning_rate')
-    )
-    share = mean_public_share(settings, rounds[row['task']])
-    loss = float(row['loss'])
-    if row['method'] == 'warm':
-      warm[row['task'], rates] = loss
-    elif share is not None and _starts_agree(row['task'], rates):
-      others.append((row['task'], row['method'], rates, share, loss))
+    rates = tuple(v for k, v in settings.items() if k.endswith('learning_rate'))
+    share = mean_public_share(settings, rounds[task])
+    if method == 'warm':
+      warm[task, rates] = loss
+    elif share is not None and rates[0] in _SAME_START.get(task, rates):
+      others.append((task, method, rates, share, loss))
   common = {(task, rates) for task, _, rates, *_ in others} & warm.keys()
   best = {
     task: min((key for key in common if key[0] == task), key=warm.get)[1]
@@ -114,12 +98,12 @@ def read_points(
   ]
 
 
-def _starts_agree(task: str, rates: tuple[str, ...]) -> bool:
-  return task not in _SAME_START or rates[0] in _SAME_START[task]
+def _load(task: str) -> benchmark_tasks.Task:
+  return benchmark_tasks.load(_TASKS / f'{task}.json')
 
 
 def draw(points: Sequence[Point], path: pathlib.Path) -> None:
-  """Plots a panel for each task.
+  """Plots a panel for each task, those with images first.
 
   Args:
     points: Tries.
@@ -130,7 +114,10 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
   matplotlib.use('Agg')
   from matplotlib import pyplot as plt
 
-  tasks = sorted({point.task for point in points}, key=_place)
+  tasks = sorted(
+    {point.task for point in points},
+    key=lambda t: (not t.startswith(('cifar10', 'emnist')), t),
+  )
   figure, places = plt.subplots(
     2, 4, figsize=(11, 5), layout='constrained', sharex=True, sharey=True
   )
@@ -139,18 +126,9 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
     axes.set_title(f'{task.title}, epsilon {task.epsilon:g}', fontsize='medium')
     axes.axhline(0, color='#888888', linewidth=1)
     for method in _METHODS:
-      line = sorted(
-        (point.share, point.gain)
-        for point in points
-        if (point.task, point.method) == (name, method)
-      )
-      kind = methods.get(method)
-      axes.plot(
-        *zip(*line, strict=True),
-        'o-',
-        color=styles.colour(kind.name),
-        label=kind.title,
-      )
+      line = sorted(p[2:] for p in points if p[:2] == (name, method))
+      style = {'color': styles.colour(method), 'label': methods.title(method)}
+      axes.plot(*zip(*line, strict=True), 'o-', **style)
     axes.set_xscale('log')
     # Larger losses than gains are of no interest: lines leave the panel.
     axes.set_ylim(-0.06, 0.06)
@@ -166,33 +144,18 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
   plt.close(figure)
 
 
-def _place(task: str) -> tuple[bool, str]:
-  """Images first, then text."""
-  return not task.startswith(('cifar10', 'emnist')), task
-
-
-def read_results() -> list[Point]:
-  """Returns the recorded search's points. The root is the working folder."""
-  with (_RESULTS / 'search.csv').open(newline='') as file:
-    rows = list(csv.DictReader(file))
-  rounds = {}
-  for task in {row['task'] for row in rows}:
-    flags = cli.expanded(_load(task).flags)
-    values = dict(word.lstrip('-').partition('=')[::2] for word in flags)
-    rounds[task] = int(values.get('epochs') or values['rounds'])
-  return read_points(rows, rounds)
-
-
 def main(argv: Sequence[str]) -> None:
-  """Draws the figure."""
+  """Draws the figure and prints its points."""
   del argv
-  points = read_results()
-  path = _RESULTS / 'public_share.png'
+  rows, rounds = recorded.runs('benchmark/search'), {}
+  for task in {row['task'] for row in rows}:
+    settings = _load(task).settings
+    rounds[task] = int(settings.get('epochs') or settings['rounds'])
+  points = read_points(rows, rounds)
+  path = recorded.RESULTS / 'benchmark/public_share.png'
   draw(points, path)
   for point in points:
-    print(
-      f'{point.task:18} {point.method:8} {point.share:.4f} {point.gain:+.4f}'
-    )
+    print('{:18} {:8} {:.4f} {:+.4f}'.format(*point))
   print(f'Wrote {path}.')
 
 

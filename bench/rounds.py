@@ -10,7 +10,6 @@ import dataclasses
 import os
 import pathlib
 import subprocess
-import sys
 
 from absl import flags
 from pda_fed import models
@@ -22,19 +21,11 @@ WORK = flags.DEFINE_list(
 ROUNDS = flags.DEFINE_integer(
   'rounds', 5, 'Number of measured rounds of each.', lower_bound=1
 )
-_PFL = flags.DEFINE_bool(
-  'pfl',
-  False,
-  'Also measure pfl-research, which is installed into build/pfl-venv.',
-)
 _PFL_PYTHON = flags.DEFINE_string(
-  'pfl_python',
-  None,
-  'Python interpreter with pfl, to use instead of installing pfl.',
+  'pfl_python', None, 'Also measure pfl-research, with this interpreter.'
 )
 PEER = 'pfl-research'
-_REQUIREMENTS = ('torch==2.13.0', 'pfl==0.6.0')  # pfl must use this torch.
-_BENCH = pathlib.Path(__file__).resolve().parent
+_PEER_PROGRAM = pathlib.Path(__file__).resolve().with_name('pfl_round.py')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,20 +68,6 @@ def plan(work: Work) -> privacy.PrivacyPlan:
   )
 
 
-def _peer_python() -> pathlib.Path:
-  """Returns an interpreter with pfl; installs pfl if none is given."""
-  if _PFL_PYTHON.value is not None:
-    return pathlib.Path(_PFL_PYTHON.value).absolute()
-  folder = _BENCH.parent / 'build/pfl-venv'
-  path = folder / 'bin/python'
-  imports = [path, '-c', 'import pfl, torch']
-  if not path.exists() or subprocess.run(imports, check=False).returncode:
-    subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
-    for requirement in _REQUIREMENTS:
-      subprocess.run([path, '-m', 'pip', 'install', requirement], check=True)
-  return path
-
-
 @contextlib.contextmanager
 def peer(work: Work) -> Iterator[dict[str, Callable[[], float]]]:
   """Starts pfl-research if a flag asks for it, and ends it after the block.
@@ -100,23 +77,23 @@ def peer(work: Work) -> Iterator[dict[str, Callable[[], float]]]:
 
   Yields:
     By its name, a function that runs a round and returns its seconds; nothing
-    without the flags.
+    without the flag.
 
   Raises:
     ValueError: If the users are those of a store.
   """
-  if not _PFL.value and _PFL_PYTHON.value is None:
+  if _PFL_PYTHON.value is None:
     yield {}
     return
   if not work.sentences:
-    raise ValueError('--pfl must not be given with --data_dir.')
+    raise ValueError('--pfl_python must not be given with --data_dir.')
   sizes = {'clients': work.clients, 'sentences': work.sentences}
   sizes |= dataclasses.asdict(work.spec)
   arguments = [f'--{name}={value}' for name, value in sizes.items()]
   # On a busy machine, spinning OpenMP threads made the peer's rounds several
   # times slower. This was not measured on an idle machine.
   with subprocess.Popen(
-    [_peer_python(), '-W', 'ignore', _BENCH / 'pfl_round.py', *arguments],
+    [_PFL_PYTHON.value, '-W', 'ignore', _PEER_PROGRAM, *arguments],
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,

@@ -21,7 +21,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import runpy
 import signal
 import sys
@@ -40,7 +39,7 @@ _TESTS = flags.DEFINE_string(
   "Folder with TFF's tests: tensorflow_federated/python of its sources.",
 )
 _ONLY = flags.DEFINE_string(
-  'only', '', 'Regular expression: run files whose path matches it.'
+  'only', '*', 'Run files whose path matches this pattern, with * and ?.'
 )
 _JOBS = flags.DEFINE_integer(
   'jobs', 2, 'Number of files to run at a time.', lower_bound=1
@@ -64,13 +63,10 @@ _KINDS = ('passed', 'expected', 'failed', 'skipped')
 
 
 class Outcome(NamedTuple):
-  """What became of a test.
+  """What became of a test: passed, failed or skipped.
 
-  Attributes:
-    name: 'learning/a_test.py::Class.test_b', or just the file's path if the
-      file failed outside of its tests.
-    status: 'passed', 'failed' or 'skipped'.
-    error: The first line of the first error.
+  The name is 'learning/a_test.py::Class.test_b', or just the file's path if the
+  file failed outside of its tests. The error is the first line of the first.
   """
 
   name: str
@@ -95,13 +91,7 @@ class _Helpers(importlib.abc.MetaPathFinder):
 
 
 def _run(folder: pathlib.Path, file: pathlib.Path, work: pathlib.Path):
-  """Runs a file of tests as if it were the program; never returns.
-
-  Args:
-    folder: TFF's package.
-    file: Path of the file in it.
-    work: An empty folder, for the file's output and its results.
-  """
+  """Runs a file of tests as if it were the program; never returns."""
   os.setsid()  # So that what a test has started ends with it.
   signal.setitimer(signal.ITIMER_REAL, _TIME_LIMIT.value)
   output = os.open(work / 'output', os.O_CREAT | os.O_WRONLY)
@@ -135,8 +125,7 @@ def _tests(file: pathlib.Path, results: pathlib.Path) -> Iterator[Outcome]:
     test = case.get('name').partition(' ')[0]
     if test == 'test_session':  # Each class of TensorFlow's has this method.
       continue
-    group = case.get('classname').removeprefix('__main__.')
-    name = f'{file}::{group}.{test}'
+    name = f'{file}::{case.get("classname").removeprefix("__main__.")}.{test}'
     error = next(iter(case), None)
     if error is not None:
       line, *_ = error.get('message').splitlines() or ['']
@@ -149,13 +138,7 @@ def _tests(file: pathlib.Path, results: pathlib.Path) -> Iterator[Outcome]:
 def _outcomes(
   file: pathlib.Path, work: pathlib.Path, code: int
 ) -> list[Outcome]:
-  """Returns the outcomes of a file, each test once.
-
-  Args:
-    file: Path of the file.
-    work: Folder of its process.
-    code: How the process ended.
-  """
+  """Returns the outcomes of a file whose process ended so, each test once."""
   found = {}
   results = work / 'results.xml'
   if results.exists() and results.stat().st_size:  # A crash leaves it empty.
@@ -203,20 +186,15 @@ def _run_files(
         _kill(pid)
 
 
-def covers(pattern: str, name: str) -> bool:
-  """Returns whether a row of the table of expected failures is about a test.
-
-  Args:
-    pattern: Name of a file, a class or a test; may have * and ?.
-    name: Name of an outcome.
-  """
+def _covers(pattern: str, name: str) -> bool:
+  """Whether a row of the table of expected failures is about an outcome."""
   whole = (pattern, f'{pattern}::*', f'{pattern}.*')
   return any(fnmatch.fnmatchcase(name, p) for p in whole)
 
 
 def _folder_of(name: str) -> str:
-  first, *others = pathlib.PurePath(name.partition('::')[0]).parts[:-1] or '.'
-  return f'{first}/{others[0]}' if first == 'core' and others else first
+  parts = pathlib.PurePath(name.partition('::')[0]).parts[:-1] or ('.',)
+  return '/'.join(parts[: 2 if parts[0] == 'core' else 1])
 
 
 def judge(
@@ -236,7 +214,7 @@ def judge(
   problems = []
   used = set()
   for outcome in outcomes:
-    rows = [p for p in patterns if covers(p, outcome.name)]
+    rows = [p for p in patterns if _covers(p, outcome.name)]
     failed = outcome.status == 'failed'
     used.update(rows if failed else ())
     kind = 'expected' if failed and rows else outcome.status
@@ -259,15 +237,8 @@ def _table(counts: Mapping[str, collections.Counter]) -> str:
 
 
 def _find_files(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Returns the paths of the files to run."""
-  try:
-    only = re.compile(_ONLY.value)
-  except re.error as e:
-    raise ValueError(
-      f'--only must be a regular expression. Found {_ONLY.value!r}: {e}.'
-    ) from e
   found = sorted(p.relative_to(folder) for p in folder.rglob('*_test.py'))
-  files = [file for file in found if only.search(str(file))]
+  files = [f for f in found if fnmatch.fnmatchcase(str(f), _ONLY.value)]
   if not files:
     raise ValueError(
       f'--tests must have files *_test.py whose path matches --only'
@@ -284,11 +255,11 @@ def _read_expected(files: Sequence[pathlib.Path]) -> list[str]:
     raise ValueError(
       f'--expected must be a JSON file. Found {_EXPECTED.value!r}: {e}.'
     ) from e
-  patterns = [pattern for group in groups.values() for pattern in group]
   return [
     pattern
-    for pattern in patterns
-    if any(covers(pattern.partition('::')[0], str(f)) for f in files)
+    for group in groups.values()
+    for pattern in group
+    if any(_covers(pattern.partition('::')[0], str(f)) for f in files)
   ]
 
 
@@ -302,10 +273,10 @@ def main() -> None:
   for module in _IMPORTS.value:
     importlib.import_module(module)
   outcomes = []
-  with tqdm.tqdm(total=len(files), unit='file', disable=None) as bar:
-    for found in _run_files(folder, files):
-      outcomes += found
-      bar.update()
+  for found in tqdm.tqdm(
+    _run_files(folder, files), total=len(files), unit='file', disable=None
+  ):
+    outcomes += found
   counts, problems = judge(outcomes, patterns)
   print(_table(counts))
   if problems:

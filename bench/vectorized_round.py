@@ -4,11 +4,11 @@
     python -m bench.vectorized_round --work=full --compute_dtype=bfloat16
     python -m bench.vectorized_round --data_dir=data/stackexchange --rounds=20
     python -m bench.vectorized_round --work=small --scale=1,2,4
-    python -m bench.vectorized_round --work=small,paper --pfl
+    python -m bench.vectorized_round --pfl_python=build/pfl-venv/bin/python
 
 TensorFlow is not needed. On a CPU, every core is a device that trains a part of
-the clients. With --pfl, rounds of pfl-research with the same sizes are measured
-alternately with ours.
+the clients. With --pfl_python, rounds of pfl-research with the same sizes
+alternate with ours.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.

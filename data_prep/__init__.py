@@ -11,18 +11,16 @@ or a store of examples, read with `store.examples(name)`. `prepare` writes
 stores. Only the source `tff` needs TensorFlow.
 """
 
-from data_prep.assignment import Assignment
 from data_prep.assignment import HoldoutConfig
+from data_prep.assignment import Partition
+from data_prep.assignment import partition_users
+from data_prep.assignment import PartitionConfig
 from data_prep.build import prepare
 from data_prep.build import PrepareConfig
 from data_prep.cohorts import CohortArrays
 from data_prep.cohorts import load_cohort
 from data_prep.errors import SourceError
 from data_prep.errors import StoreError
-from data_prep.partition import Partition
-from data_prep.partition import partition_users
-from data_prep.partition import PartitionConfig
-from data_prep.partition import UserSlices
 from data_prep.sources import open_source
 from data_prep.store import ExampleStore
 from data_prep.store import open_store
@@ -31,7 +29,6 @@ from data_prep.user_store import UserStore
 from data_prep.vocabulary import VocabularyConfig
 
 __all__ = [
-  'Assignment',
   'CohortArrays',
   'ExampleStore',
   'HoldoutConfig',
@@ -41,7 +38,6 @@ __all__ = [
   'SourceError',
   'StoreError',
   'TokenStore',
-  'UserSlices',
   'UserStore',
   'VocabularyConfig',
   'load_cohort',

@@ -18,15 +18,14 @@ import pathlib
 from typing import Any, Optional, Union
 
 from data_prep import assignment
-from data_prep import cautions
 from data_prep import encoding
 from data_prep import lists
 from data_prep import parallel
-from data_prep import partition
 from data_prep import spool
 from data_prep import staging
 from data_prep import store
 from data_prep import store_writer
+from data_prep import summary
 from data_prep import user_store
 from data_prep import vocabulary as words_lib
 from data_prep.sources import arrays
@@ -59,7 +58,7 @@ class PrepareConfig:
       affect the store.
   """
 
-  partition: partition.PartitionConfig
+  partition: assignment.PartitionConfig
   holdout: assignment.HoldoutConfig = assignment.HoldoutConfig()
   vocabulary: words_lib.VocabularyConfig = words_lib.VocabularyConfig()
   public_user_ids: tuple[str, ...] = ()
@@ -73,6 +72,10 @@ class PrepareConfig:
     if num_sentences < _MIN_SENTENCES_FOR_PROCESSES:
       return 1
     return self.num_processes or len(os.sched_getaffinity(0))
+
+
+def _num_sentences(groups: Mapping[str, assignment.Group]) -> int:
+  return int(sum(g.num_sentences.sum() for g in groups.values()))
 
 
 # Users whose sentences are read together: the name of their group, and they.
@@ -195,7 +198,7 @@ class _Run:
       tally = source.tally
       self._tally.add(tally)
       if tally.first_fault:
-        cautions.warn(
+        summary.warn(
           f'{source.name}: {tally.num_faulty:,} of {tally.rows:,} rows are'
           f' faulty and were skipped. The first is {tally.first_fault}.'
         )
@@ -220,7 +223,9 @@ class _Run:
   ) -> None:
     plan = self._assign(source, whole_users=False)
     row_bytes = encoding.ROW_LENGTH * encoding.TOKEN_DTYPE.itemsize
-    store_writer.check_space(self._folder, plan.num_sentences * row_bytes)
+    store_writer.check_space(
+      self._folder, _num_sentences(plan.groups) * row_bytes
+    )
     words, origin = self._choose_words(source, plan)
     with store_writer.StoreWriter(self._folder) as writer:
       dropped, unknown = self._encode(source, plan, words, writer)
@@ -228,7 +233,7 @@ class _Run:
       public = writer.names[assignment.PUBLIC]
       planned = plan.groups[assignment.PUBLIC]
       if len(public) < len(planned):
-        cautions.warn(
+        summary.warn(
           f'Only {len(public)} of {len(planned)} public users are left: the'
           ' others have no usable sentence.'
         )
@@ -240,14 +245,14 @@ class _Run:
         'statement': statement,
         'unknown_share': unknown,
       }
-      cautions.warn_of_unknown_words(vocabulary)
+      summary.warn_of_unknown_words(vocabulary)
       details = _describe(
         source.name, self._config, plan, public, vocabulary=vocabulary
       )
       details['source_notes'] = notes
       details['skipped'] = dict(sorted((+self._tally.skipped).items()))
       details['left_out'] = {**plan.left_out, **dropped}
-      cautions.warn_of_empty_groups(writer.finish(words, details))
+      summary.warn_of_empty_groups(writer.finish(words, details))
 
   def _write_examples(self, source: arrays.ArraySource) -> None:
     config = self._config
@@ -258,17 +263,17 @@ class _Run:
     examples = writer.write_examples(source, plan)
     public = plan.groups[assignment.PUBLIC].names
     details = _describe(source.name, config, plan, public, **examples)
-    if config.partition.max_sentences >= partition.NO_LIMIT:
+    if config.partition.max_sentences >= assignment.NO_LIMIT:
       details['settings']['max_sentences'] = None
-    beyond = len(source.x) - plan.num_sentences
+    beyond = len(source.x) - _num_sentences(plan.groups)
     details['left_out'] = {'examples beyond the cut': beyond}
-    cautions.warn_of_empty_groups(writer.write_index(details))
+    summary.warn_of_empty_groups(writer.write_index(details))
 
   def _map(
     self, task: _Task, groups: Mapping[str, assignment.Group], what: str
   ) -> Iterator[tuple[_Batch, Any, base.Tally]]:
     """Yields the task's results, and reports progress."""
-    total = int(sum(g.num_sentences.sum() for g in groups.values()))
+    total = _num_sentences(groups)
     processes = self._config.processes_for(total)
     done = 0
     self._on_progress(what, done, total, 'sentence')
@@ -319,12 +324,6 @@ class _Run:
   ) -> tuple[dict[str, int], dict[str, Optional[float]]]:
     """Writes all users.
 
-    Args:
-      source: Source of the text.
-      plan: The assignment of users.
-      words: The vocabulary.
-      writer: Writer of the store.
-
     Returns:
       The number of users without a usable sentence, and the share of unknown
       words, both by group.
@@ -369,14 +368,11 @@ def _describe(
   public: Sequence[str],
   **kind: dict[str, Any],
 ) -> dict[str, Any]:
-  kept = sum(
-    n.endswith(assignment.OVERFLOW_SUFFIX)
-    for n in plan.groups[assignment.PRIVATE].names
-  )
   return {
     'source': name,
     'settings': {
       **dataclasses.asdict(config.partition),
+      'keep_overflow_users': False,
       **dataclasses.asdict(config.holdout),
       'public_user_ids': len(config.public_user_ids),
     },
@@ -384,8 +380,9 @@ def _describe(
     'public_users_sha256': hashlib.sha256(
       ''.join(f'{name}\n' for name in public).encode()
     ).hexdigest(),
-    'private_overflow_users': kept,
-    'max_private_users_per_person': plan.max_private_users_per_person,
+    # Other writers of this format may have kept overflow users.
+    'private_overflow_users': 0,
+    'max_private_users_per_person': 1,
     'held_out_by': dict(plan.held_out_by),
-    'train_users_before_the_cut': int((plan.train_counts > 0).sum()),
+    'train_users_before_the_cut': plan.num_train_users,
   }

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Optional
 
-from data_prep import partition
 from data_prep import user_store
 import numpy as np
 from pda_fed.common import validate
@@ -67,7 +66,14 @@ def load_cohort(
   if steps is None:
     most = int(data.num_examples(group).max(initial=1))
     steps = -(-most // batch_size)
-  places = partition.vector_of_integers(users=users)
+  places = np.asarray(users)
+  # A boolean mask would be read as the numbers 0 and 1.
+  if places.ndim != 1 or (places.size and places.dtype.kind not in 'iu'):
+    raise TypeError(
+      f'users must be a vector of integers. Found the dtype {places.dtype} and'
+      f' the shape {places.shape}.'
+    )
+  places = places.astype(np.int64)
   num_clients = len(users) if num_clients is None else num_clients
   validate.integers(1, steps=steps)
   validate.integers(len(users), num_clients=num_clients)

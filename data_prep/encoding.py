@@ -23,9 +23,6 @@ class Encoder:
   def __init__(self, words: Sequence[str]):
     """Makes an encoder.
 
-    Args:
-      words: The vocabulary; word i has the id i + 1.
-
     Raises:
       ValueError: If there are no words, or too many for 16 bits.
     """
@@ -35,10 +32,7 @@ class Encoder:
     self._ids = {word: i for i, word in enumerate(words, start=1)}
 
   def encode(self, sentences: Sequence[str]) -> np.ndarray:
-    """Returns a row for each sentence.
-
-    Args:
-      sentences: Sentences with tokens separated by spaces, at least one each.
+    """Returns a row for each sentence, which has a token at least.
 
     Returns:
       Token ids, [sentences, 21].
@@ -64,11 +58,7 @@ class Encoder:
     return rows
 
   def count_words(self, rows: np.ndarray) -> tuple[int, int]:
-    """Returns the number of words of encoded sentences, and of unknown ones.
-
-    Args:
-      rows: Sentences, encoded with `encode`.
-    """
+    """Returns the number of words of encoded sentences, and of unknown ones."""
     # Ids from 1 on are words, then comes oov, then the other special tokens.
     is_word = (rows > self.spec.pad) & (rows <= self.spec.oov)
     return int(is_word.sum()), int((rows == self.spec.oov).sum())

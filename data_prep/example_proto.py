@@ -29,9 +29,6 @@ def _varint(data: bytes) -> int:
 def parse_tokens(example: bytes) -> bytes:
   """Returns the value of the `tokens` feature.
 
-  Args:
-    example: A serialized tf.train.Example.
-
   Raises:
     ValueError: If it is not an Example with exactly one `tokens` value.
   """
@@ -56,11 +53,7 @@ def _field(tag: int, body: bytes) -> bytes:
 
 
 def encode_tokens(tokens: bytes) -> bytes:
-  """Returns a serialized tf.train.Example with the `tokens` feature alone.
-
-  Args:
-    tokens: The sentence, with tokens separated by spaces.
-  """
+  """Returns a serialized tf.train.Example with the `tokens` feature alone."""
   feature = _field(_FIELD_1, _field(_FIELD_1, tokens))
   entry = _field(_FIELD_1, b'tokens') + _field(_FIELD_2, feature)
   return _field(_FIELD_1, _field(_FIELD_1, entry))

@@ -24,9 +24,6 @@ _CHUNK = 2**20
 def opened(path: os.PathLike | str) -> Iterator[IO[bytes]]:
   """Opens a file, and decompresses `.gz` and `.xz`.
 
-  Args:
-    path: Path of the file.
-
   Yields:
     The open file.
 
@@ -50,15 +47,10 @@ def opened(path: os.PathLike | str) -> Iterator[IO[bytes]]:
 def find_folder(
   data_dir: os.PathLike | str, names: tuple[str, ...], first_file: str
 ) -> pathlib.Path:
-  """Returns the folder that holds a data set.
-
-  Args:
-    data_dir: The folder itself, or its parent.
-    names: Names of the folder in the data set's archives.
-    first_file: A file that must be in the folder.
+  """Returns the folder that holds a data set: the given one, or one below.
 
   Raises:
-    SourceError: If there is no such folder.
+    SourceError: If none of them has the first file, plain or as .xz.
   """
   root = pathlib.Path(data_dir)
   for folder in (root, *(root / name for name in names)):
@@ -75,10 +67,6 @@ def read_at_most(f: IO[bytes], size: int) -> bytes:
 
   A small file may decompress to more than fits into memory, and a damaged
   header may promise too much. So memory is only used for bytes that exist.
-
-  Args:
-    f: The file.
-    size: Maximum number of bytes that the file should have.
   """
   chunks, left = [], size + 1
   while left and (chunk := f.read(min(left, _CHUNK))):
@@ -88,15 +76,11 @@ def read_at_most(f: IO[bytes], size: int) -> bytes:
 
 
 def read_file(path: pathlib.Path, expected_size: Optional[int] = None) -> bytes:
-  """Reads a file, and decompresses `.gz` and `.xz`.
-
-  Args:
-    path: Path of the file.
-    expected_size: Size in bytes after decompression. None allows any size up
-      to 4 GiB.
+  """Reads a file, and decompresses `.gz` and `.xz`, to 4 GiB at most.
 
   Raises:
-    SourceError: If the file is missing, truncated, or has another size.
+    SourceError: If the file is missing, truncated, or has another size than the
+      expected one, after decompression.
   """
   most = _MAX_SIZE if expected_size is None else expected_size
   with opened(path) as f:

@@ -32,9 +32,6 @@ def _read_distinct(
 def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
   """Reads user ids, one per line.
 
-  Args:
-    path: A UTF-8 file; empty lines are ignored.
-
   Returns:
     The ids in the order of the file.
 
@@ -53,9 +50,6 @@ def read_user_ids(path: os.PathLike | str) -> tuple[str, ...]:
 
 def read_words(path: os.PathLike | str) -> list[str]:
   """Reads a vocabulary: per line a word, or a word and its count.
-
-  Args:
-    path: A UTF-8 file with the most frequent word first.
 
   Returns:
     The words in the order of the file.

@@ -30,11 +30,6 @@ def _check_names(
   """Raises SourceError if a file has unknown or repeated arrays.
 
   Otherwise a misspelled name would silently leave out public data.
-
-  Args:
-    path: The file, for the message.
-    names: Names of its arrays.
-    known: Allowed names of arrays.
   """
   if set(names) - set(known) or len(set(names)) < len(names):
     found = ', '.join(f'{name:.40}' for name in names[:_MOST_NAMES])
@@ -58,10 +53,6 @@ def read_arrays(
   path: pathlib.Path, known: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
   """Reads the arrays of an .npz file.
-
-  Args:
-    path: The file.
-    known: Allowed names of arrays. Not all need to be present.
 
   Raises:
     SourceError: If the file is missing, damaged, or has another array.
@@ -95,12 +86,6 @@ def check_inputs(
   dimensions: Collection[int] = tuple(_SHAPES),
 ) -> np.ndarray:
   """Returns inputs with channels, in the machine's order, at most as float32.
-
-  Args:
-    path: The file of the array, for error messages.
-    name: The name of the array, for error messages.
-    inputs: Images or rows. Grey images may lack the last dimension.
-    dimensions: Allowed numbers of dimensions.
 
   Raises:
     SourceError: If the array has no finite numbers, or channels come first.
@@ -141,11 +126,6 @@ def check_labels(
 ) -> np.ndarray:
   """Returns labels as int32.
 
-  Args:
-    path: The file of the array, for error messages.
-    name: The name of the array, for error messages.
-    labels: The array.
-
   Raises:
     SourceError: If the labels are not classes.
   """
@@ -178,11 +158,6 @@ def count_classes(
   path: pathlib.Path, largest: int, given: Optional[np.ndarray]
 ) -> tuple[int, tuple[str, ...]]:
   """Returns the number of classes, and caveats on it.
-
-  Args:
-    path: The file, for error messages.
-    largest: The largest label.
-    given: The array `CLASSES`, if present.
 
   Raises:
     SourceError: If the array is invalid, or there is only one class.

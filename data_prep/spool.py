@@ -5,7 +5,6 @@ import os
 
 from data_prep import errors
 from data_prep import parallel
-from data_prep import sqlite_writer
 from data_prep import tokenizer
 from data_prep.sources import base
 from data_prep.sources import sqlite
@@ -84,7 +83,7 @@ def regroup(
         for tokens in texts:
           yield user, tokens
 
-  sqlite_writer.write_sqlite(path, sentences())
+  sqlite.write_sqlite(path, sentences())
   source.tally.check(source.name)
   if not num_sentences:
     raise errors.SourceError(

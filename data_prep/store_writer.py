@@ -21,12 +21,7 @@ _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
 def check_space(folder: pathlib.Path, needed: int) -> None:
-  """Raises StoreError unless the disk has room for a store.
-
-  Args:
-    folder: The staging folder of the store.
-    needed: Number of bytes.
-  """
+  """Raises StoreError unless the staging folder's disk has so many bytes."""
   free = shutil.disk_usage(folder).free
   if needed > free:
     # The folder that the store will be in; the staging folder is removed.
@@ -59,11 +54,7 @@ class _UserWriter:
     self._counts[group].append(counts)
 
   def write_index(self, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes the index of users and the manifest, which it returns.
-
-    Args:
-      details: More entries for the manifest.
-    """
+    """Writes the index of users and the manifest, which it returns."""
     counts = {g: np.concatenate(of) for g, of in self._counts.items()}
     sizes = np.concatenate(list(counts.values()))
     encoded = [n.encode() for of in self.names.values() for n in of]
@@ -147,14 +138,7 @@ class StoreWriter(_UserWriter):
   def add(
     self, group: str, names: Iterable[str], counts: np.ndarray, rows: np.ndarray
   ) -> None:
-    """Appends users of a group.
-
-    Args:
-      group: The users' group. Groups come in the order of `assignment.GROUPS`.
-      names: The users' names, ascending within a group.
-      counts: Number of sentences of each user.
-      rows: The users' sentences, concatenated.
-    """
+    """Appends users of a group, ascending by name; groups as in `GROUPS`."""
     self._tokens.write(rows.tobytes())
     self._num_rows += len(rows)
     self._add_users(group, names, counts)
@@ -163,10 +147,6 @@ class StoreWriter(_UserWriter):
     self, words: Iterable[str], details: Mapping[str, Any]
   ) -> dict[str, Any]:
     """Writes the index, the vocabulary and the manifest.
-
-    Args:
-      words: The vocabulary.
-      details: More entries for the manifest.
 
     Returns:
       The manifest.
@@ -189,10 +169,6 @@ class ExampleWriter(_UserWriter):
     self, source: arrays.ArraySource, plan: assignment.Assignment
   ) -> dict[str, Any]:
     """Writes inputs and classes.
-
-    Args:
-      source: Source of the examples.
-      plan: The users to store, by group.
 
     Returns:
       The manifest's entries on inputs and classes.

@@ -1,6 +1,8 @@
-"""Summarizes a store: a table and a statement."""
+"""Summarizes a store: a table, a statement, and what is of little use."""
 
+from collections.abc import Mapping
 from typing import Any
+import warnings
 
 from data_prep import assignment
 import numpy as np
@@ -8,13 +10,12 @@ from pda_fed.common import tables
 
 _SHOWN = ('0', '0.5', '1')  # Quantiles of the manifest that are shown.
 _MAX_NOTES = 20  # Shown per kind; the manifest has all of them.
+# Above this, a model mostly learns to predict the unknown word.
+_MAX_UNKNOWN_SHARE = 0.3
 
 
 def format_summary(manifest: dict[str, Any]) -> str:
   """Formats a manifest as text.
-
-  Args:
-    manifest: The manifest of a store.
 
   Returns:
     Several lines, without a trailing line break.
@@ -49,12 +50,6 @@ def format_summary(manifest: dict[str, Any]) -> str:
     lines += [tables.format_table(['not used', 'number'], losses), '']
   lines += _format_notes(manifest)
   lines += _format_words(manifest) if has_text else _format_examples(manifest)
-  if manifest['max_private_users_per_person'] > 1:
-    lines.append(
-      f'{manifest["private_overflow_users"]:,} private users are overflow'
-      ' users. One person may be two users: for persons, epsilon is that of'
-      ' groups of two users.'
-    )
   drawn = describe_drawn_users(manifest)
   lines += [drawn] if drawn else []
   lines.append(f'Public users, sha256: {manifest["public_users_sha256"]}')
@@ -62,11 +57,7 @@ def format_summary(manifest: dict[str, Any]) -> str:
 
 
 def describe_drawn_users(manifest: dict[str, Any]) -> str:
-  """Returns a sentence on public users who did not opt in; '' if all did.
-
-  Args:
-    manifest: The manifest of a store.
-  """
+  """Returns a sentence on public users who did not opt in; '' if all did."""
   drawn = manifest['settings']['num_public_users']
   if not drawn or 'vocabulary' not in manifest:  # Arrays: whole users.
     return ''
@@ -109,3 +100,32 @@ def _format_notes(manifest: dict[str, Any]) -> list[str]:
       f'{len(notes):,} {what}: {", ".join(notes[:_MAX_NOTES])}{more}.'
     )
   return lines
+
+
+def warn(message: str) -> None:
+  """Warns without a place in the code, which would not help."""
+  warnings.warn(message, stacklevel=2)
+
+
+def warn_of_empty_groups(manifest: Mapping[str, Any]) -> None:
+  """Warns if there are no validation or no test users."""
+  for group in (assignment.VALIDATION, assignment.TEST):
+    if not manifest['groups'][group]['users']:
+      reason = f'Use a larger --{group}_fraction.'
+      if manifest['held_out_by'][group] == 'split':
+        reason = "The source's own split has none."
+      warn(f'There are no {group} users. Training needs them. {reason}')
+
+
+def warn_of_unknown_words(vocabulary: Mapping[str, Any]) -> None:
+  """Warns if many words are missing from the vocabulary."""
+  for group in (assignment.PRIVATE, assignment.VALIDATION):
+    share = vocabulary['unknown_share'][group]
+    if share is not None and share > _MAX_UNKNOWN_SHARE:
+      warn(
+        f'{share:.0%} of the words of {group} users are not among the'
+        f' {vocabulary["size"]:,} words of the vocabulary. A model only learns'
+        ' that they are unknown. Use a larger --vocabulary_size or another'
+        ' --vocabulary.'
+      )
+      return

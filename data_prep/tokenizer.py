@@ -58,9 +58,6 @@ def _drop_comments(fragment: str) -> str:
 def strip_html(fragment: str) -> str:
   """Returns the text of an HTML fragment.
 
-  Args:
-    fragment: HTML, well-formed or not.
-
   Returns:
     Its text, with HTML symbols unescaped and a line break where a block begins
     or ends. Code blocks (`<pre>`) are dropped; inline code is kept.
@@ -87,11 +84,7 @@ def strip_html(fragment: str) -> str:
 
 
 def tokenize(sentence: str) -> list[str]:
-  """Returns the tokens of a sentence.
-
-  Args:
-    sentence: Any text.
-  """
+  """Returns the tokens of a sentence."""
   if _MAY_HAVE_URL.search(sentence):
     # Only the URL token has capitals. Text that was tokenized before already
     # holds it.
@@ -110,9 +103,6 @@ def tokenize(sentence: str) -> list[str]:
 def split_sentences(text: str) -> list[str]:
   """Splits text into sentences of tokens.
 
-  Args:
-    text: Plain text, in which HTML symbols may be escaped.
-
   Returns:
     The tokens of each sentence, separated by spaces. Sentences without a token
     are dropped.
@@ -128,9 +118,6 @@ def _split_unescaped(text: str) -> list[str]:
 
 def cut_sentences(text: str) -> list[str]:
   """Cuts text into sentences without tokenizing them.
-
-  Args:
-    text: Plain text, without escaped HTML symbols.
 
   Returns:
     The sentences, including those without a token.

@@ -16,8 +16,8 @@ compares their checksums. Rows are memory-mapped. This module only needs numpy.
 
 import abc
 import bisect
-from collections.abc import Sequence
 import hashlib
+import itertools
 import json
 import math
 import mmap
@@ -47,25 +47,6 @@ def file_sha256(path: os.PathLike | str) -> str:
     while chunk := f.read(_CHUNK):
       digest.update(chunk)
   return digest.hexdigest()
-
-
-class _Names(Sequence):
-  """The names of a range of users, decoded on access."""
-
-  def __init__(self, text: bytes, offsets: np.ndarray, users: range):
-    self._text = text
-    self._offsets = offsets
-    self._users = users
-
-  def __len__(self) -> int:
-    return len(self._users)
-
-  def __getitem__(self, index):
-    if isinstance(index, slice):
-      return _Names(self._text, self._offsets, self._users[index])
-    user = self._users[index]
-    start, stop = self._offsets[user : user + 2]
-    return self._text[start:stop].decode()
 
 
 class UserStore(abc.ABC):
@@ -105,6 +86,7 @@ class UserStore(abc.ABC):
         self._fail(name, f'must have {entry["bytes"]} bytes. Found {found}.')
       if name not in self.ROW_FILES:
         self._verify_file(name)
+    self._names: dict[str, tuple[str, ...]] = {}
     num_offsets = (self.manifest['users'] + 1,)
     self._ids = (self.path / USER_IDS).read_bytes()
     self._offsets, self._id_offsets = (
@@ -174,7 +156,7 @@ class UserStore(abc.ABC):
     entry = self.manifest['groups'][group]
     return range(entry['first_user'], entry['first_user'] + entry['users'])
 
-  def users(self, group: str) -> Sequence[str]:
+  def users(self, group: str) -> tuple[str, ...]:
     """Returns the names of a group's users, ascending.
 
     Args:
@@ -183,7 +165,14 @@ class UserStore(abc.ABC):
     Raises:
       ValueError: If there is no such group.
     """
-    return _Names(self._ids, self._id_offsets, self._range(group))
+    if group not in self._names:
+      users = self._range(group)
+      ends = self._id_offsets[users.start : users.stop + 1].tolist()
+      self._names[group] = tuple(
+        self._ids[start:stop].decode()
+        for start, stop in itertools.pairwise(ends)
+      )
+    return self._names[group]
 
   def num_examples(self, group: str) -> np.ndarray:
     """Returns the number of rows of each of a group's users."""
@@ -252,9 +241,6 @@ class UserStore(abc.ABC):
 
 def load_manifest(path: os.PathLike | str) -> dict[str, Any]:
   """Reads the manifest of a store without checking its entries.
-
-  Args:
-    path: Folder of the store.
 
   Raises:
     StoreError: If there is no manifest.

@@ -131,12 +131,7 @@ class WordCounter:
   def __init__(
     self, folder: os.PathLike | str, max_in_memory: int = _MAX_WORDS_IN_MEMORY
   ):
-    """Makes an empty counter.
-
-    Args:
-      folder: Folder for a temporary file. `top` removes it.
-      max_in_memory: Maximum number of distinct words in memory.
-    """
+    """Makes an empty counter; its file in the folder is removed by `top`."""
     self._path = pathlib.Path(folder) / 'words.sqlite'
     self._max_in_memory = max_in_memory
     self._counts: collections.Counter[str] = collections.Counter()

@@ -1,30 +1,26 @@
 r"""Exports the model of a run to a file for other programs.
 
-    python -m scripts.export --run=out/pda --format=keras --output=pda.keras
     python -m scripts.export --run=out/pda --format=npz --output=pda.npz
     python -m scripts.export --run=out/pda --format=tff --output=pda_tff
 
-keras: built-in layers of Keras 3; `keras.models.load_model` reads it without
-this package. npz: weights, vocabulary and a description; scripts.predict reads
-it. tff: a folder for `tff.learning.models.load_functional_model`. All formats
-export the model of the newest checkpoint.
+npz: weights, what inputs need and a description; scripts.predict reads it. tff:
+a folder for `tff.learning.models.load_functional_model`. Both export the model
+of the newest checkpoint.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-import os
-
 from absl import flags
 from pda_fed import runs as runs_lib
-from pda_fed.runs import exports
+from pda_fed.runs import model_files
 from scripts.lib import trust_flags
 
 _RUN = flags.DEFINE_string(
   'run', None, 'Folder of a run, or a model that was exported as npz.'
 )
 _FORMAT = flags.DEFINE_enum(
-  'format', None, list(exports.FORMATS), 'Format of the export.'
+  'format', None, list(model_files.FORMATS), 'Format of the export.'
 )
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'The new file; for --format=tff, the new folder.'
@@ -43,12 +39,10 @@ def main() -> None:
   for flag in (_RUN, _FORMAT, _OUTPUT):
     if not flag.value:
       raise ValueError(f'--{flag.name} must be given.')
-  # Keras does not need TensorFlow here.
-  os.environ.setdefault('KERAS_BACKEND', 'jax')
   model = runs_lib.load_model(
     _RUN.value, data_dir=_DATA_DIR.value, trust_code=trust_flags.trusts()
   )
-  exports.export_model(model, _FORMAT.value, _OUTPUT.value)
+  model_files.export_model(model, _FORMAT.value, _OUTPUT.value)
   print(f'Wrote {_OUTPUT.value}, the model after round {model.round_num:,}.')
   for line in model.privacy:
     print(line)

@@ -21,7 +21,6 @@ from absl import flags
 from data_prep import assignment
 from data_prep import build
 from data_prep import lists
-from data_prep import partition
 from data_prep import sources
 from data_prep import staging
 from data_prep import store
@@ -53,12 +52,6 @@ _NUM_PUBLIC_USERS = flags.DEFINE_integer(
   'Number of public users to draw. For text they are overflow users: the'
   ' sentences of a user beyond --max_sentences. For arrays they are any users.'
   ' Default: 100, or 0 with --public_user_ids.',
-)
-_KEEP_OVERFLOW_USERS = flags.DEFINE_bool(
-  'keep_overflow_users',
-  False,
-  'Keep overflow users that are not public as private users. One person may'
-  ' then be two private users.',
 )
 _PUBLIC_USER_IDS = flags.DEFINE_string(
   'public_user_ids',
@@ -151,11 +144,10 @@ def _config() -> build.PrepareConfig:
     num_public_users = 0 if public_user_ids else 100
   most = _most_rows()
   return build.PrepareConfig(
-    partition=partition.PartitionConfig(
+    partition=assignment.PartitionConfig(
       seed=_SEED.value,
-      max_sentences=partition.NO_LIMIT if most is None else most,
+      max_sentences=assignment.NO_LIMIT if most is None else most,
       num_public_users=num_public_users,
-      keep_overflow_users=_KEEP_OVERFLOW_USERS.value,
     ),
     holdout=assignment.HoldoutConfig(
       validation_fraction=_VALIDATION_FRACTION.value,

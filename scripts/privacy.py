@@ -8,12 +8,10 @@ r"""Computes epsilon, or the noise or rounds for a target epsilon.
     python -m scripts.privacy --data_dir=data/stackexchange \
         --expected_cohort=100 --rounds=100 --delta=1e-4 --noise_multiplier=1 \
         --private_search=poisson --search_runs=20 --num_searches=3
-    python -m scripts.privacy --fill=out/comparison
 
 A preset is a plan of the paper; other flags change it. --target_epsilon solves
 for the noise or, with --solve_rounds, for the number of rounds.
 --private_search also shows the epsilon of a search that releases its best run.
---fill adds epsilon to the outputs of runs on machines without dp_accounting.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -21,19 +19,18 @@ from scripts.lib import cli  # First: it silences TensorFlow.
 # isort: split
 import dataclasses
 import json
-import math
 from typing import Any, Optional
 
 from absl import flags
 import data_prep
 import numpy as np
 from pda_fed import privacy
-from pda_fed import runs as runs_lib
+from pda_fed.common import files
 from pda_fed.compare import private_settings
 from pda_fed.privacy import presets
-from pda_fed.runs import overview
-from pda_fed.runs import training
-from scripts.lib import spec_flags
+from pda_fed.runs import groups
+from pda_fed.runs import resolving
+from scripts.lib import setting_flags
 
 _PRESET = flags.DEFINE_enum(
   'preset', None, list(presets.PRESETS), 'A plan of the paper to start from.'
@@ -61,12 +58,6 @@ _JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
 _PLOT = flags.DEFINE_string(
   'plot', None, 'Plot epsilon against rounds to this PNG, SVG or PDF file.'
 )
-_FILL = flags.DEFINE_string(
-  'fill',
-  None,
-  'Add epsilon to metrics.csv and result.json of the run in this folder, or of'
-  ' all runs below it, using config.json. Other flags are ignored.',
-)
 _NUM_SEARCHES = flags.DEFINE_integer(
   'num_searches',
   1,
@@ -84,8 +75,8 @@ _PRIVATE_SEARCH = flags.DEFINE_enum(
 _SEARCH_RUNS = flags.DEFINE_float(
   'search_runs', None, 'With --private_search: expected number of runs.'
 )
-spec_flags.define_plan()
-flags.adopt_module_key_flags(spec_flags)
+setting_flags.define(groups.PlanSpec, shows_defaults=False)
+flags.adopt_module_key_flags(setting_flags)
 
 # Settings of a plan that have no default here.
 _NEEDED = (
@@ -97,110 +88,75 @@ _NEEDED = (
 )
 
 
-def _target() -> Optional[float]:
-  return flags.FLAGS['target_epsilon'].value
-
-
 def _search():
   """Returns the private search of the flags; None without one."""
-  if _PRIVATE_SEARCH.value is None:
-    if _SEARCH_RUNS.value is not None:
-      raise ValueError('--search_runs must be given with --private_search.')
-    return None
-  if _SEARCH_RUNS.value is None:
+  if (_PRIVATE_SEARCH.value is None) != (_SEARCH_RUNS.value is None):
     raise ValueError('--private_search must be given with --search_runs.')
-  return privacy.PrivateSearch(
-    distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
-  )
-
-
-def _check_flags() -> None:
-  if _SOLVE_ROUNDS.value and _target() is None:
-    raise ValueError('--solve_rounds needs --target_epsilon.')
-  solved = 'rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'
-  if _target() is not None and flags.FLAGS[solved].value is not None:
-    raise ValueError(
-      f'--{solved} must not be given if it is solved for. Found'
-      f' {flags.FLAGS[solved].value!r}.'
+  if _PRIVATE_SEARCH.value is not None:
+    return privacy.PrivateSearch(
+      distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
     )
-  if None not in (_POPULATION.value, _DATA_DIR.value):
-    raise ValueError(
-      'Give at most one of --population and --data_dir. Found both.'
-    )
-  if _NUM_SEARCHES.value != 1 and _PRIVATE_SEARCH.value is None:
+  if _NUM_SEARCHES.value != 1:
     raise ValueError('--num_searches must be given with --private_search.')
+  return None
 
 
 def _given() -> dict[str, Any]:
-  """Returns the fields of a plan that the flags set."""
-  names = {f.name for f in dataclasses.fields(privacy.PrivacyPlan)}
-  given = {
-    name: flags.FLAGS[name].value
-    for name in names
-    if name in flags.FLAGS and flags.FLAGS[name].value is not None
-  }
-  adaptive = _adaptive_clipping()
-  if given.pop('adaptive_clipping', False):
-    given['adaptive_clipping'] = adaptive
-  if _DATA_DIR.value is not None:
-    store = data_prep.open_store(_DATA_DIR.value)
-    given |= {'population': len(store.users('private')), 'unit': 'user'}
+  """Returns the settings of a plan that flags give."""
+  given = setting_flags.given(groups.PlanSpec)
+  target = given.get('target_epsilon')
+  if _SOLVE_ROUNDS.value and target is None:
+    raise ValueError('--solve_rounds needs --target_epsilon.')
+  solved = 'rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'
+  if target is not None and solved in given:
+    raise ValueError(
+      f'--{solved} must not be given if it is solved for. Found'
+      f' {given[solved]!r}.'
+    )
   if given.get('sampling') == 'epochs':
     given['mechanism'] = 'tree'
   return given
 
 
-def _adaptive_clipping() -> privacy.AdaptiveClipping:
-  """Returns the adaptive clipping of the flags."""
-  fields = {
-    'target_quantile': 'clip_quantile',
-    'learning_rate': 'clip_learning_rate',
-    'count_stddev': 'clip_count_stddev',
-  }
-  values = {field: flags.FLAGS[name].value for field, name in fields.items()}
-  given = {field: value for field, value in values.items() if value is not None}
-  if given and not flags.FLAGS['adaptive_clipping'].value:
-    name = fields[next(iter(given))]
-    raise ValueError(f'--{name} must be given with --adaptive_clipping.')
-  return privacy.AdaptiveClipping(**given)
+def _population() -> dict[str, Any]:
+  """Returns the number of private records and the name of one, if given."""
+  if None not in (_POPULATION.value, _DATA_DIR.value):
+    raise ValueError(
+      'Give at most one of --population and --data_dir. Found both.'
+    )
+  if _DATA_DIR.value is not None:
+    store = data_prep.open_store(_DATA_DIR.value)
+    return {'population': len(store.users('private')), 'unit': 'user'}
+  given = _POPULATION.value
+  return {} if given is None else {'population': given}
 
 
-def _settings_from_flags() -> dict[str, Any]:
-  """Returns the fields of the plan, before anything is solved for."""
-  settings = {'clip_norm': 1.0}
+def _plan() -> privacy.PrivacyPlan:
+  """Returns the plan, with noise or rounds solved for a target epsilon."""
+  values: dict[str, Any] = {'clip_norm': 1.0, 'unit': 'user'}
   if _PRESET.value is not None:
     plan = presets.PRESETS[_PRESET.value].plan
-    settings = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
-  elif _target() is not None:
-    # A placeholder until it is solved for.
-    settings['rounds' if _SOLVE_ROUNDS.value else 'noise_multiplier'] = 1
-  settings |= _given()
-  missing = [f'--{name}' for name in _NEEDED if name not in settings]
+    values = {n: getattr(plan, n) for n in (*_NEEDED, 'clip_norm', 'unit')}
+  given = _given()
+  target = given.get('target_epsilon')
+  if _SOLVE_ROUNDS.value:
+    values['rounds'] = 1  # Until it is solved for.
+    del given['target_epsilon']
+  elif target is not None:
+    values['noise_multiplier'] = None
+  if 'epochs' in given:
+    values['rounds'] = None
+  values |= given | _population()
+  missing = [f'--{name}' for name in _NEEDED if name not in values]
   if missing:
     raise ValueError(
       f'{", ".join(missing)} must be given, or --preset (one of'
       f' {", ".join(presets.PRESETS)}); --data_dir gives the population.'
     )
-  return settings
-
-
-def _epsilon(plan: privacy.PrivacyPlan, accountant: Any) -> Optional[float]:
-  """Returns epsilon; None if the accountant cannot handle the plan."""
-  if accountant == 'pld' and plan.accountant != 'pld':
-    return None
-  return plan.epsilon(accountant=accountant)
-
-
-def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
-  """Returns the plan, with noise or rounds solved for a target epsilon."""
-  target = _target()
-  if target is not None and not _SOLVE_ROUNDS.value:
-    settings.pop('noise_multiplier')
-    return privacy.PrivacyPlan.for_epsilon(
-      target, **settings, accountant=_ACCOUNTANT.value
-    )
-  plan = privacy.PrivacyPlan(**settings)
-  if target is None:
+  of_data = values.pop('population'), values.pop('unit')
+  spec = setting_flags.make(groups.PlanSpec, values)
+  plan = resolving.build_plan(spec, *of_data, _ACCOUNTANT.value)
+  if not _SOLVE_ROUNDS.value:
     return plan
   rounds = plan.max_rounds(target, _ACCOUNTANT.value)
   if rounds == 0:
@@ -210,6 +166,13 @@ def _solve(settings: dict[str, Any]) -> privacy.PrivacyPlan:
       f' {target!r}.'
     )
   return dataclasses.replace(plan, rounds=rounds)
+
+
+def _epsilon(plan: privacy.PrivacyPlan, accountant: Any) -> Optional[float]:
+  """Returns epsilon; None if the accountant cannot handle the plan."""
+  if accountant == 'pld' and plan.accountant != 'pld':
+    return None
+  return plan.epsilon(accountant=accountant)
 
 
 def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
@@ -250,15 +213,11 @@ def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
   figure.savefig(path, dpi=150)
 
 
-def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
-  """Returns JSON with the keys of runs' outputs; infinity becomes null."""
-
-  def number(value: Optional[float]) -> Optional[float]:
-    return value if value is not None and math.isfinite(value) else None
-
+def _facts(plan: privacy.PrivacyPlan) -> dict[str, Any]:
+  """Returns what is printed, with the keys of runs' outputs."""
   found = {
-    'epsilon_pld': number(_epsilon(plan, 'pld')),
-    'epsilon_rdp': number(_epsilon(plan, 'rdp')),
+    'epsilon_pld': _epsilon(plan, 'pld'),
+    'epsilon_rdp': _epsilon(plan, 'rdp'),
     'noise_multiplier': plan.noise_multiplier,
     'delta': plan.delta,
     'rounds': plan.rounds,
@@ -271,86 +230,67 @@ def _as_json(plan: privacy.PrivacyPlan) -> dict[str, object]:
   }
   if plan.adaptive_clipping is not None:
     found['update_noise_multiplier'] = plan.update_noise_multiplier
-  search = _search()
+  search, count = _search(), _NUM_SEARCHES.value
   if search is not None:
     found['private_search'] = {
       **dataclasses.asdict(search),
-      'num_searches': _NUM_SEARCHES.value,
+      'num_searches': count,
       'epsilon_one_search': privacy.search_epsilon(plan, search),
-      'epsilon': privacy.search_epsilon(plan, search, _NUM_SEARCHES.value),
+      'epsilon': privacy.search_epsilon(plan, search, count),
     }
   return found
 
 
-def _search_rows(plan: privacy.PrivacyPlan) -> list[tuple[str, str]]:
-  """Returns the rows of the table about a private search, if any."""
-  search = _search()
-  if search is None:
-    return []
-  counts = dict.fromkeys((1, _NUM_SEARCHES.value))
-  return [
-    ('private search', private_settings.describe(search)),
-    *(
-      (
-        'epsilon of the whole search' if n == 1 else f'epsilon of {n} searches',
-        privacy.round_up(privacy.search_epsilon(plan, search, n)),
-      )
-      for n in counts
-    ),
-  ]
-
-
-def _print_table(plan: privacy.PrivacyPlan) -> None:
-  epsilons = {a: _epsilon(plan, a) for a in ('pld', 'rdp')}
-
+def _print_table(plan: privacy.PrivacyPlan, facts: dict[str, Any]) -> None:
   def show(value: Optional[float]) -> str:
     return 'not known' if value is None else privacy.round_up(value)
 
-  rows = [
-    ('epsilon (PLD, tight)', show(epsilons['pld'])),
-    ('epsilon (RDP)', show(epsilons['rdp'])),
-    ('delta', f'{plan.delta:g}'),
-    ('noise multiplier', privacy.round_up(plan.noise_multiplier, 6)),
-    ('rounds', f'{plan.rounds:,}'),
-    (f'population ({plan.unit}s)', f'{plan.population:,}'),
-    ('expected cohort', f'{plan.expected_cohort:g}'),
-    ('sampling rate', f'{plan.sampling_rate:.4g}'),
-  ]
+  preset = presets.PRESETS.get(_PRESET.value)
+  rows = {
+    'epsilon (PLD, tight)': show(facts['epsilon_pld']),
+    'epsilon (RDP)': show(facts['epsilon_rdp']),
+    **(
+      {"the paper's epsilon": f'{preset.paper_epsilon:g}'}
+      if preset is not None and preset.plan == plan
+      else {}
+    ),
+    'delta': f'{plan.delta:g}',
+    'noise multiplier': privacy.round_up(plan.noise_multiplier, 6),
+    'rounds': f'{plan.rounds:,}',
+    f'population ({plan.unit}s)': f'{plan.population:,}',
+    'expected cohort': f'{plan.expected_cohort:g}',
+    'sampling rate': f'{plan.sampling_rate:.4g}',
+  }
   if plan.adaptive_clipping is not None:
     noise = privacy.round_up(plan.update_noise_multiplier, 6)
-    rows.insert(4, ('noise multiplier of updates', noise))
-  rows += _search_rows(plan)
-  if _PRESET.value is not None:
-    preset = presets.PRESETS[_PRESET.value]
-    if preset.plan == plan:
-      rows.insert(2, ("the paper's epsilon", f'{preset.paper_epsilon:g}'))
-  width = max(len(name) for name, _ in rows)
-  for name, value in rows:
+    rows['noise multiplier of updates'] = noise
+  if 'private_search' in facts:
+    of = facts['private_search']
+    rows['private search'] = private_settings.describe(_search())
+    rows['epsilon of the whole search'] = show(of['epsilon_one_search'])
+    if of['num_searches'] > 1:
+      rows[f'epsilon of {of["num_searches"]} searches'] = show(of['epsilon'])
+  width = max(map(len, rows))
+  for name, value in rows.items():
     print(f'{name:<{width}}  {value}')
-  best = epsilons['pld'] if epsilons['pld'] is not None else epsilons['rdp']
+  best = facts['epsilon_pld']
+  best = facts['epsilon_rdp'] if best is None else best
   print(f'\n{plan.statement(best)}')
 
 
 def main() -> None:
   """Runs with the flags' settings."""
-  if _FILL.value is not None:
-    for folder in overview.fill(_FILL.value):
-      print(f'Added epsilon to {folder}.')
-      training.check_audit(runs_lib.RunFolder(folder).read_result() or {})
-    return
-  _check_flags()
-  plan = _solve(_settings_from_flags())
-  _search()  # Fail before anything is written.
-  if _ACCOUNTANT.value is not None:
-    plan.epsilon(
-      1, accountant=_ACCOUNTANT.value
-    )  # Raises if it cannot handle the plan.
+  _search()  # Fail before anything is computed or written.
+  plan = _plan()
+  if _ACCOUNTANT.value is not None:  # Raises if it cannot handle the plan.
+    plan.epsilon(1, accountant=_ACCOUNTANT.value)
   if _PLOT.value is not None:
     _plot(plan, _PLOT.value)
+  facts = _facts(plan)
   if _JSON.value:
-    print(json.dumps(_as_json(plan), indent=2))
+    print(json.dumps(files.finite(facts), indent=2))
   else:
-    _print_table(plan)
+    _print_table(plan, facts)
 
 
 if __name__ == '__main__':

@@ -6,8 +6,8 @@
 
 Writes Figure 1 of the paper, its table as CSV, and the condition number of the
 public Hessian. Each trial is saved when it is done. The same command resumes;
-more --trials or --dimensions extend the results; --report shows the results so
-far.
+more --num_trials or --dimensions extend the results; --report shows the results
+so far.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
@@ -27,15 +27,8 @@ from absl import flags
 import numpy as np
 from pda_fed import linear_regression
 from pda_fed.common import tables
+from scripts.lib import setting_flags
 import tqdm
-
-_DEFAULTS = linear_regression.SimulationConfig()
-
-
-def _list_flag(name: str, help_text: str) -> flags.FlagHolder:
-  default = [f'{value:g}' for value in getattr(_DEFAULTS, name)]
-  return flags.DEFINE_list(name, default, help_text)
-
 
 _QUICK = flags.DEFINE_bool(
   'quick',
@@ -52,59 +45,6 @@ _OUTPUT_DIR = flags.DEFINE_string(
   'out/linear_regression',
   'Folder of the trials, the table and the figure.',
 )
-_DIMENSIONS = _list_flag(
-  'dimensions', 'Values of p, the number of coefficients.'
-)
-_TRIALS = flags.DEFINE_integer(
-  'trials', _DEFAULTS.num_trials, 'Number of trials for each p.'
-)
-_NUM_PRIVATE = flags.DEFINE_integer(
-  'num_private', _DEFAULTS.num_private, 'Number of private samples.'
-)
-_PUBLIC_FACTOR = flags.DEFINE_float(
-  'public_factor',
-  _DEFAULTS.public_factor,
-  'Number of public samples divided by p.',
-)
-_EPSILON = flags.DEFINE_float(
-  'epsilon', _DEFAULTS.epsilon, 'The epsilon of each run.'
-)
-_DELTA = flags.DEFINE_float('delta', _DEFAULTS.delta, 'The delta of each run.')
-_NOISE = flags.DEFINE_enum(
-  'noise',
-  _DEFAULTS.noise,
-  ['algorithm_1', 'tight'],
-  'algorithm_1: the formula of Algorithm 1. tight: the least noise that PLD'
-  ' accounting allows.',
-)
-_LEARNING_RATES = _list_flag(
-  'learning_rates', 'Learning rates of DP-SGD, with cold and warm start.'
-)
-_MIRROR_LEARNING_RATES = _list_flag(
-  'mirror_learning_rates', 'Learning rates of PDA-DPMD.'
-)
-_CLIP_NORMS = _list_flag(
-  'clip_norms', "Values of L, the bound on a gradient's norm."
-)
-_EPOCHS = _list_flag('epochs', 'Values of T, the number of full-batch steps.')
-_REGULARIZATIONS = _list_flag(
-  'regularizations',
-  'Values to add to the diagonal of X^T X of the public data.',
-)
-_METHODS = flags.DEFINE_multi_enum(
-  'method',
-  list(_DEFAULTS.methods),
-  list(linear_regression.METHODS),
-  'A method to run.',
-)
-_COLD_STDDEV = flags.DEFINE_float(
-  'cold_stddev',
-  _DEFAULTS.cold_stddev,
-  'Standard deviation of the random initial point. 0 starts at the origin.',
-)
-_SEED = flags.DEFINE_integer(
-  'seed', 0, 'Seed of all random choices.', lower_bound=0
-)
 _NUM_PROCESSES = flags.DEFINE_integer(
   'num_processes',
   min(2, os.cpu_count() or 1),
@@ -112,6 +52,9 @@ _NUM_PROCESSES = flags.DEFINE_integer(
   ' 1.5 GB of memory.',
   lower_bound=1,
 )
+
+setting_flags.define(linear_regression.SimulationConfig)
+flags.adopt_module_key_flags(setting_flags)
 
 _QUICK_SETTINGS = {
   'dimensions': (500, 1000, 2000),
@@ -123,40 +66,13 @@ _QUICK_SETTINGS = {
 }
 
 
-def _numbers(flag: flags.FlagHolder, kind: type) -> tuple:
-  try:
-    return tuple(kind(value) for value in flag.value)
-  except ValueError as e:
-    raise ValueError(
-      f'--{flag.name} must be numbers separated by commas. Found'
-      f' {",".join(flag.value)!r}.'
-    ) from e
-
-
 def _config() -> linear_regression.SimulationConfig:
-  settings = {
-    'dimensions': _numbers(_DIMENSIONS, int),
-    'num_trials': _TRIALS.value,
-    'num_private': _NUM_PRIVATE.value,
-    'public_factor': _PUBLIC_FACTOR.value,
-    'epsilon': _EPSILON.value,
-    'delta': _DELTA.value,
-    'noise': _NOISE.value,
-    'learning_rates': _numbers(_LEARNING_RATES, float),
-    'mirror_learning_rates': _numbers(_MIRROR_LEARNING_RATES, float),
-    'clip_norms': _numbers(_CLIP_NORMS, float),
-    'epochs': _numbers(_EPOCHS, int),
-    'regularizations': _numbers(_REGULARIZATIONS, float),
-    'methods': tuple(_METHODS.value),
-    'cold_stddev': _COLD_STDDEV.value,
-    'seed': _SEED.value,
-  }
-  if _QUICK.value:
-    for name, value in _QUICK_SETTINGS.items():
-      flag = flags.FLAGS['trials' if name == 'num_trials' else name]
-      if not flag.present:  # Flags of the user take precedence.
-        settings[name] = value
-  return linear_regression.SimulationConfig(**settings)
+  # Flags of the user take precedence.
+  quick = _QUICK_SETTINGS if _QUICK.value else {}
+  given = setting_flags.given(linear_regression.SimulationConfig)
+  return setting_flags.make(
+    linear_regression.SimulationConfig, {**quick, **given}
+  )
 
 
 def _start_worker() -> None:

@@ -102,14 +102,12 @@ def _cautions(run: runs_lib.Run) -> list[str]:
 
 
 def _train(run: runs_lib.Run, open_engine=None) -> runs_lib.RunFolder:
-  progress = runs_lib.create_progress()
-  progress.cautions = _cautions(run)
   return runs_lib.train(
     run,
     _output_dir(),
     open_engine=open_engine or runs_lib.open_engine,
     warm_start_dir=_WARM_START_DIR.value,
-    progress=progress,
+    callbacks=[runs_lib.Progress(_cautions(run))],
   )
 
 
@@ -134,7 +132,7 @@ def _read_run(path: pathlib.Path, line: Sequence[str]):
   """Returns the run and the folder of a line."""
   with flagsaver.flagsaver():
     try:
-      rest = flags.FLAGS([sys.argv[0], *cli.with_presets(line)])[1:]
+      rest = flags.FLAGS([sys.argv[0], *cli.expanded(line)])[1:]
       if rest:
         raise ValueError(f'unexpected argument {rest[0]!r}')
       return _resolve([*sys.argv[1:], *line]), _output_dir().resolve()
@@ -166,7 +164,7 @@ def _run_many(path: pathlib.Path) -> None:
     print(f'[{i + 1}/{len(found)}] {folder}', file=sys.stderr, flush=True)
     is_new = any(run is other for other in new)
     with flagsaver.flagsaver(), contextlib.ExitStack() as stack:
-      flags.FLAGS([sys.argv[0], *cli.with_presets(line)])
+      flags.FLAGS([sys.argv[0], *cli.expanded(line)])
       stack.enter_context(_said(folder, exit_codes))
       _train(run, together if is_new else None)
   if exit_codes:

@@ -17,11 +17,10 @@ Python than those of the lock can print an error in one line.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import functools
 import hashlib
-import os
 import pathlib
 import platform
 import subprocess
@@ -42,8 +41,6 @@ _PRETENDED = (
 )
 # A binary of 300 MB for that system, which is not used.
 _UNUSED = 'tensorflow_federated/data/worker_binary'
-_LOCK = 'requirements.txt'
-_COST = 'about 2.2 GB, a few minutes, once'
 _PROBE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 
@@ -78,31 +75,6 @@ def split_lock(lock: str) -> tuple[str, str]:
   return first, second
 
 
-def pip_commands(
-  python: str, packages: str, first: str, second: str
-) -> list[list[str]]:
-  """Returns the commands that install the two sections of a lock.
-
-  Modules are compiled when first imported, since half of them are never used.
-
-  Args:
-    python: Path of the interpreter to install into.
-    packages: The interpreter's folder of packages.
-    first: Path of a file with the first section.
-    second: Path of a file with the second section.
-  """
-  common = [
-    *(python, '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'),
-    *('--no-input', '--no-compile', '--no-deps', '--require-hashes'),
-    '--only-binary=:all:',
-  ]
-  target = ['--upgrade', f'--target={packages}']
-  return [
-    [*common, '-r', first],
-    [*common, *_PRETENDED, *target, '-r', second],
-  ]
-
-
 def install(
   lock: str, python: str, packages: str, run: Callable[..., Any]
 ) -> None:
@@ -114,13 +86,20 @@ def install(
     packages: The interpreter's folder of packages.
     run: Runs a command, like `subprocess.run`.
   """
+  common = [
+    *(python, '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'),
+    *('--no-input', '--no-deps', '--require-hashes', '--only-binary=:all:'),
+  ]
+  if not sys.dont_write_bytecode:
+    # Imports write byte code; half of the modules are never imported.
+    common.append('--no-compile')
+  target = ('--upgrade', f'--target={packages}')
   with tempfile.TemporaryDirectory() as folder:
-    paths = []
-    for section in split_lock(lock):
-      paths.append(os.path.join(folder, f'section_{len(paths) + 1}.txt'))
-      pathlib.Path(paths[-1]).write_text(section)
-    for command in pip_commands(python, packages, *paths):
-      run(command, check=True)
+    for place, section in enumerate(split_lock(lock)):
+      path = pathlib.Path(folder, f'section_{place + 1}.txt')
+      path.write_text(section)
+      options = (*_PRETENDED, *target) if place else ()
+      run([*common, *options, '-r', str(path)], check=True)
   with contextlib.suppress(FileNotFoundError):
     pathlib.Path(packages, _UNUSED).unlink()
 
@@ -128,13 +107,18 @@ def install(
 class _Environment:
   """A virtual environment and the files beside it."""
 
-  def __init__(self, path: str, lock: str):
-    self.path = path
-    self._lock = lock
-    self._python = os.path.join(path, 'bin', 'python')
+  def __init__(self, path: str):
+    try:
+      self._lock = pathlib.Path('requirements.txt').read_text()
+    except OSError:
+      raise InstallError(
+        'requirements.txt is missing: run this in the root of a complete clone.'
+      ) from None
+    self._path = path
+    self._python = f'{path}/bin/python'
     self._stamp = pathlib.Path(path, '.installed-lock')
     self._log = pathlib.Path(f'{path}-install.log')
-    identity = '{}.{}\n{}'.format(*sys.version_info[:2], lock)
+    identity = '{}.{}\n{}'.format(*sys.version_info[:2], self._lock)
     self._checksum = hashlib.sha256(identity.encode()).hexdigest()
 
   def is_up_to_date(self) -> bool:
@@ -156,42 +140,26 @@ class _Environment:
       self._stamp.unlink()
     with self._log.open('w') as log:
       run = functools.partial(subprocess.run, stdout=log, stderr=log)
-      self._create(run)
-      self._install(run)
+      try:
+        create = [sys.executable, '-m', 'venv', '--clear', self._path]
+        run(create, check=True)
+        install(self._lock, self._python, self._packages(), run)
+      except subprocess.CalledProcessError:
+        raise InstallError(
+          f'could not set up {self._path}: {self._reason()} Check the network'
+          " and the disk's free space, then run the same command again (full"
+          f' log: {self._log})'
+        ) from None
     self._stamp.write_text(f'{self._checksum}\n')
     self._log.unlink()
 
-  def _create(self, run) -> None:
-    try:
-      run([sys.executable, '-m', 'venv', '--clear', self.path], check=True)
-    except subprocess.CalledProcessError:
-      raise InstallError(
-        f'could not create {self.path}: {self._last_line()} (full log:'
-        f' {self._log})'
-      ) from None
-
-  def _install(self, run) -> None:
-    try:
-      packages = self._packages()
-      install(self._lock, self._python, packages, run)
-    except subprocess.CalledProcessError:
-      raise InstallError(
-        f'could not install the lock: {self._last_line("error")} Check the'
-        " network and the disk's free space, then run the same command again"
-        f' (full log: {self._log})'
-      ) from None
-    if sys.dont_write_bytecode:
-      # Imports do not write byte code here, and would take three times as long.
-      run([self._python, '-m', 'compileall', '-q', '-j', '0', packages])
-
-  def _last_line(self, word: str = '') -> str:
+  def _reason(self) -> str:
     lines = self._log.read_text(errors='replace').splitlines()
-    found = [line for line in lines if word in line.lower()]
+    found = [line for line in lines if 'error' in line.lower()] or lines
     return f'{found[-1].strip()}.' if found else 'it did not say why.'
 
 
-@contextlib.contextmanager
-def _only_one(path: str) -> Iterator[None]:
+def _lock_file(path: str):
   """Waits until no other process is creating the environment."""
   import fcntl  # Missing on Windows, which was refused before.
 
@@ -201,37 +169,26 @@ def _only_one(path: str) -> Iterator[None]:
     raise InstallError(
       f'cannot write {path}.lock: clone the project into a writable folder.'
     ) from None
-  with file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      _say(f'another make is setting up {path}; waiting for it.')
-      fcntl.flock(file, fcntl.LOCK_EX)
-    yield
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    _say(f'another make is setting up {path}; waiting for it.')
+    fcntl.flock(file, fcntl.LOCK_EX)
+  return file
 
 
 def _check_machine() -> None:
   why = refusal(platform.system(), platform.machine(), sys.version_info)
+  if not why and platform.system() == 'Linux':
+    name, version = platform.libc_ver()
+    numbers = [int(n) for n in version.split('.')[:2] if n.isdigit()]
+    if name != 'glibc' or tuple(numbers) < _GLIBC:
+      why = (
+        f'glibc 2.28 or newer is needed (found {name or "none"} {version});'
+        ' Debian 10, Ubuntu 20.04 and later have it.'
+      )
   if why:
     raise InstallError(why)
-  if platform.system() != 'Linux':
-    return
-  name, version = platform.libc_ver()
-  numbers = [int(n) for n in version.split('.')[:2] if n.isdigit()]
-  if name != 'glibc' or tuple(numbers) < _GLIBC:
-    raise InstallError(
-      f'glibc 2.28 or newer is needed (found {name or "none"} {version});'
-      ' Debian 10, Ubuntu 20.04 and later have it.'
-    )
-
-
-def _read_lock() -> str:
-  try:
-    return pathlib.Path(_LOCK).read_text()
-  except OSError:
-    raise InstallError(
-      f'{_LOCK} is missing: run this in the root of a complete clone.'
-    ) from None
 
 
 def _say(text: str) -> None:
@@ -240,14 +197,16 @@ def _say(text: str) -> None:
 
 def _set_up(path: str) -> None:
   _check_machine()
-  environment = _Environment(path, _read_lock())
+  environment = _Environment(path)
   if environment.is_up_to_date():
     return
-  with _only_one(path):
+  with _lock_file(path):
     if environment.is_up_to_date():
       return
-    python = f'Python {platform.python_version()}'
-    _say(f'setting up {path} with {python} ({_COST}).')
+    _say(
+      f'setting up {path} with Python {platform.python_version()} (about 2.2'
+      ' GB, a few minutes, once).'
+    )
     environment.make()
     _say(f'{path} is ready.')
 
@@ -264,7 +223,7 @@ def main() -> None:
   arguments = parser.parse_args()
   try:
     if arguments.check:
-      sys.exit(not _Environment(arguments.venv, _read_lock()).is_up_to_date())
+      sys.exit(not _Environment(arguments.venv).is_up_to_date())
     _set_up(arguments.venv)
   except (InstallError, OSError) as e:
     sys.exit(f'pda_fed: error: {e}')

@@ -29,8 +29,7 @@ def execute(path: os.PathLike) -> nbformat.NotebookNode:
     The notebook with its outputs.
 
   Raises:
-    nbclient.exceptions.CellExecutionError: If a cell fails. The message has the
-      cell and the traceback.
+    nbclient.exceptions.CellExecutionError: If a cell fails.
   """
   path = pathlib.Path(path)
   notebook = nbformat.read(path, as_version=4)
@@ -40,6 +39,7 @@ def execute(path: os.PathLike) -> nbformat.NotebookNode:
     kernel_name='python3',
     resources={'metadata': {'path': str(path.resolve().parent)}},
     record_timing=False,
+    coalesce_streams=True,
   )
   client.execute()
   return clean(notebook)
@@ -53,26 +53,16 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
   )
   for cell in notebook.cells:
     cell.metadata = nbformat.from_dict({})
-    if cell.cell_type == 'code':
-      cell.outputs = _clean_outputs(cell.outputs)
+    if cell.cell_type != 'code':
+      continue
+    # Without warnings, such as those of a machine without a GPU.
+    cell.outputs = [o for o in cell.outputs if o.get('name') != 'stderr']
+    for output in cell.outputs:
+      if output.output_type != 'stream':
+        output.metadata = nbformat.from_dict({})
+        if 'image/png' in output.data:  # Only '<Figure size ...>'.
+          output.data.pop('text/plain', None)
   return notebook
-
-
-def _clean_outputs(outputs: list) -> list:
-  """Returns outputs without warnings; text is merged."""
-  kept = []
-  for output in outputs:
-    if output.output_type != 'stream':
-      output.metadata = nbformat.from_dict({})
-      if 'image/png' in output.data:  # Only '<Figure size ...>'.
-        output.data.pop('text/plain', None)
-    elif output.name == 'stderr':
-      continue
-    elif kept and kept[-1].output_type == 'stream':
-      kept[-1].text += output.text
-      continue
-    kept.append(output)
-  return kept
 
 
 def main() -> None:

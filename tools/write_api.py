@@ -52,14 +52,12 @@ def public_names(package: str) -> dict[str, Any]:
     package: Full name of the package or module.
   """
   module = importlib.import_module(package)
-  names = getattr(module, '__all__', None)
-  if names is None:  # A single module: names that it defines.
-    names = [
-      name
-      for name, value in vars(module).items()
-      if not name.startswith('_')
-      and getattr(value, '__module__', None) == package
-    ]
+  of_module = [
+    name
+    for name, value in vars(module).items()
+    if name[0] != '_' and getattr(value, '__module__', None) == package
+  ]
+  names = getattr(module, '__all__', of_module)
   return {name: getattr(module, name) for name in names}
 
 

@@ -15,37 +15,32 @@ numbers, stay as the page has them. `make docs` does this. A test fails if a
 page is out of date.
 """
 
+from collections.abc import Mapping, Sequence
 import os
 import pathlib
 import re
 import sys
+from typing import Optional
 
 if __name__ == '__main__':
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from tools.tables import benchmark
-from tools.tables import recorded
-from tools.tables import sample_level
-from tools.tables import table1
+from tools import tables
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = (
-  _ROOT / 'README.md',
-  _ROOT / 'docs/benchmark.md',
-  _ROOT / 'docs/reproduction.md',
-)
-TABLES = {**benchmark.TABLES, **sample_level.TABLES, **table1.TABLES}
+PAGES = [
+  _ROOT / path
+  for path in ('README.md', 'docs/benchmark.md', 'docs/reproduction.md')
+]
 _TABLE = re.compile(
   r'(?<=<!-- table: )([^>]+)( -->\n\n)(.*?)(?=\n<!-- end of table -->\n)', re.S
 )
 
 
-def _line(cells: list[str]) -> str:
-  return '|' + ''.join(f' {cell} |' if cell else ' |' for cell in cells)
-
-
-def with_cells(table: str, cells: recorded.Cells) -> str:
+def with_cells(
+  table: str, cells: Mapping[tuple[str, ...], Sequence[Optional[str]]]
+) -> str:
   """Returns a table with new cells.
 
   Args:
@@ -70,7 +65,8 @@ def with_cells(table: str, cells: recorded.Cells) -> str:
           f'The row {key} must have {len(new)} more cells. Found {len(rest)}.'
         )
       kept = [a if b is None else b for a, b in zip(rest, new, strict=True)]
-      lines[place] = _line([*row[len(group) : len(key)], *kept])
+      shown = [f' {c} |' if c else ' |' for c in [*row[: len(key)], *kept]]
+      lines[place] = '|' + ''.join(shown[len(group) :])
   if left:
     raise ValueError(f'The table must have the rows {sorted(left)}.')
   return '\n'.join(lines) + '\n'
@@ -83,15 +79,15 @@ def with_tables(text: str) -> str:
     text: The page.
 
   Raises:
-    ValueError: If a table is not one of `TABLES`, lacks a row, or does not
-      stand between its two comments and two empty lines.
+    ValueError: If a table is not one of `tables.TABLES`, lacks a row, or does
+      not stand between its two comments and two empty lines.
   """
 
   def write(found: re.Match) -> str:
     name, between, table = found.groups()
-    if name not in TABLES:
-      raise ValueError(f'Tables are {sorted(TABLES)}. Found {name!r}.')
-    return f'{name}{between}{with_cells(table, TABLES[name]())}'
+    if name not in tables.TABLES:
+      raise ValueError(f'Tables are {sorted(tables.TABLES)}. Found {name!r}.')
+    return f'{name}{between}{with_cells(table, tables.TABLES[name]())}'
 
   written, num = _TABLE.subn(write, text)
   if num != text.count('<!-- table: '):

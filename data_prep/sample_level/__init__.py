@@ -13,11 +13,11 @@ from typing import Optional
 
 from data_prep.sample_level.base import Examples
 from data_prep.sample_level.base import SampleLevelData
-from data_prep.sample_level.cifar10 import load_cifar10
-from data_prep.sample_level.digits import load_digits
-from data_prep.sample_level.emnist import load_emnist
 from data_prep.sample_level.images import load_images
 from data_prep.sample_level.images import load_table
+from data_prep.sample_level.published import load_cifar10
+from data_prep.sample_level.published import load_digits
+from data_prep.sample_level.published import load_emnist
 from data_prep.sample_level.splits import data_hash
 from data_prep.sample_level.splits import Split
 from data_prep.sample_level.splits import split_examples

@@ -141,10 +141,6 @@ def rank_by_hash(examples: base.Examples, seed: int) -> np.ndarray:
   no difference which of them are public. Do not hash a number that tells them
   apart: without the first of two, the second would have its number and another
   hash, and might become public or cease to be.
-
-  Args:
-    examples: The examples.
-    seed: Seed of the hash.
   """
   arrays = [
     np.ascontiguousarray(array).reshape(len(array), -1)

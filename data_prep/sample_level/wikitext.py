@@ -46,11 +46,6 @@ def most_frequent_words(
 ) -> tuple[str, ...]:
   """Returns the most frequent words, including the unknown word.
 
-  Args:
-    lines: Lines of words of the training text. Words that its authors replaced
-      are `<unk>`.
-    size: Number of words.
-
   Returns:
     Words in order of frequency, ties in alphabetical order.
 
@@ -80,11 +75,6 @@ def cut_sequences(
 
   Each word except the first of a line is a target once. The rest at the end of
   a line is dropped.
-
-  Args:
-    lines: Lines of words.
-    ids: Ids of the words in the vocabulary, including `<unk>`.
-    length: Number of targets in a sequence.
 
   Returns:
     Token ids, uint16 [sequences, length + 1].

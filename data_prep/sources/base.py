@@ -238,11 +238,7 @@ class RecordSource(abc.ABC):
 
 
 def is_encodable(text: str) -> bool:
-  """Returns whether a text has no lone surrogates, which UTF-8 cannot hold.
-
-  Args:
-    text: The text.
-  """
+  """Returns whether a text has no lone surrogates, which UTF-8 cannot hold."""
   try:
     text.encode()
   except UnicodeEncodeError:

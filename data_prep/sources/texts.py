@@ -187,9 +187,6 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
 def read_header(path: pathlib.Path) -> list[str]:
   """Returns the names of the columns; an empty list for an empty file.
 
-  Args:
-    path: Path of a .csv file.
-
   Raises:
     SourceError: If the file is missing or damaged.
   """
@@ -202,9 +199,6 @@ def read_header(path: pathlib.Path) -> list[str]:
 
 def is_text_table(path: os.PathLike | str) -> bool:
   """Returns whether a .csv file holds texts, not numbers.
-
-  Args:
-    path: Path of the file.
 
   Raises:
     SourceError: If the file is missing or damaged, or has neither a column

@@ -55,15 +55,16 @@ def write_json(
   path: os.PathLike | str, value: Any, *, mode: int = 0o666
 ) -> None:
   """Writes indented JSON, with infinity and NaN as null."""
-  text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
+  text = json.dumps(finite(value), indent=2, ensure_ascii=False)
   write_atomically(path, f'{text}\n'.encode(), mode=mode)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+  """Returns JSON values with null for infinity and NaN."""
   if isinstance(value, dict):
-    return {k: _finite(v) for k, v in value.items()}
+    return {k: finite(v) for k, v in value.items()}
   if isinstance(value, (list, tuple)):
-    return [_finite(v) for v in value]
+    return [finite(v) for v in value]
   if isinstance(value, float) and value - value != 0:  # NaN or infinite.
     return None
   return value

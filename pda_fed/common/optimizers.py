@@ -87,7 +87,7 @@ class OptimizerSettings(settings.Group):
     for name in sorted(_OWN - own.keys()):
       if getattr(self, name) is not None:
         raise ValueError(
-          f'{name} must be none with {self.optimizer}, which has'
+          f'{self.PREFIX}{name} must be none with {self.optimizer}, which has'
           f' {", ".join(own)}. Found {getattr(self, name)!r}.'
         )
 

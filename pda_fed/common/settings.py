@@ -1,11 +1,12 @@
 """Settings as data: nested frozen dataclasses, JSON and dotted names.
 
 A setting is a field made by `setting`, with its help and its check. From such
-fields come JSON (`as_json`, `flatten`), the flags of programs (`leaves`), and
+fields come JSON (`as_json`, `flatten`), the flags of programs (`by_name`), and
 copies with other values (`replace`):
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Server(Group):
+    ...   PREFIX = 'server.'
     ...   learning_rate: float = setting(1.0, 'Learning rate of the server.')
     >>> @dataclasses.dataclass(frozen=True)
     ... class Spec(Group):
@@ -19,12 +20,12 @@ A leaf is an int, float, bool or str, a list of these, None if it is Optional,
 or a `Choice`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import json
 import types
-from typing import Any, ClassVar, get_origin, Optional, Union
+from typing import Any, ClassVar, get_args, get_origin, Optional, Union
 
 from pda_fed.common import typed
 
@@ -67,19 +68,19 @@ class Group:
   """Base class of groups of settings, which checks every value.
 
   Attributes:
-    FLAT: Whether names of settings leave out the name of this group.
+    PREFIX: What names of its settings begin with: 'server.', or nothing.
     ONLY: What its settings are for, if they do not say so themselves.
   """
 
-  FLAT: ClassVar[bool] = False
+  PREFIX: ClassVar[str] = ''
   ONLY: ClassVar[Optional[str]] = None
 
   def __post_init__(self):
     of = typed.hints(type(self))
     for field in dataclasses.fields(self):  # type: ignore[arg-type]
-      name = field.name
-      value = typed.cast(getattr(self, name), of[name], name)
-      object.__setattr__(self, name, value)
+      name = f'{self.PREFIX}{field.name}'
+      value = typed.cast(getattr(self, field.name), of[field.name], name)
+      object.__setattr__(self, field.name, value)
       choices = field.metadata.get('choices')
       check = field.metadata.get('check')
       if choices is not None and value not in choices:
@@ -143,29 +144,30 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-  """A setting in a tree of settings.
+  """A setting of a spec.
 
   Attributes:
-    path: Names of the groups, and of the field.
-    type: The type of its value, without Optional.
+    name: The name, as flags have it.
+    path: Its group, if it is in one, and its field.
+    hint: The type of its value.
     default: The default value.
     help: What the value is.
     choices: The allowed values, or None.
     only: What the setting is for, if not for all runs.
-    affects_result: Whether a run with another value has other results.
   """
 
+  name: str
   path: tuple[str, ...]
-  type: Any
+  hint: Any
   default: Any
   help: str
   choices: Optional[Sequence[Any]]
   only: Optional[str]
-  affects_result: bool
 
   @property
-  def name(self) -> str:
-    return '.'.join(self.path)
+  def type(self) -> Any:
+    """The type of its value without None."""
+    return _without_none(self.hint)
 
   def of(self, spec: Any) -> Any:
     """Returns the setting's value in a spec."""
@@ -177,62 +179,47 @@ def _without_none(hint: Any) -> Any:
   return kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]
 
 
-def leaves(cls: type, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-  """Yields the settings of a class and of its groups, in order.
-
-  Args:
-    cls: A dataclass of settings and groups.
-    path: Names of the groups that hold it.
-  """
-  for field in dataclasses.fields(cls):
-    kind = _without_none(typed.hints(cls)[field.name])
-    if typed.is_object(kind):
-      yield from leaves(kind, (*path, field.name))
-      continue
-    names = ('help', 'choices', 'only', 'affects_result')
-    about = {n: field.metadata[n] for n in names if n in field.metadata}
-    about['only'] = about.get('only') or getattr(cls, 'ONLY', None)
-    yield Leaf((*path, field.name), kind, field.default, **about)
-
-
 @functools.cache
-def by_name(cls: type) -> Mapping[str, Leaf]:
+def by_name(cls: Any) -> Mapping[str, Leaf]:
   """Returns the settings of a class by name, as flags and JSON name them.
 
   Args:
-    cls: A dataclass of settings and groups. Groups that are `FLAT` are not in
-      the names.
+    cls: A dataclass of settings and of groups of them.
   """
   found: dict[str, Leaf] = {}
-  for leaf in leaves(cls):
-    kept, inner = [], cls
-    for part in leaf.path[:-1]:
-      inner = typed.hints(inner)[part]
-      kept += [] if getattr(inner, 'FLAT', False) else [part]
-    found['.'.join((*kept, leaf.path[-1]))] = leaf
+  for field in dataclasses.fields(cls):
+    hint = typed.hints(cls)[field.name]
+    if typed.is_object(hint):
+      for leaf in by_name(hint).values():
+        path = field.name, *leaf.path
+        found[leaf.name] = dataclasses.replace(leaf, path=path)
+    else:
+      name = f'{cls.PREFIX}{field.name}'
+      names = ('help', 'choices', 'only')
+      about = {n: field.metadata.get(n) for n in names}
+      about['only'] = about['only'] or cls.ONLY
+      found[name] = Leaf(name, (field.name,), hint, field.default, **about)
   return types.MappingProxyType(found)
 
 
-def find(cls: type, name: str) -> tuple[Leaf, str]:
+def find(cls: Any, name: str) -> tuple[Leaf, str]:
   """Returns the setting of a name, and which setting of its `Choice`, or ''.
 
   Example: 'method.alpha_i' is the setting 'alpha_i' of the choice 'method'.
 
   Args:
     cls: A dataclass of settings and groups.
-    name: Its name in `by_name`, or its full name with all groups.
+    name: Its name.
 
   Raises:
     ValueError: If there is no such setting.
   """
   known = by_name(cls)
-  full = {leaf.name: leaf for leaf in known.values()}
-  for names in (known, full):
-    if name in names:
-      return names[name], ''
-    head, _, rest = name.rpartition('.')
-    if head in names and names[head].type is Choice and rest:
-      return names[head], rest
+  if name in known:
+    return known[name], ''
+  head, _, rest = name.partition('.')
+  if head in known and known[head].type is Choice and rest:
+    return known[head], rest
   raise ValueError(
     f'{name} is not a setting.{typed.nearest(name, list(known))}'
   )
@@ -248,69 +235,59 @@ def replace(spec: Any, values: Mapping[str, Any]) -> Any:
 
   Raises:
     TypeError: If a value has the wrong type.
-    ValueError: If a name is unknown or has two values, or a value is invalid.
+    ValueError: If a name is unknown, or a value is invalid.
   """
-  found: dict[tuple[str, ...], dict[str, Any]] = {}
-  names: dict[tuple[str, ...], dict[str, str]] = {}
+  cls: Any = type(spec)
+  found: dict[str, dict[str, Any]] = {}
   for name, value in values.items():
-    leaf, inner = find(type(spec), name)
-    other = names.setdefault(leaf.path, {}).setdefault(inner, name)
-    if other != name:
-      raise ValueError(f'{other} must have one value. Found two, also {name}.')
-    found.setdefault(leaf.path, {})[inner] = value
-  tree: dict[str, Any] = {}
-  for path, given in found.items():
-    group, own = tree, spec
-    for part in path[:-1]:
-      group, own = group.setdefault(part, {}), getattr(own, part)
-    hint, new = typed.hints(type(own))[path[-1]], getattr(own, path[-1])
-    if '' in given and (hint is not Choice or given[''] != new.name):
-      new = typed.cast(given[''], hint, names[path][''])
-    inner = {name: value for name, value in given.items() if name}
-    if inner:
-      new = Choice(new.name, {**new.settings, **inner})
-    group[path[-1]] = new
-  return _with(spec, tree)
+    leaf, inner = find(cls, name)
+    found.setdefault(leaf.name, {})[inner] = value
+  changes: dict[tuple[str, ...], dict[str, Any]] = {}
+  for name, given in found.items():
+    leaf = by_name(cls)[name]
+    new = leaf.of(spec)
+    if '' in given:
+      value = given.pop('')
+      if leaf.type is not Choice or value != new.name:
+        new = typed.cast(value, leaf.hint, name)
+    if given:
+      new = Choice(new.name, {**new.settings, **given})
+    *group, field = leaf.path
+    changes.setdefault(tuple(group), {})[field] = new
+  own = changes.pop((), {})
+  for (group,), changed in changes.items():
+    own[group] = dataclasses.replace(getattr(spec, group), **changed)
+  return dataclasses.replace(spec, **own)
 
 
-def _with(spec: Any, tree: Mapping[str, Any], prefix: str = '') -> Any:
-  """Returns a copy with the values of a tree of dicts."""
-  changed = {}
-  for name, value in tree.items():
-    own = '' if getattr(getattr(spec, name), 'FLAT', False) else f'{name}.'
-    if isinstance(value, dict):
-      value = _with(getattr(spec, name), value, prefix + own)
-    changed[name] = value
-  try:
-    return dataclasses.replace(spec, **changed)
-  except (TypeError, ValueError) as e:
-    if str(e).partition(' ')[0] in typed.hints(type(spec)):
-      raise type(e)(f'{prefix}{e}') from e  # Named as by the user.
-    raise
-
-
-def flatten(content: Any, cls: Any, prefix: str = '') -> dict[str, Any]:
-  """Returns nested JSON as values by dotted name, for `replace`.
+def flatten(content: Any, cls: Any) -> dict[str, Any]:
+  """Returns JSON as values by name, for `replace`.
 
   Args:
-    content: A JSON object.
+    content: An object of settings, and of groups of them.
     cls: The class that it describes.
-    prefix: Dotted name of the object.
 
   Raises:
     TypeError: If a group is not an object.
+    ValueError: If a setting has two values.
   """
-  if not isinstance(content, Mapping):
-    raise TypeError(
-      f'{prefix or "the file"} must be an object. Found {content!r:.80}.'
-    )
   values: dict[str, Any] = {}
-  for name, value in content.items():
-    full = f'{prefix}.{name}' if prefix else name
-    kind = _without_none(typed.hints(cls).get(name))
-    is_group = typed.is_object(kind)
-    values |= flatten(value, kind, full) if is_group else {full: value}
+  for name, value in _object(content, 'the file').items():
+    group = typed.hints(cls).get(name)
+    pairs = {name: value}
+    if typed.is_object(group):
+      inner = _object(value, name)
+      pairs = {f'{group.PREFIX}{n}': v for n, v in inner.items()}
+    for known in values.keys() & pairs:
+      raise ValueError(f'{known} must have one value. Found two.')
+    values |= pairs
   return values
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+  if not isinstance(value, Mapping):
+    raise TypeError(f'{name} must be an object. Found {value!r:.80}.')
+  return value
 
 
 def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -353,7 +330,9 @@ def parse(text: str, hint: Any) -> Any:
   looks_like_list = kinds[0] is Any and ',' in text
   is_list = kinds[0] is list or get_origin(kinds[0]) in (list, tuple)
   if is_list or looks_like_list:
-    return [_literal(part) for part in text.split(',') if part]
+    parts = [part for part in text.split(',') if part]
+    is_of_texts = str in get_args(kinds[0])
+    return parts if is_of_texts else [_literal(part) for part in parts]
   try:
     return typed.cast(_literal(text), hint, 'it')
   except TypeError:

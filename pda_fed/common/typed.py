@@ -29,14 +29,12 @@ _WORDS = {
 }
 
 
-def hints(cls: type) -> dict[str, Any]:
+def hints(cls: Any) -> dict[str, Any]:
   """Returns the types of a class' attributes by name."""
   return _cached_hints(cls)
 
 
-@functools.cache
-def _cached_hints(cls: Any) -> dict[str, Any]:
-  return get_type_hints(cls)
+_cached_hints: Any = functools.cache(get_type_hints)
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:
@@ -100,7 +98,8 @@ def cast(value: Any, hint: Any, name: str) -> Any:
     if origin is Literal and value in inner:
       return value
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
-      return origin(cast(v, inner[0], name) for v in value)
+      if origin is list or ... in inner or len(value) == len(inner):
+        return origin(cast(v, inner[0], name) for v in value)
     if origin in (dict, Mapping) and isinstance(value, Mapping):
       return {n: cast(v, inner[1], f'{name}.{n}') for n, v in value.items()}
     if origin is not None:

@@ -9,9 +9,10 @@ name, the allowed values and the value found:
     ValueError: clip_norm must be positive and finite. Found -1.0.
 """
 
+from collections.abc import Callable, Sequence
 import math
 import numbers
-from typing import Union
+from typing import Any, Union
 
 _Number = Union[int, float]
 
@@ -21,63 +22,44 @@ def _check(name: str, value: object, allowed: bool, rule: str) -> None:
     raise ValueError(f'{name} must be {rule}. Found {value!r}.')
 
 
-def _number(name: str, value: _Number) -> None:
-  if isinstance(value, bool) or not isinstance(value, numbers.Real):
-    raise TypeError(f'{name} must be a number. Found {value!r}.')
+def _numbers(
+  rule: str, allows: Callable[[_Number], bool]
+) -> Callable[..., None]:
+  """Returns a function that raises unless every value is an allowed number."""
+
+  def check(**named: _Number) -> None:
+    for name, value in named.items():
+      if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f'{name} must be a number. Found {value!r}.')
+      _check(name, value, allows(value), rule)
+
+  return check
 
 
-def positive(**named: _Number) -> None:
-  """Raises unless every value is finite and greater than 0."""
-  for name, value in named.items():
-    _number(name, value)
-    _check(
-      name, value, math.isfinite(value) and value > 0, 'positive and finite'
-    )
-
-
-def positive_or(allowed, **named) -> None:
-  """Raises unless every value is positive and finite, or among `allowed`."""
-  for name, value in named.items():
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    is_positive = is_number and math.isfinite(value) and value > 0
-    if value not in allowed and not is_positive:
-      choices = ' or '.join(repr(choice) for choice in allowed)
-      raise ValueError(
-        f'{name} must be positive and finite, or {choices}. Found {value!r}.'
-      )
-
-
-def non_negative(**named: _Number) -> None:
-  """Raises unless every value is finite and at least 0."""
-  for name, value in named.items():
-    _number(name, value)
-    _check(
-      name,
-      value,
-      math.isfinite(value) and value >= 0,
-      'non-negative and finite',
-    )
+positive = _numbers('positive and finite', lambda v: 0 < v < math.inf)
+non_negative = _numbers('non-negative and finite', lambda v: 0 <= v < math.inf)
+below_one = _numbers('in [0, 1)', lambda v: 0 <= v < 1)
 
 
 def in_range(low: _Number, high: _Number, **named: _Number) -> None:
   """Raises unless every value lies in [low, high]."""
-  for name, value in named.items():
-    _number(name, value)
-    _check(name, value, low <= value <= high, f'in [{low}, {high}]')
+  _numbers(f'in [{low}, {high}]', lambda v: low <= v <= high)(**named)
 
 
 def between(low: _Number, high: _Number, **named: _Number) -> None:
   """Raises unless every value lies in the open interval (low, high)."""
-  for name, value in named.items():
-    _number(name, value)
-    _check(name, value, low < value < high, f'in ({low}, {high})')
+  _numbers(f'in ({low}, {high})', lambda v: low < v < high)(**named)
 
 
-def below_one(**named: _Number) -> None:
-  """Raises unless every value lies in [0, 1)."""
+def positive_or(allowed: Sequence[Any], **named: Any) -> None:
+  """Raises unless every value is positive and finite, or among `allowed`."""
   for name, value in named.items():
-    _number(name, value)
-    _check(name, value, 0 <= value < 1, 'in [0, 1)')
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if value not in allowed and not (is_number and 0 < value < math.inf):
+      choices = ' or '.join(repr(choice) for choice in allowed)
+      raise ValueError(
+        f'{name} must be positive and finite, or {choices}. Found {value!r}.'
+      )
 
 
 def integers(low: int, **named: int) -> None:

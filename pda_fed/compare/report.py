@@ -152,7 +152,7 @@ def _privacy(comparison: comparison_lib.Comparison, more: Sequence[str]) -> str:
       if run.epsilon is None:
         notes[
           'Epsilon was not computed, because dp_accounting was not installed.'
-          ' scripts.privacy --fill adds it.'
+          ' scripts.privacy computes it.'
         ] = None
       notes[run.config.noise] = None
   notes |= dict.fromkeys(comparison_lib.caveats(comparison))

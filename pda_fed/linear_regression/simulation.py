@@ -11,14 +11,17 @@ private data without noise. So the figure compares methods at their best; a
 private search would not find these losses.
 """
 
+from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 import itertools
 import math
 import time
-from typing import get_args, Literal
+from typing import Any
 
 import numpy as np
 from pda_fed import privacy
+from pda_fed.common import settings
 from pda_fed.common import validate
 from pda_fed.linear_regression import algorithm_1
 from pda_fed.linear_regression import least_squares
@@ -26,13 +29,27 @@ from pda_fed.linear_regression import mirror_maps
 from pda_fed.linear_regression import problem as problem_lib
 from pda_fed.linear_regression import quadratic
 
-Method = Literal['cold', 'warm', 'pda', 'public']
-Noise = Literal['algorithm_1', 'tight']
-METHODS = get_args(Method)
+METHODS = ('cold', 'warm', 'pda', 'public')
+
+
+def _each(check: Callable[..., None], *arguments: Any) -> Callable[..., None]:
+  """Returns a check of every value of a list."""
+
+  def check_all(**named: Sequence[Any]) -> None:
+    ((name, values),) = named.items()
+    if not values:
+      raise ValueError(f'{name} must not be empty. Found ().')
+    # A repeated setting or trial would be counted twice.
+    if len(set(values)) < len(values):
+      raise ValueError(f'{name} must not repeat a value. Found {values!r}.')
+    for value in values:
+      check(*arguments, **{name: value})
+
+  return check_all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimulationConfig:
+class SimulationConfig(settings.Group):
   """Settings of the simulation.
 
   Example:
@@ -40,84 +57,95 @@ class SimulationConfig:
     >>> config = SimulationConfig(dimensions=(300,), num_trials=3)
     >>> config.num_public(300)
     450
-
-  Attributes:
-    dimensions: Values of p, each at least 200.
-    num_trials: Number of problems for each p.
-    num_private: n_priv, the number of private samples.
-    public_factor: n_pub / p.
-    epsilon: Epsilon of each run.
-    delta: Delta of each run.
-    noise: 'algorithm_1' for the formula of Algorithm 1, or 'tight' for the
-      smallest noise by PLD (needs dp_accounting).
-    learning_rates: Learning rates of DP-SGD, cold and warm.
-    mirror_learning_rates: Learning rates of PDA-DPMD. They are larger, because
-      no eigenvalue of H^{-1} is above 1 and most are far below.
-    clip_norms: L, the clipping norms to try.
-    epochs: T, the numbers of full-batch steps to try.
-    regularizations: Small constants to add to the diagonal of X^T X. They are
-      not divided by n_pub, as eigenvalues of X^T X hardly depend on p.
-    cold_stddev: Standard deviation of the random start's coordinates; 0 starts
-      at 0.
-    methods: A subset of `METHODS`. 'public' is ridge regression on the public
-      data.
-    num_condition_numbers: Number of trials for which the condition number of
-      the public Hessian is computed.
-    seed: Seed of all random numbers.
   """
 
-  dimensions: tuple[int, ...] = (500, 1000, 2000, 3000, 4000, 5000, 6000)
-  num_trials: int = 20
-  num_private: int = 10_000
-  public_factor: float = 1.5
-  epsilon: float = 1.0
-  delta: float = 1e-5
-  noise: Noise = 'algorithm_1'
-  learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
-  mirror_learning_rates: tuple[float, ...] = (300.0, 1000.0, 3000.0, 10_000.0)
-  clip_norms: tuple[float, ...] = (0.03, 0.1)
-  epochs: tuple[int, ...] = (30, 300)
-  regularizations: tuple[float, ...] = (0.01,)
-  cold_stddev: float = 0.1
-  methods: tuple[Method, ...] = ('cold', 'warm', 'pda', 'public')
-  num_condition_numbers: int = 3
-  seed: int = 0
+  dimensions: tuple[int, ...] = settings.setting(
+    (500, 1000, 2000, 3000, 4000, 5000, 6000),
+    'Values of p, the number of coefficients, each at least 200.',
+    check=_each(validate.integers, 200),
+  )
+  num_trials: int = settings.setting(
+    20,
+    'Number of trials, or problems, for each p.',
+    check=functools.partial(validate.integers, 2),
+  )
+  num_private: int = settings.setting(
+    10_000,
+    'n_priv, the number of private samples.',
+    check=functools.partial(validate.integers, 1),
+  )
+  public_factor: float = settings.setting(
+    1.5,
+    'n_pub / p: the number of public samples divided by p.',
+    check=validate.positive,
+  )
+  epsilon: float = settings.setting(
+    1.0, 'The epsilon of each run.', check=validate.positive
+  )
+  delta: float = settings.setting(
+    1e-5,
+    'The delta of each run.',
+    check=functools.partial(validate.between, 0, 1),
+  )
+  noise: str = settings.setting(
+    'algorithm_1',
+    'algorithm_1: the formula of Algorithm 1. tight: the least noise that PLD'
+    ' accounting allows.',
+    choices=('algorithm_1', 'tight'),
+  )
+  learning_rates: tuple[float, ...] = settings.setting(
+    (10.0, 30.0, 100.0, 300.0),
+    'Learning rates of DP-SGD, with cold and warm start.',
+    check=_each(validate.positive),
+  )
+  mirror_learning_rates: tuple[float, ...] = settings.setting(
+    (300.0, 1000.0, 3000.0, 10_000.0),
+    'Learning rates of PDA-DPMD. They are larger, because no eigenvalue of'
+    ' H^{-1} is above 1 and most are far below.',
+    check=_each(validate.positive),
+  )
+  clip_norms: tuple[float, ...] = settings.setting(
+    (0.03, 0.1),
+    "Values of L, the bound on a gradient's norm.",
+    check=_each(validate.positive),
+  )
+  epochs: tuple[int, ...] = settings.setting(
+    (30, 300),
+    'Values of T, the number of full-batch steps.',
+    check=_each(validate.integers, 1),
+  )
+  regularizations: tuple[float, ...] = settings.setting(
+    (0.01,),
+    'Values to add to the diagonal of X^T X of the public data. They are not'
+    ' divided by n_pub, as its eigenvalues hardly depend on p.',
+    check=_each(validate.positive),
+  )
+  cold_stddev: float = settings.setting(
+    0.1,
+    'Standard deviation of the random initial point. 0 starts at the origin.',
+    check=validate.non_negative,
+  )
+  methods: tuple[str, ...] = settings.setting(
+    METHODS,
+    "The methods to run. 'public' is ridge regression on the public data.",
+    check=_each(validate.one_of, METHODS),
+  )
+  num_condition_numbers: int = settings.setting(
+    3,
+    'Number of trials for which the condition number of the public Hessian is'
+    ' computed.',
+    check=functools.partial(validate.integers, 0),
+  )
+  seed: int = settings.setting(
+    0,
+    'Seed of all random choices.',
+    check=functools.partial(validate.integers, 0),
+  )
 
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if isinstance(field.default, tuple):
-        validate.instances(tuple, **{field.name: value})
-      if isinstance(value, tuple) and not value:
-        raise ValueError(f'{field.name} must not be empty. Found ().')
-      # A repeated setting or trial would be counted twice.
-      if isinstance(value, tuple) and len(set(value)) < len(value):
-        raise ValueError(
-          f'{field.name} must not repeat a value. Found {value!r}.'
-        )
-    for p in self.dimensions:
-      validate.integers(200, dimensions=p)
-    validate.integers(2, num_trials=self.num_trials)
-    validate.integers(1, num_private=self.num_private)
-    validate.positive(public_factor=self.public_factor)
-    validate.one_of(get_args(Noise), noise=self.noise)
-    validate.positive(epsilon=self.epsilon)
-    validate.between(0, 1, delta=self.delta)
+    super().__post_init__()
     if self.noise == 'algorithm_1':
       self.unit_noise(1)  # Raises if the formula does not hold for epsilon.
-    for name in ('learning_rates', 'mirror_learning_rates', 'clip_norms'):
-      for value in getattr(self, name):
-        validate.positive(**{name: value})
-    for value in self.regularizations:
-      validate.positive(regularizations=value)
-    for value in self.epochs:
-      validate.integers(1, epochs=value)
-    validate.non_negative(cold_stddev=self.cold_stddev)
-    for value in self.methods:
-      validate.one_of(METHODS, methods=value)
-    validate.integers(
-      0, num_condition_numbers=self.num_condition_numbers, seed=self.seed
-    )
 
   def num_public(self, p: int) -> int:
     """Returns n_pub for p coefficients."""

@@ -68,6 +68,8 @@ class PretrainingConfig(optimizers.OptimizerSettings):
     3
   """
 
+  PREFIX = 'pretraining.'
+
   optimizer: str = setting(
     'adam', 'Optimizer of the warm start.', choices=optimizers.NAMES
   )

@@ -8,10 +8,10 @@ from pda_fed.errors import AuditError
 from pda_fed.errors import CheckpointError
 from pda_fed.errors import EngineError
 from pda_fed.errors import OutputError
-from pda_fed.runs.callbacks.progress import create_progress
+from pda_fed.runs.callbacks.progress import Progress
 from pda_fed.runs.engines import Engine
 from pda_fed.runs.engines import open_engine
-from pda_fed.runs.loading import load_model
+from pda_fed.runs.model_files import load_model
 from pda_fed.runs.outputs import RunFolder
 from pda_fed.runs.records import Recorded
 from pda_fed.runs.released_model import ReleasedModel
@@ -26,12 +26,12 @@ __all__ = [
   'Engine',
   'EngineError',
   'OutputError',
+  'Progress',
   'Recorded',
   'ReleasedModel',
   'Run',
   'RunFolder',
   'RunSpec',
-  'create_progress',
   'load_model',
   'open_engine',
   'resolve',

@@ -6,7 +6,7 @@ user trusts it.
 
 from collections.abc import Callable, Mapping
 import dataclasses
-from typing import Any, get_origin, Optional
+from typing import Any, get_origin
 
 from pda_fed import methods
 from pda_fed import models
@@ -79,8 +79,9 @@ def build_method(
   method = methods.get(choice.name or '', trust_code=trust_code)
   known, types = method_settings(method), typed.hints(method)
   _refuse_unknown(choice.settings, known, 'method', method.title)
+  scheduled = {f for f in known.values() if types[f] is schedules.Schedule}
+  values: dict[str, Any] = dict.fromkeys(scheduled, default_alpha)
   given: dict[str, str] = {}
-  values: dict[str, Any] = {}
   for name, value in choice.settings.items():
     field = known[name]
     if field in given:
@@ -89,15 +90,11 @@ def build_method(
         f' {field}.'
       )
     given[field] = name
-    is_schedule = types[field] is schedules.Schedule
-    hint = float if is_schedule else types[field]
-    value = typed.cast(value, hint, f'method.{name}')
-    if is_schedule:
-      value = _schedule(name.rpartition('_')[2], value, T)
-    values[field] = value
-  for field in set(known.values()) - given.keys():
-    if types[field] is schedules.Schedule:
-      values[field] = default_alpha
+    hint = float if field in scheduled else types[field]
+    values[field] = typed.cast(value, hint, f'method.{name}')
+    if field in scheduled:
+      kind = name.removeprefix(f'{field}_')
+      values[field] = _schedule(kind, values[field], T)
   return method(**values)
 
 
@@ -144,6 +141,7 @@ def build_model(
   name = choice.name or next(iter(ours))
   prefix = f'{name.partition("-")[0]}-'
   build = ours.get(name) or ours.get(prefix)
+  model: Any
   known = ' or '.join(n + 'DEPTH-WIDTH' * n.endswith('-') for n in ours)
   if build is not None:
     model = build(name)
@@ -152,23 +150,15 @@ def build_model(
   else:
     model = _of_module(name, data, known, trust_code)
   types: Any = typed.hints(type(model))
-  fields = {n: types[n] for n in _fields(model) if n not in _OF_DATA}
-  _refuse_unknown(choice.settings, fields, 'model', type(model).__name__)
-  changes = {
-    n: _size(value, fields[n], f'model.{n}')
-    for n, value in choice.settings.items()
-  }
-  replace: Any = dataclasses.replace
-  return replace(model, **changes)
-
-
-def _fields(model: Any) -> list[str]:
-  return [field.name for field in dataclasses.fields(model)]
-
-
-def _size(value: Any, hint: Any, name: str) -> Any:
-  is_one_of_list = get_origin(hint) is tuple and isinstance(value, int)
-  return typed.cast([value] if is_one_of_list else value, hint, name)
+  names = [field.name for field in dataclasses.fields(model)]
+  sizes = {n: types[n] for n in names if n not in _OF_DATA}
+  _refuse_unknown(choice.settings, sizes, 'model', type(model).__name__)
+  changes = {}
+  for name, value in choice.settings.items():
+    is_one_of_list = get_origin(sizes[name]) is tuple and type(value) is int
+    value = [value] if is_one_of_list else value
+    changes[name] = typed.cast(value, sizes[name], f'model.{name}')
+  return dataclasses.replace(model, **changes)
 
 
 def _of_module(
@@ -226,18 +216,3 @@ def model_from_json(
   if not (isinstance(kind, type) and issubclass(kind, models.ModelSpec)):
     raise ValueError(f'{name} is not a models.ModelSpec')
   return typed.from_json(kind, rest, 'model')
-
-
-def default_alpha(
-  dataset: Optional[str], T: float, of_datasets: Mapping[str, float]
-) -> schedules.Schedule:
-  """Returns the paper's schedule of alpha.
-
-  Args:
-    dataset: The data set; None for users.
-    T: Number of rounds, or of epochs.
-    of_datasets: K by data set.
-  """
-  if dataset is None:
-    return schedules.for_stackoverflow(5, int(T))
-  return schedules.cosine(of_datasets[dataset])

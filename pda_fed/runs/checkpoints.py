@@ -36,25 +36,22 @@ def write_arrays(
   arrays: Mapping[str, np.ndarray],
   record: Mapping[str, Any],
 ) -> None:
-  """Writes arrays and a record into one file, atomically.
+  """Writes arrays and a record, JSON values, into one file, atomically.
 
   Args:
     path: The file; replaced if it exists.
     arrays: The arrays by name.
-    record: The record, as JSON values.
+    record: The record.
 
   Raises:
     CheckpointError: If the write fails. `path` is then unchanged.
   """
-  text = np.frombuffer(json.dumps(record).encode(), np.uint8)
+  text: Any = np.frombuffer(json.dumps(record).encode(), np.uint8)
   buffer = io.BytesIO()
-  everything: dict[str, Any] = {_RECORD: text, **arrays}
-  np.savez(buffer, **everything)
+  np.savez(buffer, **{_RECORD: text, **arrays})
   content = buffer.getvalue()
-  digest = hashlib.sha256(content).hexdigest()
-  header = b'%s %d %s\n' % (_MAGIC, len(content), digest.encode())
   try:
-    files.write_atomically(path, header + content, mode=0o600)
+    files.write_atomically(path, _header(content) + content, mode=0o600)
   except OSError as e:
     what = 'The disk is full' if e.errno == errno.ENOSPC else f'{e.strerror}'
     raise errors.CheckpointError(
@@ -63,25 +60,26 @@ def write_arrays(
     ) from e
 
 
+def _header(content: bytes) -> bytes:
+  digest = hashlib.sha256(content).hexdigest()
+  return b'%s %d %s\n' % (_MAGIC, len(content), digest.encode())
+
+
 def read_arrays(
   path: os.PathLike | str,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-  """Reads what `write_arrays` wrote.
+  """Returns the arrays and the record that `write_arrays` wrote.
 
   Args:
     path: The file.
-
-  Returns:
-    The arrays and the record.
 
   Raises:
     CheckpointError: If the file is damaged or cannot be read.
   """
   try:
-    header, _, content = pathlib.Path(path).read_bytes().partition(b'\n')
-    digest = hashlib.sha256(content).hexdigest()
-    expected = b'%s %d %s' % (_MAGIC, len(content), digest.encode())
-    if header != expected:
+    whole = pathlib.Path(path).read_bytes()
+    content = whole.partition(b'\n')[2]
+    if whole != _header(content) + content:
       raise ValueError('its length or sha256 does not match its header')
     with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
       arrays = dict(loaded)
@@ -164,13 +162,11 @@ class Checkpoints:
     path = self._folder / f'round_{round_num:08d}.ckpt'
     write_arrays(path, arrays, {**record, _ROUND: round_num})
     # Later checkpoints were damaged when the run resumed before them.
-    paths = self._paths()
-    older = [r for r in paths if r < round_num]
-    good = good_round is not None and self.newest_until(good_round)
-    for old in older[: max(0, len(older) - self._kept + 1)]:
-      if paths[old] != good:
-        paths[old].unlink()
     self.remove_after(round_num)
+    good = None if good_round is None else self.newest_until(good_round)
+    for old in list(self._paths().values())[: -self._kept]:
+      if old != good:
+        old.unlink()
 
   def remove_after(self, round_num: int) -> None:
     """Removes the checkpoints of later rounds."""
@@ -202,15 +198,11 @@ class Checkpoints:
   def latest(self) -> Optional[Checkpoint]:
     """Returns the newest intact checkpoint, and warns of damaged ones.
 
-    Returns:
-      The checkpoint, or None if there is none.
-
     Raises:
-      CheckpointError: If all checkpoints are damaged.
+      CheckpointError: If there are checkpoints, and all are damaged.
     """
-    paths = self._paths()
     damage = None
-    for round_num, path in reversed(paths.items()):
+    for round_num, path in reversed(self._paths().items()):
       try:
         arrays, record = read_arrays(path)
         # A renamed file would repeat or skip rounds.

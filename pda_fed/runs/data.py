@@ -1,5 +1,6 @@
 """Opens the data of a run, verifies them, and checks that a run fits them."""
 
+from collections.abc import Sequence
 import functools
 import pathlib
 from typing import Any, Optional, Protocol
@@ -9,8 +10,10 @@ import data_prep
 from data_prep import sample_level
 from data_prep import store as store_lib
 from data_prep import summary
+import numpy as np
 from pda_fed import models
 from pda_fed.common import settings
+from pda_fed.common import standardization
 from pda_fed.models import convolutional
 from pda_fed.runs import building
 from pda_fed.runs import groups as groups_lib
@@ -47,6 +50,10 @@ class OpenedData(Protocol):
   def caveats(self) -> list[str]:
     """Sentences on what epsilon does not cover."""
 
+  @property
+  def preprocessing(self) -> dict[str, Any]:
+    """The vocabulary, or mean and scale of inputs, by name."""
+
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
@@ -56,11 +63,13 @@ class OpenedData(Protocol):
     """Raises ValueError unless a run fits the data; may warn."""
 
 
-def open_data(spec: groups_lib.DataSpec) -> OpenedData:
+def open_data(spec: groups_lib.DataSpec, *, verify: bool = True) -> OpenedData:
   """Opens the data of a spec, once per process.
 
   Args:
     spec: Where the data are.
+    verify: Whether to read all files of a store: damaged tokens would go
+      unnoticed.
 
   Raises:
     PdaFedError: If the data are missing or damaged.
@@ -73,20 +82,26 @@ def open_data(spec: groups_lib.DataSpec) -> OpenedData:
       'data_dir must be given: the folder of users that prepare_users wrote.'
       ' Or give dataset, a data set for sample-level privacy.'
     )
-  return Users(data_prep.open_store(spec.data_dir))
-
-
-def _verify(store: data_prep.UserStore, sha256: str) -> None:
-  """Verifies the files once, because damaged tokens would go unnoticed."""
-  states = [(store.path / name).stat() for name in store.manifest['files']]
-  key = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states)
-  _verify_files(store.path.absolute(), sha256, key)
+  users = Users(data_prep.open_store(spec.data_dir))
+  if verify:
+    store = users.store
+    states = [(store.path / name).stat() for name in store.manifest['files']]
+    key = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states)
+    _verify_once(store.path.absolute(), users.sha256, key)
+  return users
 
 
 @functools.lru_cache(maxsize=8)
-def _verify_files(path: pathlib.Path, *state) -> None:
+def _verify_once(path: pathlib.Path, *state) -> None:
   del state  # Part of the cache key: changed files are verified again.
   data_prep.open_store(path).verify()
+
+
+def _require(name: str, found: Any, allowed: Sequence[Any], where: str) -> None:
+  """Raises ValueError unless a setting has one of some values."""
+  if found not in allowed:
+    known = ' or '.join(map(repr, allowed))
+    raise ValueError(f'{name} must be {known} {where}. Found {found!r}.')
 
 
 class Users:
@@ -99,20 +114,11 @@ class Users:
   unit = 'user'
 
   def __init__(self, store: data_prep.UserStore):
-    """Verifies the store's files.
-
-    Args:
-      store: The store.
-
-    Raises:
-      StoreError: If a file was changed.
-    """
     self.store = store
     self.name = store.manifest['source']
     self.population = len(store.users('private'))
     # The manifest covers all files.
     self.sha256 = store_lib.file_sha256(store.path / store_lib.MANIFEST)
-    _verify(store, self.sha256)
 
   @property
   def about(self) -> dict[str, Any]:
@@ -147,10 +153,18 @@ class Users:
       )
     return found
 
+  @property
+  def preprocessing(self) -> dict[str, Any]:
+    store: Any = self.store
+    if isinstance(store, data_prep.TokenStore):
+      special = '<oov>', '<bos>', '<eos>'
+      return {'vocabulary': ('<pad>', *store.vocabulary, *special)}
+    inputs = store.manifest['inputs']
+    return {n: np.array(inputs[n], np.float32) for n in ('mean', 'scale')}
+
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
-    """Returns the model of a choice."""
     store: Any = self.store
     if isinstance(store, data_prep.TokenStore):
       ours = {'lstm': lambda _: store.spec}
@@ -165,24 +179,19 @@ class Users:
     return building.build_model(choice, ours, store, trust_code=trust_code)
 
   def check(self, run: Any) -> None:
-    """Raises ValueError unless a run fits the data."""
     spec, where = run.spec, self.store.path
     run.model.check_store(self.store)
-    if spec.public.update == 'clipped':
-      raise ValueError(
-        'public.update must be local_training or gradient for users. Found'
-        " 'clipped'."
-      )
+    updates = 'local_training', 'gradient'
+    _require('public.update', spec.public.update, updates, 'for users')
     if spec.server.mean_clip_norm == 'private' and run.plan.adaptive_clipping:
       raise ValueError(
         'server.mean_clip_norm must be a number or none with'
         " adaptive_clipping. Found 'private'."
       )
-    if run.plan.mechanism == 'tree' and spec.execution.engine != 'tff':
-      raise ValueError(
-        'mechanism must be gaussian with --engine=jax. Found tree, which needs'
-        ' --engine=tff.'
-      )
+    if spec.execution.engine != 'tff':
+      gaussian = ('gaussian',)
+      why = 'unless --engine=tff'
+      _require('mechanism', run.plan.mechanism, gaussian, why)
     num_public = len(self.store.users('public'))
     if run.method.warm_start and not num_public:
       raise ValueError(
@@ -236,15 +245,6 @@ class Examples:
   """
 
   def __init__(self, spec: groups_lib.DataSpec):
-    """Loads and splits the data set.
-
-    Args:
-      spec: Where the data are, and how to split them.
-
-    Raises:
-      SourceError: If files are missing or incomplete.
-      ValueError: If the split does not fit the data.
-    """
     self._spec = spec
     self.data = _load(spec.dataset, spec.data_dir, spec.vocabulary_size)
     config = sample_level.SplitConfig(
@@ -290,10 +290,16 @@ class Examples:
       )
     return found
 
+  @property
+  def preprocessing(self) -> dict[str, Any]:
+    if self.data.is_text:
+      return {'vocabulary': self.data.vocabulary}
+    found = standardization.mean_and_scale(self.split.public.inputs)
+    return dict(zip(('mean', 'scale'), found, strict=True))
+
   def build_model(
     self, choice: settings.Choice, trust_code: bool
   ) -> models.ModelSpec:
-    """Returns the model of a choice."""
     shape, classes = self.data.train.inputs.shape[1:], self.data.num_classes
     if self.data.is_text:
       text = models.LanguageSpec(vocabulary_size=classes)
@@ -310,23 +316,19 @@ class Examples:
     return building.build_model(choice, ours, self.data, trust_code=trust_code)
 
   def check(self, run: Any) -> None:
-    """Raises ValueError unless a run fits the data; warns of unused rounds."""
-    spec = run.spec
-    if spec.execution.engine != 'jax':
-      raise ValueError(
-        f'engine must be jax with dataset. Found {spec.execution.engine}.'
-      )
-    if spec.public.update == 'local_training':
-      raise ValueError(
-        'public.update must be gradient or clipped with dataset. Found'
-        " 'local_training'."
-      )
-    if run.plan.mechanism != 'gaussian':
-      raise ValueError(
-        f'mechanism must be gaussian with dataset. Found {run.plan.mechanism}.'
-      )
+    spec, where = run.spec, 'with dataset'
+    updates = 'gradient', 'clipped'
+    _require('engine', spec.execution.engine, ('jax',), where)
+    _require('public.update', spec.public.update, updates, where)
+    _require('mechanism', run.plan.mechanism, ('gaussian',), where)
     self._check_model(run.model)
-    self._check_images(run)
+    if self.data.is_text or len(self.data.train.inputs.shape) != 4:
+      where = 'unless the data are images'
+      _require('augmentation', spec.data.augmentation, ('none',), where)
+      training = spec.pretraining
+      name = 'pretraining.augmentation'
+      _require(name, training.augmentation, ('none',), where)
+      _require('pretraining.mixup', training.mixup, (0,), where)
     _warn_of_rounds_without_private_data(run)
 
   def _check_model(self, model: Any) -> None:
@@ -341,21 +343,6 @@ class Examples:
         raise ValueError(
           f'{name} of the model must be {sizes.get(name)}, as in {self.name}.'
           f' Found {model!r}.'
-        )
-
-  def _check_images(self, run: Any) -> None:
-    if len(self.data.train.inputs.shape) == 4 and not self.data.is_text:
-      return
-    found = {
-      'augmentation': (run.spec.data.augmentation, 'none'),
-      'pretraining.augmentation': (run.spec.pretraining.augmentation, 'none'),
-      'pretraining.mixup': (run.spec.pretraining.mixup, 0),
-    }
-    for name, (value, allowed) in found.items():
-      if value != allowed:
-        raise ValueError(
-          f'{name} must be {allowed!r} unless the data are images. Found'
-          f' {value!r}.'
         )
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import fnmatch
 import functools
-from typing import Optional
+from typing import Any, Optional
 
 from pda_fed import methods
 from pda_fed.common import tables
@@ -38,13 +38,13 @@ class Row:
     kind: What the fields were computed from.
     fields: Patterns, separated by commas, of columns, keys of JSON joined by
       dots, arrays, files, or printed lines. The first row that fits counts.
-    why: The reason, for readers of the documentation.
+    why: Why they have no noise, for readers of the documentation.
   """
 
   place: str
   kind: Kind
   fields: str
-  why: str
+  why: str = ''
 
   @property
   def names(self) -> list[str]:
@@ -81,240 +81,189 @@ _OF_CLIENTS = (
   ' clipped_fraction, example_norm'
 )
 
-_ACCOUNTED = 'settings, and the accountant'
-_CHOSEN = 'chosen before the run, or about the machine'
 _CLIENTS = 'over the private users or examples of rounds'
 _COUNTS = 'exact counts of private users, their data and what was left out'
 _GUESSES = (
   'hashes and sizes: whoever knows all private data but one record can test'
   ' guesses of that record'
 )
-_HELD_OUT = 'measured on held-out data'
 _LARGEST = 'depends on the largest private user, unless a flag sets it'
-_N = 'N, which counts as public, and numbers of public and held-out users'
-_ON_PUBLIC = 'trained on public data'
 _SIZES = (
   'if read off private labels or words and not given, which a caveat then says'
 )
 _TIME = 'a round takes longer with more users or with more data'
 _WORDS = 'if the words were counted on private text, which a caveat then says'
 
-TABLE = (
-  Row(METRICS, _MECHANISM, 'round, epsilon', _ACCOUNTED),
-  Row(
-    METRICS,
-    _MECHANISM,
-    f'{_OF_SUMS}, weights_norm',
-    'from noised sums, released models, public data and settings. So are'
-    " schedules and measurements of a user's method",
-  ),
-  Row(
-    METRICS,
-    _PUBLIC,
-    'loss, accuracy, accuracy_with_oov, perplexity, test_*',
-    f"{_HELD_OUT}. So are other metrics of a user's model",
-  ),
-  Row(METRICS, _PRIVATE, _OF_CLIENTS, _CLIENTS),
-  Row(METRICS, _PRIVATE, 'seconds', _TIME),
-  Row(CONFIG, _PRIVATE, 'settings.data_hash', _GUESSES),
-  Row(
-    CONFIG,
-    _PRIVATE,
-    'data.public_users_sha256',
-    'public users may be drawn from private ones, by how much they wrote',
-  ),
-  Row(CONFIG, _PRIVATE, 'order_of_sums.clients_per_chunk', _LARGEST),
-  Row(
-    CONFIG,
-    _PUBLIC,
-    'settings.plan.population, data.users.*, data.examples.*',
-    _N,
-  ),
-  Row(
-    CONFIG,
-    _PUBLIC,
-    'format, version, spec.*, settings.*, noise, libraries.*, command,'
-    ' order_of_sums.machine, order_of_sums.platform,'
-    ' order_of_sums.device, order_of_sums.num_devices,'
-    ' order_of_sums.microbatch_size',
-    _CHOSEN,
-  ),
-  Row(
-    CONFIG,
-    _PUBLIC,
-    'data.source, data.settings.*, data.vocabulary.size,'
-    ' data.vocabulary.origin, data.vocabulary.covered_by_epsilon,'
-    ' data.vocabulary.statement, caveats',
-    'how the data were prepared, and what epsilon does not cover, in words',
-  ),
-  Row(CONFIG, _MECHANISM, 'private_search', _ACCOUNTED),
-  Row(
-    RESULT,
-    _MECHANISM,
-    'rounds, epsilon, delta, noise_multiplier',
-    _ACCOUNTED,
-  ),
-  Row(RESULT, _PUBLIC, 'method, dataset, engine, seed', _CHOSEN),
-  Row(RESULT, _PUBLIC, 'test.*, validation.*', _HELD_OUT),
-  Row(RESULT, _PUBLIC, 'warm_start.*', _ON_PUBLIC),
-  Row(RESULT, _PRIVATE, 'seconds_per_round', _TIME),
-  Row(
-    RESULT,
-    _PRIVATE,
-    'audit.views.*, audit.lower_bound',
-    'measured by an attacker who knows all private updates',
-  ),
-  Row(
-    RESULT,
-    _MECHANISM,
-    'audit.canaries, audit.delta, audit.proven, audit.added_noise, audit.most,'
-    ' audit.resolution, audit.copy',
-    'functions of settings',
-  ),
-  Row(
-    CHECKPOINTS,
-    _MECHANISM,
-    'round, weights/*, momentum/*, squares/*, jax/average/*, clip_norm,'
-    ' method/*, warm_start.*',
-    "the model, the server's optimizer, and what public data gave",
-  ),
-  Row(
-    CHECKPOINTS,
-    _PRIVATE,
-    'rows.*, pending.*, seconds',
-    'metrics.csv is written from them',
-  ),
-  Row(
-    CHECKPOINTS,
-    _PRIVATE,
-    'audit/*, tff/aggregator/*',
-    'scores of an audit, and the noise of a tree until a run without a seed'
-    ' ends: they tell noise from data',
-  ),
-  Row(
-    FILES,
-    _PUBLIC,
-    'stopped.json: round, running.json: until, running.json: seen_before,'
-    ' diverged.json: round, .lock',
-    'numbers of rounds, and whether the run is in use',
-  ),
-  Row(
-    FILES,
-    _PRIVATE,
-    'secret_seeds.json: *',
-    'they remove the noise. The file is gone when the run has ended',
-  ),
-  Row(
-    FILES,
-    _PRIVATE,
-    'audit/',
-    'an audited copy is another look at the same users. It is gone when the'
-    ' run has ended',
-  ),
-  Row(
-    WARM_START,
-    _PRIVATE,
-    'KEY.ckpt, KEY.lock, settings.data_hash',
-    'a hash of the data, also in the names of files',
-  ),
-  Row(
-    WARM_START,
-    _PUBLIC,
-    'weights/*, settings.*, figures.*',
-    _ON_PUBLIC,
-  ),
-  Row(
-    TERMINAL,
-    _PRIVATE,
-    'train loss, diverged clients, *of the clients diverge*, *that of private'
-    ' clients*, *no client had a finite update*',
-    f'{_CLIENTS}, also in warnings and errors',
-  ),
-  Row(TERMINAL, _PRIVATE, 's/round, ETA, time', f'{_TIME}; any clock shows it'),
-  Row(TERMINAL, _PRIVATE, '*clients_per_chunk*', _LARGEST),
-  Row(TERMINAL, _PRIVATE, 'prepare_users: *', _COUNTS),
-  Row(
-    TERMINAL,
-    _PUBLIC,
-    'loss, accuracy, held-out loss, *the validation loss*',
-    _HELD_OUT,
-  ),
-  Row(
-    TERMINAL,
-    _MECHANISM,
-    'epsilon so far at most, alpha, rounds, noise, privacy, *the norm of the'
-    ' weights*, *the public update has*',
-    'from noised sums, released models, public data and settings',
-  ),
-  Row(TERMINAL, _PUBLIC, 'users, examples, * on *', _N),
-  Row(
-    EXPORT,
-    _MECHANISM,
-    'about.format, about.version, about.model.*, about.weights, about.round,'
-    ' about.privacy, */*',
-    'weights, their names and shapes, the guarantee and its caveats',
-  ),
-  Row(EXPORT, _PUBLIC, 'mean, scale', 'of public users or examples'),
-  Row(EXPORT, _PRIVATE, 'vocabulary', _WORDS),
-  Row(PAGE, _MECHANISM, 'epsilon', _ACCOUNTED),
-  Row(
-    PAGE,
-    _PUBLIC,
-    'method, runs, seeds, chosen, trials, Settings *, Libraries, Differences *',
-    _CHOSEN,
-  ),
-  Row(
-    PAGE,
-    _PUBLIC,
-    'loss, perplexity, accuracy*, validation *, metric, best, better than, by,'
-    ' 95 % interval, clear',
-    _HELD_OUT,
-  ),
-  Row(PAGE, _PRIVATE, 'audited', 'results of audits, also in sentences'),
-  Row(COMPARISON, _PUBLIC, 'curves_*, chosen.json: *', _HELD_OUT),
-  Row(COMPARISON, _PUBLIC, 'runs/*.json: *', _CHOSEN),
-  Row(
-    COMPARISON,
-    _MECHANISM,
-    'private_search.json: *',
-    'settings, and which runs were released',
-  ),
-  Row(COMPARISON, _PRIVATE, 'search.csv', 'has the columns of metrics.csv'),
-  Row(COMPARISON, _PRIVATE, 'logs/*.log', 'hold what runs print'),
-  Row(MANIFEST, _PUBLIC, 'users, groups.private.users, *.first_user', _N),
-  Row(
-    MANIFEST,
-    _PRIVATE,
-    'sentences, examples, groups.private.*, vocabulary.unknown_share.private,'
-    ' private_overflow_users, train_users_before_the_cut, left_out.*,'
-    ' skipped.*, source_notes.*',
-    _COUNTS,
-  ),
-  Row(MANIFEST, _PRIVATE, 'classes.number, vocabulary.size', _SIZES),
-  Row(
-    MANIFEST,
-    _PUBLIC,
-    'groups.*, vocabulary.unknown_share.*, inputs.mean, inputs.scale',
-    'about public and held-out users',
-  ),
-  Row(
-    MANIFEST,
-    _PUBLIC,
-    'format, version, source, settings.*, held_out_by.*,'
-    ' vocabulary.origin, vocabulary.covered_by_epsilon, vocabulary.statement,'
-    ' inputs.shape, inputs.dtype, classes.caveats,'
-    ' max_private_users_per_person',
-    'how the data were prepared, and what epsilon does not cover, in words',
-  ),
-  Row(MANIFEST, _PRIVATE, 'files.*, sha256, public_users_sha256', _GUESSES),
-  Row(
-    STORE,
-    _PRIVATE,
-    'tokens.npy, x.npy, y.npy, user_offsets.npy, user_ids.bin,'
-    ' user_id_offsets.npy',
-    'the data themselves',
-  ),
-  Row(STORE, _PRIVATE, 'vocabulary.txt', _WORDS),
+# Fields by place, and the reason of those without noise.
+_FIELDS: dict[str, list[tuple[Any, ...]]] = {
+  METRICS: [
+    (_MECHANISM, f'round, epsilon, {_OF_SUMS}, weights_norm'),
+    (_PUBLIC, 'loss, accuracy, accuracy_with_oov, perplexity, test_*'),
+    (_PRIVATE, _OF_CLIENTS, _CLIENTS),
+    (_PRIVATE, 'seconds', _TIME),
+  ],
+  CONFIG: [
+    (_PRIVATE, 'settings.data_hash', _GUESSES),
+    (
+      _PRIVATE,
+      'data.public_users_sha256',
+      'public users may be drawn from private ones, by how much they wrote',
+    ),
+    (_PRIVATE, 'order_of_sums.clients_per_chunk', _LARGEST),
+    # N, which counts as public, and numbers of public and held-out users.
+    (
+      _PUBLIC,
+      'settings.plan.population, data.users.*, data.examples.*',
+    ),
+    (
+      _PUBLIC,
+      'format, version, spec.*, settings.*, noise, libraries.*, command,'
+      ' order_of_sums.machine, order_of_sums.platform,'
+      ' order_of_sums.device, order_of_sums.num_devices,'
+      ' order_of_sums.microbatch_size, data.source, data.settings.*,'
+      ' data.vocabulary.size, data.vocabulary.origin,'
+      ' data.vocabulary.covered_by_epsilon, data.vocabulary.statement, caveats',
+    ),
+    (_MECHANISM, 'private_search'),
+  ],
+  RESULT: [
+    (_MECHANISM, 'rounds, epsilon, delta, noise_multiplier'),
+    (
+      _PUBLIC,
+      'method, dataset, engine, seed, test.*, validation.*, warm_start.*',
+    ),
+    (_PRIVATE, 'seconds_per_round', _TIME),
+    (
+      _PRIVATE,
+      'audit.views.*, audit.lower_bound',
+      'measured by an attacker who knows all private updates',
+    ),
+    (
+      _MECHANISM,
+      'audit.canaries, audit.delta, audit.proven, audit.added_noise,'
+      ' audit.most, audit.resolution, audit.copy',
+    ),
+  ],
+  CHECKPOINTS: [
+    (
+      _MECHANISM,
+      'round, weights/*, momentum/*, squares/*, jax/average/*, clip_norm,'
+      ' method/*, warm_start.*',
+    ),
+    (
+      _PRIVATE,
+      'rows.*, pending.*, seconds',
+      'metrics.csv is written from them',
+    ),
+    (
+      _PRIVATE,
+      'audit/*, tff/aggregator/*',
+      'scores of an audit, and the noise of a tree until a run without a seed'
+      ' ends: they tell noise from data',
+    ),
+  ],
+  FILES: [
+    (
+      _PUBLIC,
+      'running.json: until, running.json: seen_before, diverged.json: round,'
+      ' .lock',
+    ),
+    (
+      _PRIVATE,
+      'secret_seeds.json: *',
+      'they remove the noise. The file is gone when the run has ended',
+    ),
+    (
+      _PRIVATE,
+      'audit/',
+      'an audited copy is another look at the same users. It is gone when the'
+      ' run has ended',
+    ),
+  ],
+  WARM_START: [
+    (
+      _PRIVATE,
+      'KEY.ckpt, KEY.lock, settings.data_hash',
+      'a hash of the data, also in the names of files',
+    ),
+    (_PUBLIC, 'weights/*, settings.*, figures.*'),
+  ],
+  TERMINAL: [
+    (
+      _PRIVATE,
+      'train loss, diverged clients, *of the clients diverge*, *that of private'
+      ' clients*, *no client had a finite update*',
+      f'{_CLIENTS}, also in warnings and errors',
+    ),
+    (_PRIVATE, 's/round, ETA', f'{_TIME}; any clock shows it'),
+    (_PRIVATE, '*clients_per_chunk*', _LARGEST),
+    (_PRIVATE, 'prepare_users: *', _COUNTS),
+    (
+      _MECHANISM,
+      'epsilon so far at most, alpha, rounds, noise, privacy, *the norm of the'
+      ' weights*, *the public update has*',
+    ),
+    (
+      _PUBLIC,
+      'loss, accuracy, held-out loss, *the validation loss*, users, examples,'
+      ' * on *',
+    ),
+  ],
+  EXPORT: [
+    (
+      _MECHANISM,
+      'about.format, about.model.*, about.round, about.privacy, weights/*',
+    ),
+    (_PUBLIC, 'mean, scale'),
+    (_PRIVATE, 'vocabulary', _WORDS),
+  ],
+  PAGE: [
+    (_MECHANISM, 'epsilon'),
+    (
+      _PUBLIC,
+      'method, runs, seeds, chosen, trials, Settings *, Libraries,'
+      ' Differences *, loss, perplexity, accuracy*, validation *, metric, best,'
+      ' better than, by, 95 % interval, clear',
+    ),
+    (_PRIVATE, 'audited', 'results of audits, also in sentences'),
+  ],
+  COMPARISON: [
+    (_PUBLIC, 'curves_*, chosen.json: *, runs/*.json: *'),
+    (_MECHANISM, 'private_search.json: *'),
+    (_PRIVATE, 'search.csv', 'has the columns of metrics.csv'),
+    (_PRIVATE, 'logs/*.log', 'hold what runs print'),
+  ],
+  MANIFEST: [
+    (_PUBLIC, 'users, groups.private.users, *.first_user'),
+    (
+      _PRIVATE,
+      'sentences, examples, groups.private.*, vocabulary.unknown_share.private,'
+      ' private_overflow_users, train_users_before_the_cut, left_out.*,'
+      ' skipped.*, source_notes.*',
+      _COUNTS,
+    ),
+    (_PRIVATE, 'classes.number, vocabulary.size', _SIZES),
+    (
+      _PUBLIC,
+      'groups.*, vocabulary.unknown_share.*, inputs.mean, inputs.scale, format,'
+      ' version, source, settings.*, held_out_by.*, vocabulary.origin,'
+      ' vocabulary.covered_by_epsilon, vocabulary.statement, inputs.shape,'
+      ' inputs.dtype, classes.caveats, max_private_users_per_person',
+    ),
+    (_PRIVATE, 'files.*, sha256, public_users_sha256', _GUESSES),
+  ],
+  STORE: [
+    (
+      _PRIVATE,
+      'tokens.npy, x.npy, y.npy, user_offsets.npy, user_ids.bin,'
+      ' user_id_offsets.npy',
+      'the data themselves',
+    ),
+    (_PRIVATE, 'vocabulary.txt', _WORDS),
+  ],
+}
+TABLE = tuple(
+  Row(place, *fields) for place, rows in _FIELDS.items() for fields in rows
 )
 
 _ROUND_METRICS = frozenset(f'{_OF_SUMS}, {_OF_CLIENTS}'.split(', '))

@@ -24,14 +24,8 @@ _below_one = functools.partial(setting, check=validate.below_one)
 _BOUND = functools.partial(validate.positive_or, ('private',))
 
 
-class _Flat(settings.Group):
-  """A group whose settings have names without its own."""
-
-  FLAT = True
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSpec(_Flat):
+class DataSpec(settings.Group):
   """Where the examples come from, and which of them are public."""
 
   data_dir: Optional[str] = setting(
@@ -105,15 +99,14 @@ class DataSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanSpec(_Flat):
+class PlanSpec(settings.Group):
   """What a `privacy.PrivacyPlan` is made of, before the data are known."""
 
   rounds: Optional[int] = _count(
     1600, 'T, the number of rounds, or of steps with --dataset.'
   )
   epochs: Optional[float] = _positive(
-    None,
-    'Number of epochs over the private data, instead of --rounds.',
+    None, 'Number of epochs over the private data, instead of --rounds.'
   )
   expected_cohort: float = _positive(
     100.0,
@@ -200,6 +193,7 @@ class PlanSpec(_Flat):
 class ClientSpec(optimizers.OptimizerSettings):
   """Local training of users, one epoch."""
 
+  PREFIX = 'client.'
   ONLY = 'users'
 
   learning_rate: float = _positive(0.5, 'The learning rate of local training.')
@@ -234,6 +228,8 @@ class ServerSpec(optimizers.OptimizerSettings):
     }
   )
 
+  PREFIX = 'server.'
+
   optimizer: str = setting(
     'sgd',
     'Optimizer that applies the noised mean to the model. adam and yogi need'
@@ -264,6 +260,8 @@ class ServerSpec(optimizers.OptimizerSettings):
 class PublicSpec(settings.Group):
   """The public update of a round."""
 
+  PREFIX = 'public.'
+
   update: str = setting(
     'local_training',
     'local_training: the mean model delta of sampled public users. gradient:'
@@ -274,14 +272,10 @@ class PublicSpec(settings.Group):
     choices=('local_training', 'gradient', 'clipped'),
   )
   users_per_round: int = _count(
-    10,
-    'Number of public users sampled in a round.',
-    only='users',
+    10, 'Number of public users sampled in a round.', only='users'
   )
   batch_size: int = _count(
-    250,
-    'Number of public examples in a step, with --dataset.',
-    only='examples',
+    250, 'Number of public examples in a step, with --dataset.', only='examples'
   )
   clip_norm: Union[float, str, None] = setting(
     'private',
@@ -292,7 +286,7 @@ class PublicSpec(settings.Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSpec(_Flat):
+class EvaluationSpec(settings.Group):
   """When the model is evaluated, and on how many users."""
 
   rounds_per_evaluation: Optional[int] = _count(
@@ -325,7 +319,7 @@ class EvaluationSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditSpec(_Flat):
+class AuditSpec(settings.Group):
   """Canaries that measure what the run leaks."""
 
   audit: Optional[str] = setting(
@@ -349,7 +343,7 @@ class AuditSpec(_Flat):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExecutionSpec(_Flat):
+class ExecutionSpec(settings.Group):
   """What computes the run; of these, engine and dtype affect the result."""
 
   engine: str = setting(

@@ -26,12 +26,6 @@ from pda_fed.runs.engines import base as engine_lib
 AGAIN = 'The same command resumes the run.'
 
 
-def evaluated_rounds(run: resolving.Run) -> list[int]:
-  """Returns after which numbers of rounds the model is evaluated."""
-  rounds = range(0, run.plan.rounds, run.rounds_per_evaluation)
-  return [*rounds, run.plan.rounds]
-
-
 @dataclasses.dataclass
 class Record:
   """The loop's part of a checkpoint, as JSON values.
@@ -60,6 +54,12 @@ class Callback:
 
   def opened(self, loop: 'Loop') -> None:
     """Called when a new run has initial weights, or an old one is restored."""
+
+  def pretraining(self, loop: 'Loop', epoch: int, loss: float) -> None:
+    """Called after each epoch of a warm start, with its held-out loss."""
+
+  def waiting(self, loop: 'Loop') -> None:
+    """Called while another process trains the same warm start."""
 
   def start(self, loop: 'Loop') -> None:
     """Called before the first round of this process."""
@@ -125,7 +125,8 @@ class Loop:
     self.state: Any = None
     self.done = 0
     self.record = Record()
-    self.evaluated = evaluated_rounds(run)
+    total = run.plan.rounds
+    self.evaluated = [*range(0, total, run.rounds_per_evaluation), total]
     self.epsilons = overview.spent(run.plan, self.evaluated)
     self.is_resumed = False
     self.raise_if_stopped = stop.raise_if_stopped

@@ -6,10 +6,7 @@
     checkpoints/     see `checkpoints`
     tensorboard/     the same rows for TensorBoard
 
-TFF's release managers are not used for these files. They need TFF, which the
-JAX engine does not, and their TensorBoard log would keep rows that a resumed
-run writes again. Here the checkpoints hold the rows, and both metrics.csv and
-the log are written from them.
+Checkpoints hold the rows, from which metrics.csv and the log are written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,27 +31,19 @@ from pda_fed.runs import resolving
 CONFIG = 'config.json'
 _METRICS = 'metrics.csv'
 _RESULT = 'result.json'
-STOPPED = 'stopped.json'
 RUNNING = 'running.json'
 DIVERGED = 'diverged.json'
 
 _LIBRARIES = (
-  'dp-accounting',
-  'jax',
-  'numpy',
-  'scipy',
-  'tensorflow',
-  'tensorflow-federated',
-  'tensorflow-privacy',
+  *('dp-accounting', 'jax', 'numpy', 'scipy'),
+  *('tensorflow', 'tensorflow-federated', 'tensorflow-privacy'),
 )
 
 
 def library_versions() -> dict[str, str]:
   """Returns the versions of pda_fed, Python and the main libraries."""
-  versions = {
-    'pda_fed': pda_fed.__version__,
-    'python': platform.python_version(),
-  }
+  python = platform.python_version()
+  versions = {'pda_fed': pda_fed.__version__, 'python': python}
   for name in _LIBRARIES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[name] = importlib.metadata.version(name)
@@ -92,16 +81,8 @@ class RunFolder:
     The model is saved before the first round. Without a checkpoint, no round
     used the folder's settings or their noise.
     """
-    names = (_METRICS, _RESULT, STOPPED)
-    return not (
-      any(self.checkpoints_path.glob('*'))
-      or any((self.path / name).exists() for name in names)
-    )
-
-  def write_order(self, order: dict[str, Any]) -> None:
-    """Records the order of sums of the following rounds."""
-    config = dataclasses.replace(self.read_config(), order_of_sums=order)
-    files.write_json(self.path / CONFIG, typed.as_json(config))
+    names = ('checkpoints/*', _METRICS, _RESULT)
+    return not any(path for name in names for path in self.path.glob(name))
 
   def is_finished(self) -> bool:
     """Returns whether the run has a result."""
@@ -201,7 +182,7 @@ class RunFolder:
     Raises:
       OutputError: If it is damaged.
     """
-    if not (self.path / _RESULT).exists():
+    if not self.is_finished():
       return None
     found = files.read_json(self.path / _RESULT)
     with self.naming(_RESULT):

@@ -1,15 +1,10 @@
 """The overview of a run, and epsilon of its rounds."""
 
-from collections.abc import Mapping, Sequence
-import functools
+from collections.abc import Sequence
 import math
-import os
-import pathlib
 from typing import Optional
 
-from pda_fed import errors
 from pda_fed import privacy
-from pda_fed.runs import outputs
 from pda_fed.runs import resolving
 
 # A larger epsilon gives little protection.
@@ -30,19 +25,6 @@ def noise_over_clip(plan: privacy.PrivacyPlan, num_weights: int) -> float:
   return noise / plan.expected_cohort
 
 
-def format_duration(seconds: float) -> str:
-  """Returns a duration as text, in seconds, minutes or hours."""
-  if seconds < 90:
-    return f'{max(1, round(seconds))} s'
-  if seconds < 90 * 60:
-    return f'{seconds / 60:.0f} minutes'
-  return f'{seconds / 3600:.1f} hours'
-
-
-def _line(name: str, text: str) -> str:
-  return f'  {name:<9} {text}'
-
-
 def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
   if not plan.noise_multiplier:
     return 'none: epsilon is infinite without noise'
@@ -55,54 +37,39 @@ def _privacy(plan: privacy.PrivacyPlan, epsilon: Optional[float]) -> str:
 
 
 def describe(
-  run: resolving.Run,
-  epsilon: Optional[float],
-  *,
-  sizes: Optional[Mapping[str, int]] = None,
-  num_weights: Optional[int] = None,
+  run: resolving.Run, epsilon: Optional[float], num_weights: int
 ) -> list[str]:
   """Returns lines that describe a run.
 
   Args:
     run: The run.
     epsilon: Epsilon of the whole run; None if it cannot be computed.
-    sizes: The number of users, or examples, by group.
     num_weights: The number of the model's weights.
   """
-  plan = run.plan
-  unit = f'{plan.unit}s'
-  noise = f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
-  noise += f' {plan.clip_norm:g}'
-  if num_weights is not None:
-    share = noise_over_clip(plan, num_weights)
-    noise += f'; norm of the noise in the mean: {share:.2g} times the clip'
+  plan, about = run.plan, run.data.about
+  sizes = about.get('users') or about['examples']
+  share = noise_over_clip(plan, num_weights)
   found = {
-    unit: ', '.join(f'{n:,} {group}' for group, n in (sizes or {}).items()),
+    f'{plan.unit}s': ', '.join(f'{n:,} {group}' for group, n in sizes.items()),
     'rounds': (
       f'{plan.rounds:,}, each with about {plan.expected_cohort:g} of'
-      f' {plan.population:,} private {unit}'
+      f' {plan.population:,} private {plan.unit}s'
     ),
-    'noise': noise,
+    'noise': (
+      f'sigma {privacy.round_up(plan.noise_multiplier)}, clip'
+      f' {plan.clip_norm:g}; norm of the noise in the mean: {share:.2g} times'
+      ' the clip'
+    ),
     'privacy': _privacy(plan, epsilon),
   }
   return [
     f'{run.method.title} on {run.data.name}, engine {run.engine}',
-    *(_line(name, text) for name, text in found.items() if text),
+    *(f'  {name:<9} {text}' for name, text in found.items()),
   ]
 
 
-def describe_time(seconds_per_round: float, rounds_left: int) -> str:
-  """Returns a line with the estimated time of the remaining rounds."""
-  total = format_duration(seconds_per_round * rounds_left)
-  return _line(
-    'time', f'about {total} of training ({seconds_per_round:.2g} s per round)'
-  )
-
-
 def cautions(
-  plan: privacy.PrivacyPlan,
-  epsilon: Optional[float],
-  num_weights: Optional[int] = None,
+  plan: privacy.PrivacyPlan, epsilon: Optional[float], num_weights: int
 ) -> list[str]:
   """Returns warnings about settings that look wrong.
 
@@ -120,75 +87,26 @@ def cautions(
       ' gives little protection. More noise, fewer rounds or more users lower'
       ' it; --target_epsilon finds the noise.'
     )
-  if num_weights is not None:
-    share = noise_over_clip(plan, num_weights)
-    if share > _LARGE_NOISE:
-      found.append(
-        f'The noise in the mean has {share:.3g} times the norm of a clipped'
-        ' update, so the model may not learn. Larger cohorts or a smaller'
-        ' model reduce it.'
-      )
+  share = noise_over_clip(plan, num_weights)
+  if share > _LARGE_NOISE:
+    found.append(
+      f'The noise in the mean has {share:.3g} times the norm of a clipped'
+      ' update, so the model may not learn. Larger cohorts or a smaller'
+      ' model reduce it.'
+    )
   return found
-
-
-def _curve(plan: privacy.PrivacyPlan, rounds: Sequence[int]) -> list[float]:
-  return plan.epsilon_curve(rounds).tolist()
 
 
 def spent(
   plan: privacy.PrivacyPlan, rounds: Sequence[int]
 ) -> Optional[dict[int, float]]:
-  """Returns epsilon after each of the given numbers of rounds.
+  """Returns epsilon by number of rounds; None without dp_accounting.
 
   Args:
     plan: The privacy plan.
     rounds: Numbers of rounds.
-
-  Returns:
-    Epsilon by number of rounds. None if dp_accounting is not installed;
-    `scripts/privacy --fill` can then add epsilon later, on another machine.
   """
   try:
-    return dict(zip(rounds, _curve(plan, rounds), strict=True))
+    return dict(zip(rounds, plan.epsilon_curve(rounds).tolist(), strict=True))
   except ModuleNotFoundError:
     return None
-
-
-def fill(path: os.PathLike | str) -> list[pathlib.Path]:
-  """Adds epsilon to runs that were made without dp_accounting.
-
-  Args:
-    path: A run's folder, or a folder with runs below it.
-
-  Returns:
-    The folders of the runs, each with epsilon in metrics.csv and result.json.
-
-  Raises:
-    OutputError: If there is no run.
-    ModuleNotFoundError: If dp_accounting is not installed.
-  """
-  # Runs of a comparison share plans across seeds and methods.
-  curve_of = functools.cache(_curve)
-  folders = []
-  for config in sorted(pathlib.Path(path).rglob(outputs.CONFIG)):
-    folder = outputs.RunFolder(config.parent)
-    plan = folder.read_config().plan
-    rows, result = folder.read_metrics(), folder.read_result()
-    if not rows:  # The run has not started.
-      continue
-    curve = curve_of(plan, tuple(row['round'] for row in rows))
-    folder.write_metrics(
-      [
-        {**row, 'epsilon': value}
-        for row, value in zip(rows, curve, strict=True)
-      ]
-    )
-    if result is not None:
-      result['epsilon'] = curve[-1]
-      if result.get('audit'):
-        result['audit']['proven'] = curve[-1]
-      folder.write_result(result)
-    folders.append(folder.path)
-  if not folders:
-    raise errors.OutputError(f'{path} must hold a run. Found none.')
-  return folders

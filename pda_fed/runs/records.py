@@ -13,6 +13,7 @@ import io
 from typing import Any, Optional
 import warnings
 
+from pda_fed import audit
 from pda_fed import privacy
 from pda_fed.common import typed
 from pda_fed.common import validate
@@ -23,18 +24,9 @@ VERSION = 2
 
 # The first columns, in this order.
 _FIRST_COLUMNS = (
-  'round',
-  'epsilon',
-  'alpha',
-  'train_loss',
-  'loss',
-  'accuracy',
-  'accuracy_with_oov',
-  'perplexity',
-  'seconds',
-  'clients',
-  'non_finite_clients',
-  'diverged_clients',
+  *('round', 'epsilon', 'alpha', 'train_loss', 'loss'),
+  *('accuracy', 'accuracy_with_oov', 'perplexity', 'seconds'),
+  *('clients', 'non_finite_clients', 'diverged_clients'),
 )
 
 
@@ -72,18 +64,15 @@ class Recorded:
   private_search: Optional[str] = None
 
   def __post_init__(self):
-    kinds = {
+    for name, kind in {
       'dataset': str,
       'data_hash': str,
       'noise_version': int,
-      'seed': Optional[int],
       'model': dict[str, Any],
       'method': dict[str, Any],
-    }
-    for name, kind in kinds.items():
+    }.items():
       typed.cast(self.settings.get(name), kind, f'settings.{name}')
     typed.cast(self.method, str, 'settings.method.name')
-    typed.cast(self.engine, str, 'settings.execution.engine')
     _ = self.plan  # Raises if it is damaged.
 
   @functools.cached_property
@@ -107,7 +96,7 @@ class Recorded:
   @property
   def engine(self) -> str:
     """The engine's name."""
-    return (self.settings.get('execution') or {}).get('engine')
+    return self.spec.execution.engine
 
   @property
   def dataset(self) -> str:
@@ -122,32 +111,7 @@ class Recorded:
   @property
   def seed(self) -> Optional[int]:
     """The seed; None if the run had a secret one."""
-    return self.settings['seed']
-
-
-@dataclasses.dataclass
-class _View:
-  estimate: float
-  interval: list[float]
-  one_run_bound: float
-  rates_bound: float
-
-  def __post_init__(self):
-    if len(self.interval) != 2:
-      raise ValueError(f'interval must have two ends. Found {self.interval}.')
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Audit:
-  canaries: int
-  delta: float
-  proven: Optional[float]
-  added_noise: float
-  most: float
-  lower_bound: float
-  resolution: float
-  views: dict[str, _View]
-  copy: bool = False
+    return self.spec.seed
 
 
 _Metrics = Optional[dict[str, Optional[float]]]
@@ -167,35 +131,26 @@ class _Result:
   validation: _Metrics = None
   seconds_per_round: Optional[float] = None
   warm_start: Optional[dict[str, Any]] = None
-  audit: Optional[_Audit] = None
+  audit: Optional[dict[str, Any]] = None
 
   def __post_init__(self):
     validate.integers(0, rounds=self.rounds)
     test = (self.warm_start or {}).get('test')
     typed.cast(test, _Metrics, 'warm_start.test')
-
-
-@dataclasses.dataclass
-class Stopped:
-  """The content of stopped.json: a run that was stopped, not killed.
-
-  Attributes:
-    round: The number of rounds done.
-  """
-
-  round: int
-
-  def __post_init__(self):
-    validate.integers(0, round=self.round)
+    if self.audit is not None:
+      report = {'copy': False, 'lower_bound': None, **self.audit}
+      typed.cast(report.pop('copy'), bool, 'audit.copy')
+      typed.cast(report.pop('lower_bound'), float, 'audit.lower_bound')
+      typed.from_json(audit.AuditReport, report, 'audit')
 
 
 @dataclasses.dataclass
 class Running:
-  """The content of running.json; see `RunFolder.mark_running`.
+  """The content of running.json; see `resuming.mark_running`.
 
   Attributes:
-    until: The round of the next save.
-    seen_before: Up to which round a killed process may have run.
+    until: Up to which round the newest process may have run.
+    seen_before: Up to which round a killed process before it may have run.
   """
 
   until: int
@@ -203,6 +158,11 @@ class Running:
 
   def __post_init__(self):
     validate.integers(0, until=self.until, seen_before=self.seen_before)
+
+  @property
+  def seen(self) -> int:
+    """Up to which round any process may have run."""
+    return max(self.until, self.seen_before)
 
 
 def check_result(result: Any) -> None:
@@ -227,47 +187,6 @@ def check_fit(config: Recorded, result: Mapping[str, Any]) -> None:
         f'must have {name}={expected!r}, like config.json. Found'
         f' {result[name]!r}'
       )
-
-
-def _parse_rows(
-  header: Sequence[str], lines: Sequence[Sequence[str]]
-) -> list[dict[str, Optional[float]]]:
-  """Returns the rows of a metrics.csv.
-
-  Args:
-    header: The names of the columns.
-    lines: The cells of each line.
-
-  Returns:
-    The rows, with None for empty cells.
-
-  Raises:
-    ValueError: If a cell is not a number, a row has the wrong number of cells,
-      or rounds do not increase.
-  """
-  if 'round' not in header or len(set(header)) < len(header):
-    raise ValueError('must have distinct column names, one of them round')
-  rows: list[dict[str, Optional[float]]] = []
-  for number, cells in enumerate(lines, start=2):
-    if len(cells) != len(header):
-      raise ValueError(
-        f'must have {len(header)} cells per line. Found {len(cells)} on line'
-        f' {number}'
-      )
-    try:
-      row = {
-        n: float(cell) if cell else None
-        for n, cell in zip(header, cells, strict=True)
-      }
-      row['round'] = int(cells[header.index('round')])
-    except ValueError as e:
-      raise ValueError(f'must have numbers only; line {number}: {e}') from e
-    if row['round'] <= (rows[-1]['round'] if rows else -1):
-      raise ValueError(
-        f'must have increasing rounds. Line {number} does not increase'
-      )
-    rows.append(row)
-  return rows
 
 
 def _show(name: str, value: Optional[float]) -> str:
@@ -300,12 +219,22 @@ def parse_csv(text: str) -> list[dict[str, Optional[float]]]:
     text: The content of a metrics.csv.
 
   Raises:
-    ValueError: If the text is not a valid metrics.csv.
+    ValueError: If it is not CSV, a cell is not a number, a line has too many or
+      too few cells, or rounds do not increase.
   """
+  reader = csv.reader(io.StringIO(text))
+  rows: list[dict[str, Optional[float]]] = []
   try:
-    found = list(csv.reader(io.StringIO(text)))
-  except csv.Error as e:
-    raise ValueError(f'must be CSV: {e}') from e
-  if not found:
-    raise ValueError('must have a header. Found nothing.')
-  return _parse_rows(found[0], found[1:])
+    header = next(reader, [])
+    if 'round' not in header or len(set(header)) < len(header):
+      raise ValueError('it must have distinct columns, one of them round')
+    for cells in reader:
+      pairs = zip(header, cells, strict=True)
+      row = {name: float(cell) if cell else None for name, cell in pairs}
+      row['round'] = int(cells[header.index('round')])
+      if row['round'] <= (rows[-1]['round'] if rows else -1):
+        raise ValueError('rounds must increase')
+      rows.append(row)
+  except (csv.Error, ValueError) as e:
+    raise ValueError(f'line {reader.line_num}: {e}') from e
+  return rows

@@ -1,11 +1,11 @@
 """A trained model: spec, weights, vocabulary, logits.
 
-`loading.load_model` reads it from a run's folder or an exported file, and
-`exports` writes it. This module opens no engine and needs no TensorFlow: the
-JAX model computes the logits, whichever engine trained the weights.
+`model_files` reads it from a run's folder or an exported file, and writes it.
+This module opens no engine and needs no TensorFlow: the JAX model computes the
+logits, whichever engine trained the weights.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Optional
@@ -18,35 +18,6 @@ from pda_fed import models
 _ROWS_AT_ONCE = 256
 
 _UNKNOWN = '<unk>'  # The unknown word in texts of sample-level runs.
-
-
-def sentence_tokens(words: Sequence[str]) -> tuple[str, ...]:
-  """Returns all tokens, words and special tokens, in the order of their ids.
-
-  Args:
-    words: The vocabulary of a token store.
-  """
-  return '<pad>', *words, '<oov>', '<bos>', '<eos>'
-
-
-def weight_names(model: 'ReleasedModel') -> list[str]:
-  """Returns a name for each weight, like Keras layers' names if possible."""
-  spec = model.spec
-  layers: dict[str, tuple[str, ...]]
-  bias, lstm = ('kernel', 'bias'), ('kernel', 'recurrent_kernel', 'bias')
-  if type(spec) is models.RecurrentSpec:
-    layers = {'lstm': lstm, 'projection': bias, 'logits': bias}
-  elif type(spec) is models.LanguageSpec:
-    layers = {f'lstm_{i + 1}': lstm for i in range(spec.num_layers)}
-    layers['logits'] = bias
-  elif type(spec) is models.ConvolutionalSpec:
-    layers = {f'conv_{i + 1}': bias for i in range(len(spec.convolutions))}
-    layers |= {f'dense_{i + 1}': bias for i in range(len(spec.dense_sizes))}
-    layers['logits'] = bias
-  else:
-    return [f'weights/{i}' for i in range(len(model.weights))]
-  names = [f'{layer}/{n}' for layer, parts in layers.items() for n in parts]
-  return ['embedding/embeddings', *names] if model.is_text else names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

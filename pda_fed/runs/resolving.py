@@ -12,6 +12,7 @@ import numpy as np
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
+from pda_fed import schedules
 from pda_fed.common import typed
 from pda_fed.runs import building
 from pda_fed.runs import data as data_lib
@@ -147,7 +148,10 @@ class Run:
 
 
 def build_plan(
-  spec: groups.PlanSpec, population: int, unit: str
+  spec: groups.PlanSpec,
+  population: int,
+  unit: str,
+  accountant: Any = None,
 ) -> privacy.PrivacyPlan:
   """Returns the privacy plan of a population, with the noise solved for.
 
@@ -155,6 +159,7 @@ def build_plan(
     spec: What the user asked for.
     population: Number of private users or examples.
     unit: Name of one record.
+    accountant: Solves for the noise; None for the tightest.
 
   Raises:
     ValueError: If the settings do not fit the population, or no noise reaches
@@ -166,25 +171,20 @@ def build_plan(
       f'expected_cohort must be at most {population}, the number of private'
       f' {unit}s. Found {cohort:g}.'
     )
-  if rounds is None:
-    rounds = max(1, int(spec.epochs * population // cohort))
-  adaptive = None
-  if spec.adaptive_clipping:
-    given = {
-      'target_quantile': spec.clip_quantile,
-      'learning_rate': spec.clip_learning_rate,
-      'count_stddev': spec.clip_count_stddev,
-    }
-    adaptive = privacy.AdaptiveClipping(
-      **{name: value for name, value in given.items() if value is not None}
-    )
+  adaptive = {
+    'target_quantile': spec.clip_quantile,
+    'learning_rate': spec.clip_learning_rate,
+    'count_stddev': spec.clip_count_stddev,
+  }
+  given = {name: v for name, v in adaptive.items() if v is not None}
+  clipping = privacy.AdaptiveClipping(**given)
   plan: dict[str, Any] = {
     'population': population,
     'expected_cohort': cohort,
-    'rounds': rounds,
+    'rounds': rounds or max(1, int(spec.epochs * population // cohort)),
     'delta': spec.delta,
     'clip_norm': spec.clip_norm,
-    'adaptive_clipping': adaptive,
+    'adaptive_clipping': clipping if spec.adaptive_clipping else None,
     'mechanism': spec.mechanism,
     'sampling': spec.sampling,
     'unit': unit,
@@ -192,7 +192,9 @@ def build_plan(
   if spec.target_epsilon is None:
     return privacy.PrivacyPlan(**plan, noise_multiplier=spec.noise_multiplier)
   try:
-    return privacy.PrivacyPlan.for_epsilon(spec.target_epsilon, **plan)
+    return privacy.PrivacyPlan.for_epsilon(
+      spec.target_epsilon, **plan, accountant=accountant
+    )
   except ModuleNotFoundError as e:
     raise ValueError(
       f'target_epsilon needs {e.name}, which is not installed. Solve for the'
@@ -221,10 +223,13 @@ def resolve(spec: spec_lib.RunSpec, *, trust_code: bool = False) -> Run:
   spec.check_scope()  # Before data are read.
   data = data_lib.open_data(spec.data)
   plan = build_plan(spec.plan, data.population, data.unit)
-  T = float(plan.rounds)
-  if not spec.data.has_users:
+  # The default of alpha is the paper's.
+  if spec.data.has_users:
+    T = float(plan.rounds)
+    alpha = schedules.for_stackoverflow(5, plan.rounds)
+  else:
     T = spec.plan.epochs or plan.rounds * plan.sampling_rate
-  alpha = building.default_alpha(spec.data.dataset, T, tasks.ALPHA_K)
+    alpha = schedules.cosine(tasks.ALPHA_K[data.name])
   return Run(
     spec=spec,
     plan=plan,

@@ -1,12 +1,13 @@
 """What a resume may do: which run a folder takes, and what was run before.
 
 A killed run may have run rounds after its checkpoint, and someone may have seen
-them. Marks in the folder tell a run that was stopped, saved, from one that was
-killed, so that rounds are only repeated as they were.
+them. A mark in the folder tells a run that was stopped, saved, from one that
+was killed, so that rounds are only repeated as they were.
 """
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -50,11 +51,13 @@ def opened(
     OutputError: If the folder holds something else, or a run with different
       settings.
   """
-  folder = outputs.RunFolder(pathlib.Path(path))
-  _refuse_file(folder.path)
+  folder, is_secret = (
+    outputs.RunFolder(pathlib.Path(path)),
+    run.spec.seed is None,
+  )
+  check(folder, run)
   # Files of a run without a seed may hold what epsilon does not cover.
-  mode = 0o777 if run.spec.seed is not None else 0o700
-  folder.path.mkdir(mode, parents=True, exist_ok=True)
+  folder.path.mkdir(0o700 if is_secret else 0o777, parents=True, exist_ok=True)
   with contextlib.ExitStack() as stack:
     try:
       stack.enter_context(files.locked(folder.path / _LOCK))
@@ -62,20 +65,15 @@ def opened(
       raise errors.BusyError(
         f'Another process is running the experiment in {path}.'
       ) from e
-    check(folder, run)
+    check(folder, run)  # Again: another process may just have ended.
     # Only after the check: files of an unrelated folder must not be removed.
     files.remove_temporaries(folder.path)
     if folder.is_new():
-      if run.spec.seed is None:
+      if is_secret:
         _make_private(folder.path)
       files.remove(folder.path / _SEEDS)
       folder.write_config(run)
     yield folder
-
-
-def _refuse_file(path: pathlib.Path) -> None:
-  if path.exists() and not path.is_dir():
-    raise errors.OutputError(f'output_dir {path} is not a folder.')
 
 
 def _make_private(path: pathlib.Path) -> None:
@@ -100,9 +98,10 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
       settings.
   """
   path = folder.path
-  _refuse_file(path)
   if not path.exists():
     return
+  if not path.is_dir():
+    raise errors.OutputError(f'output_dir {path} is not a folder.')
   if not (path / outputs.CONFIG).exists():
     names = [p.name for p in path.iterdir()]
     strangers = [n for n in names if not _HARMLESS.fullmatch(n)]
@@ -113,17 +112,9 @@ def check(folder: outputs.RunFolder, run: resolving.Run) -> None:
       )
     return
   old = folder.read_config().settings
-  if folder.is_new():
-    return
   new = json.loads(json.dumps(run.settings()))
-  done = _saved(folder).last_round() or 0
-  if run.plan.rounds < done:
-    raise errors.OutputError(
-      f'rounds must be at least {done}, the number of rounds done in {path}.'
-      f' Found {run.plan.rounds}.'
-    )
   lines = typed.differences(old, new)
-  if lines:
+  if lines and not folder.is_new():
     advice = 'Use the same settings again, or another --output_dir'
     if old['noise_version'] != new['noise_version']:
       advice = 'This version draws other noise: use another --output_dir'
@@ -136,9 +127,13 @@ def _saved(folder: outputs.RunFolder) -> checkpoints.Checkpoints:
   return checkpoints.Checkpoints(folder.checkpoints_path)
 
 
-def _stopped_after(folder: outputs.RunFolder) -> Optional[int]:
-  mark = folder.read(outputs.STOPPED, records.Stopped)
-  return None if mark is None else mark.round
+def _read_mark(folder: outputs.RunFolder) -> Optional[records.Running]:
+  return folder.read(outputs.RUNNING, records.Running)
+
+
+def _write_mark(folder: outputs.RunFolder, until: int, seen: int) -> None:
+  mark = records.Running(until, seen)
+  files.write_json(folder.path / outputs.RUNNING, dataclasses.asdict(mark))
 
 
 def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
@@ -157,8 +152,8 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
   before = folder.read_config().order_of_sums
   if before == order:
     return
-  last = _saved(folder).last_round()
-  was_killed = last is not None and _stopped_after(folder) != last
+  last, mark = _saved(folder).last_round(), _read_mark(folder)
+  was_killed = last is not None and (mark is None or mark.seen > last)
   if before is not None and was_killed:
     lines = typed.differences(before, order)
     raise errors.OutputError(
@@ -167,28 +162,30 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
       f' {"; ".join(lines)}. Resume with the old values, given as flags of'
       ' these names. They may change after a stop by Ctrl-C or SIGTERM.'
     )
-  folder.write_order(order)
+  write_order(folder, order)
+
+
+def write_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
+  """Records the order of sums of the following rounds."""
+  config = dataclasses.replace(folder.read_config(), order_of_sums=order)
+  files.write_json(folder.path / outputs.CONFIG, typed.as_json(config))
 
 
 def mark_stopped(folder: outputs.RunFolder, round_num: int) -> None:
-  """Records that the run stopped, saved, after a round.
+  """Records that this process ran no round after one, which is saved.
 
-  Records nothing if a killed process may have run later rounds.
+  A process before it, which was killed, may have.
 
   Args:
     folder: The folder.
     round_num: The number of rounds done.
   """
-  mark = folder.read(outputs.RUNNING, records.Running)
-  if mark is None or round_num >= mark.seen_before:
-    files.write_json(folder.path / outputs.STOPPED, {'round': round_num})
-    files.remove(folder.path / outputs.RUNNING)
+  mark = _read_mark(folder)
+  _write_mark(folder, round_num, 0 if mark is None else mark.seen_before)
 
 
 def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
-  """Records that rounds are running.
-
-  Call this before the first round, and after each save.
+  """Records that rounds are running: before the first, and after each save.
 
   Args:
     folder: The folder.
@@ -196,16 +193,12 @@ def mark_running(folder: outputs.RunFolder, done: int, until: int) -> None:
     until: The round of the next save.
   """
   seen = 0
-  if _stopped_after(folder) != done and not folder.is_new():
-    # This process saves what it runs. A killed process did not.
-    mark = folder.read(outputs.RUNNING, records.Running)
-    seen = until if mark is None else max(mark.until, mark.seen_before)
+  if not folder.is_new():
+    mark = _read_mark(folder)
+    # Without a mark, nobody knows what was run.
+    seen = until if mark is None else mark.seen
   seen = seen if seen > done else 0
-  files.write_json(
-    folder.path / outputs.RUNNING,
-    {'until': max(until, seen), 'seen_before': seen},
-  )
-  files.remove(folder.path / outputs.STOPPED)
+  _write_mark(folder, max(until, seen), seen)
 
 
 def mark_diverged(folder: outputs.RunFolder, round_num: int) -> None:

@@ -24,10 +24,10 @@ from pda_fed.runs import tasks
 
 # Settings of which a new value of one removes the other.
 _INSTEAD = {
-  'plan.rounds': 'plan.epochs',
-  'plan.epochs': 'plan.rounds',
-  'plan.noise_multiplier': 'plan.target_epsilon',
-  'plan.target_epsilon': 'plan.noise_multiplier',
+  'rounds': 'epochs',
+  'epochs': 'rounds',
+  'noise_multiplier': 'target_epsilon',
+  'target_epsilon': 'noise_multiplier',
 }
 
 
@@ -117,11 +117,10 @@ class RunSpec(settings.Group):
     Args:
       values: JSON values by name; see `settings.replace`.
     """
-    full = {settings.find(RunSpec, n)[0].name: v for n, v in values.items()}
     removed = {
       other: None
       for name, other in _INSTEAD.items()
-      if full.get(name) is not None and other not in full
+      if values.get(name) is not None and other not in values
     }
     return settings.replace(self, {**values, **removed})
 
@@ -137,7 +136,7 @@ class RunSpec(settings.Group):
       ValueError: If a name is unknown or a value is invalid.
     """
     values = settings.flatten(content, cls)
-    dataset = values.get('data.dataset', values.get('dataset'))
+    dataset = values.get('dataset')
     spec = cls.for_data(dataset if isinstance(dataset, str) else None)
     return spec.with_values(values)
 

@@ -1,8 +1,9 @@
 """Runs an experiment: the folder, the training loop, the audit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import shutil
@@ -21,7 +22,6 @@ from pda_fed.runs.callbacks import audit as audit_callback
 from pda_fed.runs.callbacks import checkpoint
 from pda_fed.runs.callbacks import evaluation
 from pda_fed.runs.callbacks import guard
-from pda_fed.runs.callbacks import progress as progress_lib
 from pda_fed.runs.callbacks import tensorboard
 from pda_fed.runs.callbacks import warm_start
 from pda_fed.runs.engines import base as engine_lib
@@ -34,14 +34,6 @@ OpenEngine = Callable[
   [Any, privacy.SeedStreams],
   contextlib.AbstractContextManager[engine_lib.Engine],
 ]
-
-
-def _is_finished(
-  result: Optional[Mapping[str, Any]], run: resolving.Run
-) -> bool:
-  if result is None:
-    return False
-  return result['test'] is not None or not run.spec.evaluation.final_test
 
 
 def check_audit(result: Mapping[str, Any]) -> None:
@@ -63,7 +55,7 @@ def train(
   output_dir: os.PathLike | str,
   *,
   warm_start_dir: Optional[os.PathLike | str] = None,
-  progress: Optional[progress_lib.Progress] = None,
+  callbacks: Sequence[loop.Callback] = (),
   open_engine: OpenEngine = registry.open_engine,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end; starts it or resumes it.
@@ -72,7 +64,7 @@ def train(
 
   ```
   run = runs_lib.resolve(runs_lib.RunSpec.for_data(data_dir='data/laptop'))
-  folder = runs_lib.train(run, 'out/pda')
+  folder = runs_lib.train(run, 'out/pda', callbacks=[runs_lib.Progress()])
   folder.read_result()['test']['accuracy']
   ```
 
@@ -81,7 +73,7 @@ def train(
     output_dir: The run's folder: new, empty, or the folder of this run.
     warm_start_dir: The folder of warm starts, which runs share. By default
       `warm_start` next to `output_dir`.
-    progress: The progress display; by default nothing is shown.
+    callbacks: What the loop calls beside its own callbacks, such as `Progress`.
     open_engine: Opens an engine, given the run and the seeds; by default the
       one that the run names.
 
@@ -100,14 +92,17 @@ def train(
     StoppedError: If SIGINT or SIGTERM stopped the run. Everything is saved.
   """
   output_dir = pathlib.Path(output_dir)
-  if warm_start_dir is None:
-    warm_start_dir = output_dir.parent / 'warm_start'
-  places = pathlib.Path(warm_start_dir), progress or progress_lib.Progress()
+  finish = functools.partial(
+    _finish,
+    open_engine=open_engine,
+    warm_start_dir=warm_start_dir or output_dir.parent / 'warm_start',
+    others=callbacks,
+  )
   with resuming.opened(output_dir, run) as folder:
-    result = _result_of(folder, run, open_engine, *places)
+    result = finish(folder, run)
     if run.spec.audit.audit == 'copy':
       if not result['audit']:
-        report = _audit_of_copy(folder, run, open_engine, *places)
+        report = _audit_of_copy(folder, run, finish)
         result = {**result, 'audit': {**report, 'copy': True}}
         folder.write_result(result)
       # Also if the run was killed before it did this.
@@ -119,9 +114,7 @@ def train(
 def _audit_of_copy(
   folder: outputs.RunFolder,
   run: resolving.Run,
-  open_engine: OpenEngine,
-  warm_start_dir: pathlib.Path,
-  display: progress_lib.Progress,
+  finish: Callable[[outputs.RunFolder, resolving.Run], dict[str, Any]],
 ) -> dict[str, Any]:
   """Runs a second time, with canaries and with its own noise.
 
@@ -129,18 +122,12 @@ def _audit_of_copy(
   run is removed after its report is saved: it is another look at the same
   users, and must not be released.
   """
-  spec = run.spec.with_values(
-    {
-      'seed': None,
-      'pretraining.seed': run.spec.pretraining_seed,
-      'audit': 'run',
-    }
-  )
-  copy = dataclasses.replace(run, spec=spec)
+  seed = run.spec.pretraining_seed
+  values = {'seed': None, 'pretraining.seed': seed, 'audit': 'run'}
+  copy = dataclasses.replace(run, spec=run.spec.with_values(values))
   try:
     with resuming.opened(folder.path / _COPY, copy) as second:
-      result = _result_of(second, copy, open_engine, warm_start_dir, display)
-      return result['audit']
+      return finish(second, copy)['audit']
   except errors.DivergenceError as e:
     _remove_copy(folder)
     raise errors.DivergenceError(
@@ -154,19 +141,21 @@ def _remove_copy(folder: outputs.RunFolder) -> None:
   shutil.rmtree(folder.path / _COPY, ignore_errors=True)
 
 
-def _result_of(
+def _finish(
   folder: outputs.RunFolder,
   run: resolving.Run,
+  *,
   open_engine: OpenEngine,
-  warm_start_dir: pathlib.Path,
-  display: progress_lib.Progress,
+  warm_start_dir: os.PathLike | str,
+  others: Sequence[loop.Callback],
 ) -> dict[str, Any]:
-  """Runs to the end, if not finished yet, and writes the result."""
+  """Runs to the end, if not finished yet, and returns the result."""
   result = folder.read_result()
-  if _is_finished(result, run):
-    # The run may have been killed before it did this.
-    resuming.forget_seeds(folder)
-    return result
+  if result is not None:
+    if result['test'] is not None or not run.spec.evaluation.final_test:
+      # The run may have been killed before it did this.
+      resuming.forget_seeds(folder)
+      return result
   if folder.has_diverged():
     resuming.forget_seeds(folder)  # Likewise.
     raise errors.DivergenceError(
@@ -179,25 +168,25 @@ def _result_of(
   with (
     signals.StopSignals() as stop,
     open_engine(run, resuming.seeds(folder, run.spec.seed)) as engine,
+    contextlib.ExitStack() as stack,
   ):
+    audited = [] if engine.canaries is None else [engine.canaries]
     callbacks: list[loop.Callback] = [
-      warm_start.WarmStart(warm_start_dir, display),
+      warm_start.WarmStart(warm_start_dir),
+      *map(audit_callback.Audit, audited),
       evaluation.Evaluation(),
       guard.Guard(run),
       checkpoint.Checkpoint(saved),
       tensorboard.TensorBoardLog(folder.tensorboard_path),
-      progress_lib.Shown(display),
+      *others,
     ]
-    if engine.canaries is not None:
-      callbacks.insert(1, audit_callback.Audit(engine.canaries))
+    for callback in callbacks:
+      stack.callback(callback.close)
     try:
       result = loop.Loop(run, folder, engine, stop, callbacks).execute()
     except errors.DivergenceError:
       resuming.forget_seeds(folder)
       raise
-    finally:
-      for callback in callbacks:
-        callback.close()
   folder.write_result(result)
   resuming.forget_seeds(folder)
   return result

@@ -14,11 +14,11 @@ Import this before anything that imports TensorFlow:
 
 from collections.abc import Callable, Sequence
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
 import pathlib
-import re
 import shlex
 import sys
 from typing import NoReturn
@@ -28,7 +28,6 @@ from absl import app
 from absl import flags
 from absl import logging as absl_logging
 from pda_fed import errors
-from pda_fed.common import typed
 
 # Errors that the user can fix. Any other exception is a bug and keeps its
 # traceback.
@@ -37,8 +36,6 @@ USER_ERRORS = (errors.PdaFedError, ValueError, OSError)
 # Called with the command line, with flag files expanded, before flags are
 # parsed.
 BEFORE_PARSING: list[Callable[[Sequence[str]], None]] = []
-# Called with the name of an unknown flag; returns a hint for the error.
-OF_UNKNOWN_FLAG: list[Callable[[str], str]] = []
 
 # The folder that has `scripts`: the root of a clone, or in a wheel `_programs`.
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -121,52 +118,17 @@ def shipped(path: str) -> str:
   return path
 
 
-def with_presets(arguments: Sequence[str]) -> list[str]:
-  """Returns arguments with built-in presets replaced by their flags.
-
-  Args:
-    arguments: The command line of a program. The flags of a preset replace
-      `--flagfile=scripts/presets/NAME.flags`, unless the working directory has
-      such a file.
-  """
-  found: list[str] = []
-  for i, argument in enumerate(arguments):
-    if argument == '--':
-      return [*found, *arguments[i:]]
-    name, _, path = argument.partition('=')
-    if name.lstrip('-') == 'flagfile' and shipped(path) != path:
-      with contextlib.chdir(_ROOT):  # Presets name others by such paths.
-        found += flags.FLAGS.read_flags_from_files([argument])
-    else:
-      found.append(argument)
-  return found
-
-
 def presets() -> list[str]:
   """Returns the names of the flag files in scripts/presets."""
   folder = _ROOT / 'scripts/presets'
   return sorted(path.name for path in folder.glob('*.flags'))
 
 
-def no_flag_file(error: flags.CantOpenFlagFileError) -> str:
-  """Returns the error message for a flag file that cannot be opened."""
-  return f'{error}. Presets in scripts/presets: {", ".join(presets())}'
-
-
-def _nearest_value(error: str) -> str:
-  """Returns a hint for a value that a flag does not have, or ''."""
-  found = re.search('=(.*): value should be one of <(.*)>', error)
-  return found and typed.nearest(found[1], found[2].split('|')) or ''
-
-
-def _no_text(argv: Sequence[str], error: ValueError) -> str:
-  """Returns the error message for a flag file that is not text."""
-  given = [argument for argument in argv if 'flagfile' in argument]
-  return f'{" ".join(given)}: a flag file must be UTF-8 text: {error}.'
-
-
 def expanded(arguments: Sequence[str]) -> list[str]:
   """Returns arguments with their flag files expanded.
+
+  Presets, which --flagfile=scripts/presets/NAME.flags names, are found from any
+  working directory. Its own files of such names come first.
 
   Args:
     arguments: Command line of a program.
@@ -175,16 +137,29 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     ValueError: If a flag file cannot be opened or is not text. In the first
       case the message lists the presets.
   """
+  found: list[str] = []
+  read = functools.partial(flags.FLAGS.read_flags_from_files, force_gnu=False)
   try:
-    return flags.FLAGS.read_flags_from_files(
-      with_presets(arguments), force_gnu=False
-    )
+    for i, argument in enumerate(arguments):
+      if argument == '--':
+        return [*read(found), *arguments[i:]]
+      name, _, path = argument.partition('=')
+      if name.lstrip('-') == 'flagfile' and shipped(path) != path:
+        with contextlib.chdir(_ROOT):  # Presets name others by such paths.
+          found += read([argument])
+      else:
+        found.append(argument)
+    return read(found)
   except flags.CantOpenFlagFileError as e:
-    raise ValueError(no_flag_file(e)) from e
+    known = ', '.join(presets())
+    raise ValueError(f'{e}. Presets in scripts/presets: {known}') from e
   except flags.Error as e:
     raise ValueError(f'{" ".join(arguments)}: {e}') from e
   except ValueError as e:
-    raise ValueError(_no_text(arguments, e)) from e
+    given = [argument for argument in arguments if 'flagfile' in argument]
+    raise ValueError(
+      f'{" ".join(given)}: a flag file must be UTF-8 text: {e}.'
+    ) from e
 
 
 def read_command_lines(path: pathlib.Path) -> list[list[str]]:
@@ -209,26 +184,17 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
   # before the flags are parsed: --flagfile is relative to it.
   os.chdir(os.environ.get('BUILD_WORKING_DIRECTORY', '.'))
   try:
+    arguments = expanded(argv[1:])
     for prepare in BEFORE_PARSING:
-      prepare(expanded(argv[1:]))
+      prepare(arguments)
+    return flags.FLAGS([argv[0], *arguments])
   except USER_ERRORS as e:
     fail(str(e), exit_code_of(e))
-  try:
-    return flags.FLAGS([argv[0], *with_presets(argv[1:])])
-  except flags.CantOpenFlagFileError as e:
-    fail(no_flag_file(e))
-  except flags.UnrecognizedFlagError as e:
-    hints = ''.join(hint(e.flagname) for hint in OF_UNKNOWN_FLAG)
-    fail(f'{e}{hints} (--help lists the flags)')
   except flags.Error as e:
-    fail(f'{e}{_nearest_value(str(e))} (--help lists the flags)')
-  except ValueError as e:
-    fail(_no_text(argv, e))
+    fail(f'{e} (--help lists the flags)')
 
 
-def run(
-  main: Callable[..., None], *, takes_arguments: bool = False
-) -> NoReturn:
+def run(main: Callable[[], None]) -> NoReturn:
   """Parses the flags, runs `main`, and ends the program.
 
   Args:
@@ -236,18 +202,16 @@ def run(
       `PdaFedError`, one line is printed (with --debug, the traceback). The exit
       code is 2 for a ValueError or a wrong path, 3 for any other OSError, a
       `PdaFedError`'s own code, and 130 for Ctrl-C.
-    takes_arguments: Whether `main` takes the arguments that are not flags:
-      everything after `--`.
   """
 
   def guarded(argv: Sequence[str]) -> None:
-    if len(argv) > 1 and not takes_arguments:
+    if len(argv) > 1:
       fail(f'unexpected argument {argv[1]!r} (--help lists the flags)')
     # TFF logs a lot, and dp_accounting a line for each order that it skips.
     absl_logging.set_verbosity(absl_logging.ERROR)
     warnings.showwarning = _show_warning
     try:
-      main(*([argv[1:]] if takes_arguments else []))
+      main()
       sys.stdout.flush()
     except BrokenPipeError:
       # The reader, such as `head`, has closed the pipe. Python would report

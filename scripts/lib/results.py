@@ -30,9 +30,7 @@ def show_plan(
   epsilon = None if spent is None else spent[run.plan.rounds]
   shapes = run.model.jax_model().shapes
   num_weights = sum(math.prod(shape) for shape in shapes)
-  sizes = run.data.about.get('users') or run.data.about['examples']
-  lines = overview.describe(run, epsilon, sizes=sizes, num_weights=num_weights)
-  print('\n'.join(lines), file=file)
+  print('\n'.join(overview.describe(run, epsilon, num_weights)), file=file)
   found = overview.cautions(run.plan, epsilon, num_weights)
   for caution in (*cautions, *found):
     warnings.warn(caution, stacklevel=2)
@@ -76,7 +74,8 @@ def show(folder: runs_lib.RunFolder) -> None:
   print()
   if result['epsilon'] is None and config.plan.noise_multiplier:
     print(
-      'dp_accounting is not installed: add epsilon with scripts.privacy --fill.'
+      'Epsilon is unknown: dp_accounting is not installed. scripts.privacy'
+      ' computes it where it is.'
     )
   else:
     print(config.plan.statement(rows[-1]['epsilon']))

@@ -10,53 +10,25 @@ method's or a model's own settings are flags too (--method.alpha_i,
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-import dataclasses
 import pathlib
 import re
 import sys
-from typing import Any, get_args, get_origin, Optional, Union
+from typing import Any, Optional
 
 from absl import flags
 from pda_fed import methods
 from pda_fed.common import settings
 from pda_fed.common import trust
 from pda_fed.runs import building
-from pda_fed.runs import groups
 from pda_fed.runs import spec as spec_lib
 from scripts.lib import cli
+from scripts.lib import setting_flags
 from scripts.lib import trust_flags
 
 # Settings of a choice that no method or model of ours has.
 _OF_CHOICES = re.compile(r'(?:method|model)\.\w+')
 
 flags.adopt_module_key_flags(trust_flags)
-
-
-def _define_leaf(name: str, leaf: settings.Leaf) -> None:
-  text = leaf.help
-  if leaf.default is not None and leaf.type is not settings.Choice:
-    text += f' Default: {_shown(leaf.default)}.'
-  choices = [choice for choice in leaf.choices or () if choice is not None]
-  if leaf.type is bool:
-    flags.DEFINE_bool(name, None, text)
-  elif choices:
-    flags.DEFINE_enum(name, None, choices, text)
-  elif leaf.type in (int, float):
-    # 'none' removes a value that a file gives.
-    define = flags.DEFINE_integer if leaf.type is int else flags.DEFINE_float
-    define(name, None, text)
-  else:
-    flags.DEFINE_string(name, None, text)
-
-
-def _shown(value: Any) -> str:
-  return f'{value:g}' if isinstance(value, float) else str(value)
-
-
-def define_plan() -> None:
-  """Defines the flags of a privacy plan, for programs that only account."""
-  for name, leaf in settings.by_name(groups.PlanSpec).items():
-    _define_leaf(name, dataclasses.replace(leaf, default=None))
 
 
 def define() -> None:
@@ -69,8 +41,8 @@ def define() -> None:
     'JSON file of settings, such as the config.json of a run. Flags change'
     ' single ones.',
   )
-  for name, leaf in settings.by_name(spec_lib.RunSpec).items():
-    _define_leaf(name, leaf)
+  setting_flags.define(spec_lib.RunSpec)
+  flags.adopt_module_key_flags(setting_flags)
   for method in map(methods.get, methods.names()):
     for name, field in building.method_settings(method).items():
       if f'method.{name}' not in flags.FLAGS:
@@ -97,28 +69,12 @@ def define_choices(arguments: Sequence[str]) -> None:
         flags.DEFINE_string(name, None, 'A setting of a module.')
 
 
-def _parsed(name: str, value: Any) -> Any:
-  """Returns a flag's value as a JSON value."""
-  leaf, inner = settings.find(spec_lib.RunSpec, name)
-  if inner:
-    return settings.parse(value, Any)
-  if not isinstance(value, str) or leaf.type in (str, settings.Choice):
-    return value
-  hint = leaf.type
-  if get_origin(hint) is Union and float in get_args(hint):
-    hint = Union[hint, None]
-  return settings.parse(value, hint)
-
-
 def given() -> dict[str, Any]:
   """Returns the settings that flags give, by name, as JSON values."""
-  found = {}
+  found = setting_flags.given(spec_lib.RunSpec)
   for name in flags.FLAGS:
-    is_ours = name in settings.by_name(spec_lib.RunSpec)
-    if is_ours or _OF_CHOICES.fullmatch(name):
-      flag = flags.FLAGS[name]
-      if flag.present and flag.value is not None:
-        found[name] = _parsed(name, flag.value)
+    if _OF_CHOICES.fullmatch(name) and flags.FLAGS[name].value is not None:
+      found[name] = settings.parse(flags.FLAGS[name].value, Any)
   return found
 
 
@@ -145,8 +101,7 @@ def chooses(names: Collection[str]) -> bool:
   """Returns whether --config or flags give one of some settings."""
   path = flags.FLAGS['config'].value
   of_file = read_json(path) if path else {}
-  last = {name.rpartition('.')[2] for name in of_file}
-  return bool(last.union(given()).intersection(names))
+  return any(name in of_file or name in given() for name in names)
 
 
 def _only_own(
@@ -191,7 +146,7 @@ def spec(
   path = flags.FLAGS['config'].value
   of_file = read_json(path) if path else {}
   of_flags = given()
-  dataset = of_flags.get('dataset', of_file.get('data.dataset'))
+  dataset = of_flags.get('dataset', of_file.get('dataset'))
   base = spec_lib.RunSpec.for_data(dataset)
   base = changed(base, of_file, f'{path}: ')
   if method is not None:

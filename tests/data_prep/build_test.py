@@ -1,20 +1,15 @@
 """The whole pipeline: from a source to a store."""
 
-import errno
 import hashlib
 import json
 import shutil
 
+from data_prep import assignment
 from data_prep import build
-from data_prep import encoding
 from data_prep import errors
 from data_prep import example_proto
-from data_prep import partition
 from data_prep import sources
-from data_prep import store
-from data_prep import store_writer
 from data_prep import vocabulary
-import numpy as np
 import pytest
 
 # Whoever the hash holds out of these is pinned by their ids.
@@ -69,7 +64,7 @@ def _prepare_synthetic(
     source,
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(seed=seed, **settings),
+      partition=assignment.PartitionConfig(seed=seed, **settings),
       vocabulary=vocabulary.VocabularyConfig(origin='train', size=1000),
       num_processes=num_processes,
     ),
@@ -100,55 +95,6 @@ def test_the_bytes_do_not_depend_on_the_processes(
   monkeypatch.setattr(build, '_BATCH_SENTENCES', 100)
   two = _prepare_synthetic(tmp_path / 'two', num_processes=2)
   assert _files(two.path) == _files(synthetic.path)
-
-
-def test_a_database_gives_the_same_store(tmp_path, synthetic, write_database):
-  source = sources.SyntheticSource(sources.SyntheticConfig(num_users=60))
-  users = source.users('train')
-  sentences = {
-    user: source.sentences(user, 'train', 0, int(count))
-    for user, count in zip(users.ids, users.num_sentences, strict=True)
-  }
-  path = write_database(tmp_path / 'x.sqlite', {'train': sentences})
-  read = _prepare_synthetic(
-    tmp_path / 'read', source=sources.open_source(f'sqlite:{path}')
-  )
-  files, others = _files(synthetic.path), _files(read.path)
-  for name in files.keys() - {store.MANIFEST}:
-    assert files[name] == others[name]
-  assert read.manifest == synthetic.manifest | {'source': 'sqlite:x.sqlite'}
-
-
-def test_groups_are_disjoint(small_store):
-  people = {
-    group: {name.removesuffix('#overflow') for name in small_store.users(group)}
-    for group in small_store.groups
-  }
-  assert people['public'] <= people['private']  # The stated rule.
-  assert not people['validation'] & (people['private'] | people['public'])
-  assert not people['test'] & (people['private'] | people['public'])
-  assert not people['validation'] & people['test']
-  # A public user has the sentences right after those of its private half.
-  source = sources.SyntheticSource(sources.SyntheticConfig(num_users=60))
-  for name in small_store.users('public'):
-    person = name.removesuffix('#overflow')
-    private = source.sentences(person, 'train', 0, 64)
-    public = source.sentences(person, 'train', 64, 128)
-    encoder = encoding.Encoder(small_store.vocabulary)
-    for user, text in ((person, private), (name, public)):
-      assert np.array_equal(small_store.sentences(user), encoder.encode(text))
-
-
-def test_kept_overflow_users_are_marked(tmp_path, synthetic):
-  assert synthetic.manifest['max_private_users_per_person'] == 1
-  assert synthetic.manifest['private_overflow_users'] == 0
-  keep = _prepare_synthetic(tmp_path / 'keep', keep_overflow_users=True)
-  assert keep.manifest['max_private_users_per_person'] == 2
-  kept = [n for n in keep.users('private') if n.endswith('#overflow')]
-  assert keep.manifest['private_overflow_users'] == len(kept) > 0
-  assert not set(kept) & set(keep.users('public'))
-  for name in kept:  # They are found among names that are not numbers.
-    assert len(keep.sentences(name)) <= 64
 
 
 @pytest.mark.parametrize(
@@ -295,18 +241,3 @@ def test_a_disk_too_small(tmp_path, monkeypatch):
   with pytest.raises(errors.StoreError, match=words):
     _prepare_synthetic(tmp_path / 'out')
   assert not list(tmp_path.iterdir())
-
-
-def test_a_disk_that_fills_up(tmp_path, monkeypatch):
-  def add(self, group, names, counts, rows):
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  monkeypatch.setattr(store_writer.StoreWriter, 'add', add)
-  with pytest.raises(OSError, match='No space left'):
-    _prepare_synthetic(tmp_path / 'out')
-  assert not list(tmp_path.iterdir())
-
-
-def test_bad_config(make_config):
-  with pytest.raises(ValueError, match='num_processes .* Found -1'):
-    make_config(num_processes=-1)

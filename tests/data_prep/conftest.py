@@ -2,9 +2,9 @@
 
 import sqlite3
 
+from data_prep import assignment
 from data_prep import build
 from data_prep import example_proto
-from data_prep import partition
 from data_prep import sources
 from data_prep import spool
 from data_prep import vocabulary
@@ -65,11 +65,11 @@ def make_config():
 
   def make(*, size=10, num_public_users=1, origin='train', **others):
     settings = {'seed': 0, 'num_public_users': num_public_users}
-    for name in ('seed', 'max_sentences', 'keep_overflow_users'):
+    for name in ('seed', 'max_sentences'):
       if name in others:
         settings[name] = others.pop(name)
     return build.PrepareConfig(
-      partition=partition.PartitionConfig(**settings),
+      partition=assignment.PartitionConfig(**settings),
       vocabulary=vocabulary.VocabularyConfig(origin=origin, size=size),
       **others,
     )
@@ -119,7 +119,7 @@ def small_store(tmp_path_factory):
     sources.SyntheticSource(sources.SyntheticConfig(num_users=60)),
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(
+      partition=assignment.PartitionConfig(
         seed=0, max_sentences=64, num_public_users=3
       ),
       vocabulary=vocabulary.VocabularyConfig(size=1000),

@@ -1,10 +1,6 @@
 """Rows of token ids: by hand, and as TFF's baseline makes them."""
 
-import pickle
-
 from data_prep import encoding
-import hypothesis
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -36,11 +32,6 @@ def test_no_sentences():
   assert encoding.Encoder(_WORDS).encode([]).shape == (0, 21)
 
 
-def test_travels_to_another_process():
-  encoder = pickle.loads(pickle.dumps(encoding.Encoder(_WORDS)))
-  assert encoder.encode(['the dog']).tolist() == [_pad(5, 1, 4, 6)]
-
-
 @pytest.mark.parametrize('size', [0, 65_533])
 def test_sizes_that_do_not_fit(size):
   with pytest.raises(ValueError, match=rf'vocabulary_size .* Found {size}'):
@@ -52,21 +43,6 @@ def test_the_largest_vocabulary():
   assert encoder.encode(['65531 x']).tolist() == [
     _pad(65534, 65532, 65533, 65535)
   ]
-
-
-@hypothesis.given(
-  st.lists(st.lists(st.sampled_from('abcxyz'), min_size=1, max_size=30))
-)
-def test_agrees_with_a_plain_loop(sentences):
-  rows = encoding.Encoder(['a', 'b', 'c']).encode(
-    list(map(' '.join, sentences))
-  )
-  ids = {'a': 1, 'b': 2, 'c': 3}
-  expected = []
-  for words in sentences:
-    tokens = [ids.get(w, 4) for w in words[:20]]
-    expected.append(_pad(5, *(tokens + [6])[:20]))
-  assert rows.tolist() == expected
 
 
 def test_agrees_with_tffs_baseline():

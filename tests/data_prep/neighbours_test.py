@@ -11,7 +11,6 @@ import json
 from data_prep import assignment
 from data_prep import build
 from data_prep import encoding
-from data_prep import partition
 from data_prep import sources
 from data_prep import store
 from data_prep import store_writer
@@ -27,7 +26,7 @@ _NAMED = ('u007', 'u100', 'u203')
 
 def _config(how, **settings):
   return build.PrepareConfig(
-    partition=partition.PartitionConfig(
+    partition=assignment.PartitionConfig(
       **{
         'seed': 3,
         'max_sentences': _LIMIT,
@@ -141,14 +140,11 @@ def _of_arrays(source, config, folder):
 
 
 @pytest.mark.parametrize('how', ['drawn', 'named'])
-@pytest.mark.parametrize('keep', [False, True])
-def test_text_without_one_of_200_private_users(
-  tmp_path, list_source, how, keep
-):
+def test_text_without_one_of_200_private_users(tmp_path, list_source, how):
   texts = _texts()
   # Some people of the source's test split are train users, too.
   later = {f'u{i:03}': ['later words .'] for i in range(250, 275)}
-  config = _config(how, keep_overflow_users=keep)
+  config = _config(how)
 
   def make(without=None):
     splits = {
@@ -218,10 +214,10 @@ def _of_store(data):
   [
     ('text', 'drawn', _LIMIT),
     ('text', 'named', _LIMIT),
-    ('text', 'named', partition.NO_LIMIT),
+    ('text', 'named', assignment.NO_LIMIT),
     ('arrays', 'drawn', _LIMIT),
     ('arrays', 'named', _LIMIT),
-    ('arrays', 'drawn', partition.NO_LIMIT),
+    ('arrays', 'drawn', assignment.NO_LIMIT),
     ('arrays', 'drawn', 859),  # One less than there are examples.
   ],
 )

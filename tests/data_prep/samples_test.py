@@ -8,7 +8,6 @@ import re
 from data_prep import assignment
 from data_prep import build
 from data_prep import lists
-from data_prep import partition
 from data_prep import sources
 from data_prep import store as store_lib
 from data_prep import summary
@@ -28,7 +27,7 @@ def store(tmp_path_factory):
     sources.open_source(f'jsonl:{_FOLDER}/users.jsonl.xz'),
     tmp_path_factory.mktemp('sample') / 'store',
     build.PrepareConfig(
-      partition=partition.PartitionConfig(
+      partition=assignment.PartitionConfig(
         seed=0, max_sentences=64, num_public_users=0
       ),
       vocabulary=vocabulary.VocabularyConfig(size=2000),

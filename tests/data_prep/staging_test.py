@@ -67,17 +67,6 @@ def test_overwrite(tmp_path):
   assert _names(tmp_path) == ['out']
 
 
-def test_a_failure_keeps_what_was_there(tmp_path):
-  target = tmp_path / 'out'
-  _write(target, 'a')
-  with (
-    pytest.raises(RuntimeError),
-    staging.staged_folder(target, overwrite=True, marker=_MARKER),
-  ):
-    raise RuntimeError
-  assert (target / _MARKER).read_text() == 'a'
-
-
 def test_what_was_there_comes_back_if_it_cannot_be_replaced(
   tmp_path, monkeypatch
 ):

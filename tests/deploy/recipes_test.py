@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.deploy import plain_yaml
+from tests.scripts import programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _DEPLOY = _ROOT / 'deploy'
@@ -48,15 +49,11 @@ def _words(path):
   return module, arguments
 
 
-def _known_flags():
-  """The flags that scripts define: the one place where they are looked up."""
-  names = {'flagfile'}
-  for path in (_ROOT / 'scripts').rglob('*.py'):
-    names |= set(re.findall(r"DEFINE_\w+\(\s*'(\w+)'", path.read_text()))
-  # Settings of methods become flags of their names.
-  for path in (_ROOT / 'scripts/presets').glob('*.flags'):
-    names |= set(re.findall(r'^--([\w.]+)=', path.read_text(), re.MULTILINE))
-  return names
+def _known_flags(module):
+  """The flags of a program, as its help shows them."""
+  helped = programs.run(module.removeprefix('scripts.'), '--help').out
+  found = re.findall(r'^ +--(?:\[no\])?([\w.]+):', helped, re.MULTILINE)
+  return {'flagfile', *found}
 
 
 @pytest.mark.parametrize('path', _RUNS, ids=lambda p: p.name)
@@ -66,7 +63,7 @@ def test_programs_flags_and_presets_exist(path):
   flags = [word for word in arguments if word != '--']
   assert len(flags) > 4
   names = {re.fullmatch(r'--([\w.]+)(=.+)?', word)[1] for word in flags}
-  assert names - _known_flags() == set()
+  assert names - _known_flags(module) == set()
   for word in flags:
     if word.startswith('--flagfile='):
       assert (_ROOT / word.partition('=')[2]).exists()

@@ -6,7 +6,7 @@ import re
 import string
 import warnings
 
-from data_prep import partition
+from data_prep import assignment
 from data_prep import sample_level
 from data_prep import sources
 from data_prep import vocabulary
@@ -23,24 +23,13 @@ from pda_fed.models import convergence
 from pda_fed.models import convolutional
 from pda_fed.models import language
 from pda_fed.runs import groups
-from pda_fed.runs import outputs
-from pda_fed.runs import records
 import pytest
 
 from tests import fake_engine
 
-_SETTINGS = hypothesis.settings(
-  max_examples=60,
-  derandomize=True,
-  database=None,
-  suppress_health_check=list(hypothesis.HealthCheck),
-)
-
-_PLAN = fake_engine.make_run().plan
-
 # A valid one of each; fields of it are replaced.
 _CONFIGS = {
-  'plan': _PLAN,
+  'plan': fake_engine.make_run().plan,
   'adaptive_clipping': privacy.AdaptiveClipping(),
   'recurrent': models.RecurrentSpec(),
   'language': language.LanguageSpec(),
@@ -56,7 +45,7 @@ _CONFIGS = {
   'execution': groups.ExecutionSpec(),
   'spec': runs_lib.RunSpec(),
   'split': sample_level.SplitConfig(public_examples=2000),
-  'partition': partition.PartitionConfig(seed=0),
+  'partition': assignment.PartitionConfig(seed=0),
   'vocabulary': vocabulary.VocabularyConfig(),
   'synthetic': sources.SyntheticConfig(),
   'simulation': linear_regression.SimulationConfig(),
@@ -75,7 +64,6 @@ _ODD = st.one_of(
   _NUMBERS,
   st.text(string.printable, max_size=5),
   st.binary(max_size=3),
-  st.lists(_NUMBERS, max_size=3),
   st.lists(_NUMBERS, max_size=3).map(tuple),
   st.dictionaries(st.text(max_size=2), _NUMBERS, max_size=2),
   st.sampled_from(('poisson', 'epochs', 'tree', 'warm', 'gradient', 'sgd')),
@@ -90,7 +78,12 @@ def test_a_config_constructs_or_names_the_field(name):
   # A message may name the flag or attribute under which a user knows it.
   words = {*fields, *(w for f in fields for w in f.split('_') if len(w) > 3)}
 
-  @_SETTINGS
+  @hypothesis.settings(
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+  )
   @hypothesis.given(
     st.dictionaries(st.sampled_from(fields), _ODD, min_size=1, max_size=3)
   )
@@ -101,56 +94,10 @@ def test_a_config_constructs_or_names_the_field(name):
         changed = dataclasses.replace(config, **changes)
     except (TypeError, ValueError) as e:
       assert type(e) in (TypeError, ValueError), repr(e)
-      assert 'Found' in str(e), f'not a message of ours: {e!r}'
+      assert re.search('Found|must be given|not a field', str(e)), repr(e)
       assert any(re.search(w, str(e)) for w in words), repr(e)
     else:
       hash(dataclasses.astuple(changed) and repr(changed))
-
-  check()
-
-
-_PLANS = st.fixed_dictionaries(
-  {
-    'population': st.integers(1, 10**7),
-    'expected_cohort': st.floats(0.5, 200) | st.integers(1, 200),
-    'rounds': st.integers(1, 10**5),
-    'delta': st.floats(1e-12, 0.5),
-    'noise_multiplier': st.floats(0, 50),
-    'clip_norm': st.floats(1e-6, 1e6),
-    'sampling': st.sampled_from(
-      ('poisson', 'fixed_size', 'fixed_size_as_poisson', 'epochs')
-    ),
-    'mechanism': st.sampled_from(('gaussian', 'tree')),
-    'unit': st.text(min_size=1, max_size=9),
-    'adaptive_clipping': st.none()
-    | st.builds(
-      privacy.AdaptiveClipping,
-      target_quantile=st.floats(0, 1),
-      learning_rate=st.floats(1e-3, 1),
-      count_stddev=st.none() | st.floats(0.1, 100),
-    ),
-  }
-)
-
-
-def test_a_plan_is_the_same_after_its_file(tmp_path):
-  folder = outputs.RunFolder(tmp_path)
-
-  @_SETTINGS
-  @hypothesis.given(_PLANS)
-  def check(fields):
-    with warnings.catch_warnings():
-      warnings.simplefilter('ignore')
-      try:
-        plan = privacy.PrivacyPlan(**fields)
-      except ValueError:
-        hypothesis.reject()
-      run = dataclasses.replace(fake_engine.make_run(), plan=plan)
-      folder.write_config(run)
-      found = folder.read_config()
-      assert found.plan == plan
-      new = json.loads(json.dumps(run.settings(), allow_nan=False))
-      assert not typed.differences(found.settings, new)
 
   check()
 
@@ -161,25 +108,3 @@ def test_settings_are_json(name):
   content = typed.as_json(_CONFIGS[name])
   again = json.loads(json.dumps(content, allow_nan=False))
   assert not typed.differences(content, again)
-
-
-_ROWS = st.lists(
-  st.dictionaries(
-    st.sampled_from(('loss', 'accuracy', 'alpha', 'odd, "name"')),
-    st.none() | st.floats(width=32) | st.integers(0, 10**6),
-    max_size=4,
-  ),
-  min_size=1,
-  max_size=5,
-)
-
-
-@_SETTINGS
-@hypothesis.given(_ROWS)
-def test_rows_are_the_same_after_their_file(rows):
-  rows = [{'round': i, **row} for i, row in enumerate(rows)]
-  found = records.parse_csv(records.format_csv(rows))
-  for row, other in zip(rows, found, strict=True):
-    for name, value in row.items():
-      if value is not None and value == value:  # NaN is not.
-        assert other[name] == pytest.approx(value, rel=1e-8, abs=1e-44)

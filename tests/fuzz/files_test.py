@@ -4,12 +4,9 @@ import dataclasses
 import math
 import pathlib
 
-from absl import flags
 import numpy as np
 from pda_fed import linear_regression
 from pda_fed.compare import comparison
-from pda_fed.compare import grids
-from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import checkpoints
@@ -23,8 +20,7 @@ from tests import fake_engine
 from tests.fuzz import harness
 from tests.runs import runs
 
-_PRESETS = pathlib.Path(cli.__file__).parents[1] / 'presets'
-_PRESET = (_PRESETS / 'laptop.flags').read_bytes()
+_PRESET = pathlib.Path(cli.__file__).parents[1] / 'presets/laptop.flags'
 _RECORD = {'rows': [{'round': 0, 'loss': 1.5}], 'pending': [], 'seconds': 2.5}
 
 
@@ -88,8 +84,6 @@ def _show_run(folder):
 
 def _run_is_sound(expected, found):
   assert found.plan.rounds == found.result['rounds'] == 10
-  # It may be a method that is not installed here.
-  assert isinstance(found.method, str) and found.method
   rounds = [row['round'] for row in found.rows]
   assert rounds == sorted(set(rounds)) and rounds[-1] == 10
   for row in found.rows:
@@ -98,25 +92,12 @@ def _run_is_sound(expected, found):
     assert found.result[name] == expected.result[name]
 
 
-def _look(folder):
-  found = ranking.look(grids.Cell((('clip_norm', 1.0),)), folder)
-  if found.is_finished:
-    ranking.rank([found], 'loss')
-  ranking.as_csv([found])
-  return found.cell
-
-
 def _go_on(folder):
   """The run ends as it would have: metrics come again from the checkpoint."""
   (folder / 'result.json').unlink(missing_ok=True)
   _write_run(folder)
   rows = outputs.RunFolder(folder).read_metrics()
   return [{n: v for n, v in r.items() if n != 'seconds'} for r in rows]
-
-
-def _is_no_round_or_one(expected, found):
-  del expected
-  assert found is None or (type(found) is int and found >= 0)
 
 
 _SIMULATION = linear_regression.SimulationConfig(
@@ -165,12 +146,6 @@ def _same_or_gone(expected, found):
       harness.equal(one, other)
 
 
-def _all_are_words(expected, found):
-  del expected
-  lines = [found] if found and isinstance(found[0], str) else found
-  assert all(isinstance(word, str) for line in lines for word in line)
-
-
 _RUN_FILES = ('config.json', 'metrics.csv', 'result.json')
 _TARGETS = {
   'arrays': harness.Target(
@@ -202,86 +177,30 @@ _TARGETS = {
     names=('runs must have', 'select_by must be'),
     must_find=0.25,
   ),
-  'run of a sweep': harness.Target(
-    write=_write_run,
-    load=_look,
-    files=_RUN_FILES,
-    names=('metrics must be among',),
-    must_find=0.2,
-  ),
   'run that goes on': harness.Target(
     write=_write_run,
     load=_go_on,
-    is_slow=True,
     files=('config.json', 'metrics.csv'),
-    share=0.1,
-    must_find=0.1,
-  ),
-  'stopped run': harness.Target(
-    write=lambda f: resuming.mark_stopped(outputs.RunFolder(f), 7),
-    load=lambda f: resuming._stopped_after(outputs.RunFolder(f)),
-    check=_is_no_round_or_one,
-    share=0.5,
+    share=0.04,
   ),
   'trials': harness.Target(
     write=_write_trials,
     load=_read_trials,
     check=_same_or_gone,
-    is_slow=True,
+    share=0.2,
   ),
-  'preset of jobs': harness.Target(
-    write=lambda f: (f / 'preset.flags').write_bytes(_PRESET),
+  'preset': harness.Target(
+    write=lambda f: (f / 'preset.flags').write_bytes(_PRESET.read_bytes()),
     load=lambda f: cli.expanded([f'--flagfile={f / "preset.flags"}']),
-    check=_all_are_words,
-    must_find=0.1,
-  ),
-  'file of runs': harness.Target(
-    write=lambda f: (f / 'runs.txt').write_text(
-      '\n'.join(f'--seed={i} --output_dir="out/run {i}"  #' for i in range(20))
-    ),
-    load=lambda f: cli.read_command_lines(f / 'runs.txt'),
-    check=_all_are_words,
-    share=0.5,
+    check=lambda _, found: [word.encode() for word in found],
     must_find=0.1,
   ),
 }
 
 
-@pytest.mark.parametrize('name', harness.with_slow(_TARGETS))
+@pytest.mark.parametrize('name', _TARGETS)
 def test_damaged_files(fuzz, name):
   fuzz(_TARGETS[name])
-
-
-@pytest.mark.slow
-def test_damaged_presets(fuzz, monkeypatch, capsys):
-  # The programs' own flags cannot all be in one process.
-  values = flags.FlagValues()
-  flags.DEFINE_integer('rounds', 1, '', flag_values=values)
-  words = [w[2:] for w in _PRESET.decode().split() if w.startswith('--')]
-  for name in ('flagfile', *(word.partition('=')[0] for word in words)):
-    if name not in values:
-      flags.DEFINE_string(name, '', '', flag_values=values)
-  monkeypatch.setattr(flags, 'FLAGS', values)
-
-  def load(folder):
-    values.unparse_flags()
-    try:
-      cli._parse_flags(['program', f'--flagfile={folder / "preset.flags"}'])
-    except SystemExit as e:
-      message = capsys.readouterr().err
-      assert e.code == 2
-      assert message.startswith('error: ') and message.count('\n') == 1
-      return None
-    return values.rounds
-
-  fuzz(
-    harness.Target(
-      write=lambda f: (f / 'preset.flags').write_bytes(_PRESET),
-      load=load,
-      check=lambda _, found: harness.equal(int, type(found or 0)),
-      must_find=0,
-    )
-  )
 
 
 def test_checkpoints_that_changed_places(tmp_path):
@@ -297,13 +216,8 @@ def test_checkpoints_that_changed_places(tmp_path):
 def test_a_warm_start_of_other_settings_is_trained_again(tmp_path):
   _pretrain(tmp_path)
   (path,) = tmp_path.glob('*.ckpt')
-  path.rename(tmp_path / f'{warm_start.cache_key({"rate": 2})}.ckpt')
+  path.rename(warm_start.cache_path(tmp_path, {'rate': 2}))
   engine = fake_engine.FakeEngine(None, None)
   with pytest.warns(UserWarning, match='other settings'):
     _pretrain(tmp_path, {'rate': 2}, engine)
   assert engine.num_pretrainings == 1
-
-
-@pytest.mark.parametrize('name', cli.presets())
-def test_presets_are_whole(name):
-  assert cli.expanded([f'--flagfile={_PRESETS / name}'])

@@ -1,6 +1,7 @@
 """Feeds damaged files to a loader, and judges what comes of it.
 
-A loader that is given a damaged file may
+Files are damaged the way that disks, downloads and editors do. A loader that is
+given a damaged file may
 
   * raise one of our errors, or a ValueError or TypeError that our own code
     raises, whose message names the file;
@@ -12,9 +13,10 @@ itself, a wrong value, much memory, a long time. A failure prints the seed of
 its case; `--fuzz_seed=SEED --fuzz_cases=1 -k TARGET` repeats it alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import contextlib
 import dataclasses
+import json
 import pathlib
 import random
 import resource
@@ -25,14 +27,93 @@ import warnings
 
 import numpy as np
 from pda_fed import errors
-import pytest
-
-from tests.fuzz import mutations
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _OUR_PACKAGES = ('pda_fed', 'data_prep', 'scripts')
 _SECONDS_PER_CASE = 30
 _MOST_MEMORY = 256 * 2**20
+# What stands in for a number that a text holds, or for a value of JSON.
+_ODD_NUMBERS = (
+  *(b'0', b'-1', b'1e999', b'NaN', b'-Infinity', b'0x10', b''),
+  *(b'99999999999999999999999999', b'4294967295'),
+)
+_ODD_VALUES = (
+  *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.5, 1e308),
+  *(float('nan'), float('inf'), float('-inf'), '', 'x', '0', '\ud800'),
+  *([], [0], [[]], {}, {'': None}),
+)
+
+
+def _damaged_bytes(rng: random.Random, data: bytes) -> Optional[bytes]:
+  """Returns damaged bytes, None for a file that is gone."""
+  kind = rng.random()
+  if kind < 0.01:
+    return None
+  if not data or kind < 0.03:
+    return rng.choice((b'', b'\x00', rng.randbytes(100)))
+  start = rng.randrange(len(data))
+  if kind < 0.3:
+    damaged = bytearray(data)
+    damaged[start] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
+  if kind < 0.4:
+    return rng.choice((data[:start], data + data))
+  digits = [i for i, c in enumerate(data[: 2**16]) if 48 <= c < 58]
+  if kind < 0.55 and digits:
+    start = stop = rng.choice(digits)
+    while stop < len(data) and 48 <= data[stop] < 58:
+      stop += 1
+    return data[:start] + rng.choice(_ODD_NUMBERS) + data[stop:]
+  if kind < 0.65:  # A line is gone, twice there, or elsewhere.
+    lines = data.split(b'\n')
+    line = lines.pop(rng.randrange(len(lines)))
+    for _ in range(rng.randrange(3)):
+      lines.insert(rng.randrange(len(lines) + 1), line)
+    return b'\n'.join(lines)
+  # Something else is in place of neighbouring bytes.
+  most = len(data) if rng.random() < 0.1 else 64
+  span = data[start : start + rng.randint(1, most)]
+  other = rng.choice(
+    (
+      *(b'', span * 2, span[::-1], rng.randbytes(64) + span),
+      rng.choice((b'\x00', b'\xff', b'\x80', b' ', b'\n', b'9')) * len(span),
+      data[rng.randrange(len(data)) :][: len(span)],
+    )
+  )
+  return data[:start] + other + data[start + len(span) :]
+
+
+def _places(value: Any, path: tuple = ()) -> list[tuple]:
+  inner = ()
+  if isinstance(value, dict):
+    inner = value.items()
+  elif isinstance(value, list):
+    inner = enumerate(value)
+  return [path, *(p for k, v in inner for p in _places(v, (*path, k)))]
+
+
+def _damaged_json(rng: random.Random, data: bytes) -> bytes:
+  """Returns JSON in which one value is another, gone, or elsewhere."""
+  if rng.random() < 0.01:
+    depth = rng.choice((500, 100_000))
+    return b'[' * depth + b']' * depth
+  tree = {'root': json.loads(data)}
+  place = rng.choice(_places(tree['root']))
+  owner, key = tree, 'root'
+  for step in place:
+    owner, key = owner[key], step
+  kind = rng.randrange(8) if place else 7
+  if kind == 0:
+    del owner[key]
+  elif kind == 1 and isinstance(owner, dict):
+    owner[key + rng.choice(('', 'x', ' ', '\x00'))] = owner.pop(key)
+  elif kind == 2:
+    other = rng.choice(list(owner) if isinstance(owner, dict) else [0])
+    owner[key], owner[other] = owner[other], owner[key]
+  else:
+    owner[key] = rng.choice(_ODD_VALUES)
+  # Not every writer of JSON is as careful as ours: NaN is written as such.
+  return json.dumps(tree['root']).encode()
 
 
 class _HangsError(Exception):
@@ -82,10 +163,8 @@ class Target:
     files: Names of the files that are damaged; by default all.
     names: What else than the files' names a message may name.
     share: Fraction of the cases of --fuzz_cases to run.
-    must_find: Share of the cases in which the damage must be found. A loader
-      that finds hardly any, or damage that hardly damages, would make a test of
-      nothing.
-    is_slow: Whether the test is left out of the fast ones.
+    must_find: Share of the cases in which the damage must be found. Damage that
+      hardly damages would make a test of nothing.
   """
 
   write: Callable[[pathlib.Path], Any]
@@ -94,16 +173,7 @@ class Target:
   files: tuple[str, ...] = ()
   names: tuple[str, ...] = ()
   share: float = 1.0
-  must_find: float = 0.3
-  is_slow: bool = False
-
-
-def with_slow(targets: Mapping[str, Target]) -> list:
-  """The names of targets, for pytest, with marks on those that are slow."""
-  return [
-    pytest.param(name, marks=pytest.mark.slow if target.is_slow else ())
-    for name, target in targets.items()
-  ]
+  must_find: float = 0.2
 
 
 @contextlib.contextmanager
@@ -146,8 +216,7 @@ def _case(target, folder, whole, expected, seed) -> bool:
   rng = random.Random(seed)
   name = rng.choice(target.files or sorted(whole))
   is_json = name.endswith('.json') and rng.random() < 0.6
-  mutate = mutations.mutate_json if is_json else mutations.mutate_bytes
-  damaged = mutate(rng, whole[name])
+  damaged = (_damaged_json if is_json else _damaged_bytes)(rng, whole[name])
   path = folder / name
   if damaged is None:
     path.unlink()

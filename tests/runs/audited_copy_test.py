@@ -14,14 +14,7 @@ _CONFIG = fake_engine.make_run(audit='copy', audit_canaries=100)
 
 
 def _ending(error, round_num):
-  """An engine of which the copy, which has no seed, ends early."""
-
-  class Ending(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      if self.run.spec.seed is None and first_round >= round_num:
-        raise error
-      return super().run_rounds(state, first_round, num_rounds)
-
+  class Ending(runs.ending(error, round_num, only_copy=True)):
     def evaluate(self, weights, group, max_users=None):
       return {'loss': 1.0}  # Nothing that a guard would stop.
 

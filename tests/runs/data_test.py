@@ -46,11 +46,14 @@ def test_a_store_is_read_once(data_dir, monkeypatch):
   'values, words',
   [
     ({'public.users_per_round': 4}, 'users_per_round must be at most 3'),
-    ({'public.update': 'clipped'}, 'public.update must be local_training or'),
+    (
+      {'public.update': 'clipped'},
+      "'local_training' or 'gradient' for users",
+    ),
     ({'expected_cohort': 50}, 'expected_cohort must be at most'),
     (
       {'mechanism': 'tree', 'sampling': 'epochs', 'engine': 'jax'},
-      'needs --',
+      "mechanism must be 'gaussian' unless --engine=tff",
     ),
     (
       {
@@ -76,8 +79,12 @@ def test_users_that_do_not_fit(data_dir, values, words):
 @pytest.mark.parametrize(
   'kind, values, words',
   [
-    ('table', {'engine': 'tff'}, 'engine must be jax with dataset'),
-    ('table', {'public.update': 'local_training'}, 'must be gradient or clip'),
+    ('table', {'engine': 'tff'}, "engine must be 'jax' with dataset"),
+    (
+      'table',
+      {'public.update': 'local_training'},
+      "'gradient' or 'clipped'",
+    ),
     ('table', {'client.learning_rate': 0.1}, 'it is only for users'),
     ('table', {'augmentation': 'all'}, "augmentation must be 'none' unless"),
     ('table', {'pretraining.mixup': 0.1}, 'pretraining.mixup must be 0 unless'),

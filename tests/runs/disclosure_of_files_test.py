@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import stat
-import sys
 import types
 import warnings
 
@@ -28,7 +27,7 @@ from pda_fed.compare import ranking
 from pda_fed.compare import report
 from pda_fed.compare import result_tables
 from pda_fed.runs import disclosure
-from pda_fed.runs import exports
+from pda_fed.runs import model_files
 from pda_fed.runs.callbacks import guard as guard_lib
 from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import jax_federated
@@ -42,35 +41,10 @@ from tests.runs import shown_fields
 from tests.runs import tiny_users
 
 
-def _ending(end):
-  """An engine for which `end` is called in round 5."""
-
-  class Ending(fake_engine.FakeEngine):
-    def run_rounds(self, state, first_round, num_rounds):
-      if first_round == 5:
-        end()
-      return super().run_rounds(state, first_round, num_rounds)
-
-  return Ending
-
-
-def _stop():
-  signal.raise_signal(signal.SIGTERM)
-
-
-def _diverge():
-  raise errors.DivergenceError('The model is no longer finite.')
-
-
-class _KilledInCopy(fake_engine.FakeEngine):
-  def initialize(self):
-    if self.run.spec.seed is None:
-      raise KeyboardInterrupt
-    return super().initialize()
-
-
-def _of_unfinished(folder, kind, error, **changes):
+def _of_unfinished(folder, error, end, **changes):
   config = fake_engine.make_run(**changes)
+  copied = config.spec.audit.audit == 'copy'
+  kind = runs.ending(end, 0 if copied else 5, only_copy=copied)
   with pytest.raises(error):
     runs.train(folder, config, kind)
   return shown_fields.of_run(folder)
@@ -83,10 +57,14 @@ def unfinished(tmp_path_factory):
   often = {'seed': None, 'rounds_per_checkpoint': 2}
   copied = {'audit': 'copy', 'audit_canaries': 100}
   found = set().union(
-    _of_unfinished(path / 'a', _ending(sys.exit), SystemExit, **often),
-    _of_unfinished(path / 'b', _KilledInCopy, KeyboardInterrupt, **copied),
-    _of_unfinished(path / 'c', _ending(_diverge), errors.DivergenceError),
-    _of_unfinished(path / 'd', _ending(_stop), errors.StoppedError),
+    _of_unfinished(path / 'a', SystemExit, SystemExit(), **often),
+    _of_unfinished(path / 'b', KeyboardInterrupt, KeyboardInterrupt, **copied),
+    _of_unfinished(
+      path / 'c',
+      errors.DivergenceError,
+      errors.DivergenceError('The model is no longer finite.'),
+    ),
+    _of_unfinished(path / 'd', errors.StoppedError, signal.SIGTERM),
   )
   return found | shown_fields.of_warm_starts(path / 'warm_start')
 
@@ -163,7 +141,7 @@ def test_the_export_of_a_search_begins_with_its_epsilon(search, tmp_path):
   found = privacy.search_epsilon(run.read_config().plan, released_search.DRAWS)
   epsilon = privacy.round_up(found)
   model = runs_lib.load_model(run.path)
-  exports.export_model(model, 'npz', tmp_path / 'model.npz')
+  model_files.export_model(model, 'npz', tmp_path / 'model.npz')
   about = json.loads(str(np.load(tmp_path / 'model.npz')['about']))
   assert about['privacy'] == list(model.privacy)
   first, second, *others = model.privacy
@@ -267,10 +245,8 @@ def _on_digits(**values):
 def _train(run, folder, opener=runs_lib.open_engine):
   """Trains, and returns the lines that are printed."""
   stream = io.StringIO()
-  shown = progress.PlainProgress(stream)
-  shown.overview = lambda lines: print('\n'.join(lines), file=stream)
-  shown.shows_time = True
-  runs_lib.train(run, folder, open_engine=opener, progress=shown)
+  shown = runs_lib.Progress(stream=stream)
+  runs_lib.train(run, folder, open_engine=opener, callbacks=[shown])
   return stream.getvalue().splitlines()
 
 
@@ -339,9 +315,8 @@ def of_engines(stores, tmp_path_factory):
       fake_engine.make_run(rounds=20), path / 'long', fake_engine.Opener()
     ),
   ]
-  stream = io.StringIO()
-  progress.PlainProgress(stream).evaluated({'diverged_clients': 2.0})
-  found = shown_fields.of_lines([*lines, *stream.getvalue().splitlines()])
+  rare = progress._describe({'diverged_clients': 2.0})
+  found = shown_fields.of_lines([*lines, f'round 1/2, {rare}'])
   for name in ('jax', 'tff', 'digits'):
     for folder in path.glob(f'{name}*'):
       found |= shown_fields.of_run(folder)
@@ -361,7 +336,7 @@ def test_of_all_of_it(
   for kind in ('linear', 'lstm'):
     run = saved_runs.make_run(kind, tmp_path / kind)
     exported = tmp_path / f'{kind}.npz'
-    exports.export_model(runs_lib.load_model(run), 'npz', exported)
+    model_files.export_model(runs_lib.load_model(run), 'npz', exported)
     found |= shown_fields.of_export(exported)
   assert shown_fields.undeclared(found) == []
   assert shown_fields.unmatched(found) == []

@@ -1,13 +1,10 @@
 """The loop, with an engine of a few lines."""
 
-import io
 import json
 
-from pda_fed import runs as runs_lib
 from pda_fed.runs import checkpoints
 from pda_fed.runs import loop
 from pda_fed.runs import overview
-from pda_fed.runs.callbacks import progress
 import pytest
 
 from tests import fake_engine
@@ -151,38 +148,16 @@ def test_the_test_may_be_asked_for_later(tmp_path):
 
 
 def test_epsilon_that_is_shown_is_never_less_than_spent(tmp_path):
-  class Shown(progress.Progress):
-    def __init__(self):
-      self.epsilons = {0: 0.0}
+  class Shown(loop.Callback):
+    epsilons = {}
 
-    def rounds(self, done, metrics):
-      self.epsilons[done] = metrics['epsilon']
+    def rounds(self, loop, metrics):
+      self.epsilons[loop.done] = loop.epsilon_at(loop.done)
 
-  shown = Shown()
-  runs.train(tmp_path / 'run', progress=shown)
-  plan = fake_engine.make_run().plan
-  spent = overview.spent(plan, range(11))
-  assert all(shown.epsilons[t] >= spent[t] > 0 for t in range(1, 11))
-  assert shown.epsilons[3] == pytest.approx(spent[3])
-
-  stream = io.StringIO()
-  lines = progress.PlainProgress(stream)
-  lines.evaluated({'round': 1, 'epsilon': 4.6911})
-  assert 'epsilon so far at most 4.7' in stream.getvalue()
-
-
-def test_lines_between_evaluations_show_no_older_validation(monkeypatch):
-  monkeypatch.setattr(progress, '_SECONDS_PER_LINE', 0.0)
-  stream = io.StringIO()
-  lines = progress.PlainProgress(stream)
-  lines.start(0, 4)
-  lines.rounds(1, {'train_loss': 5.0})
-  lines.evaluated({'round': 1, 'loss': 3.0, 'accuracy': 0.25})
-  lines.rounds(2, {'train_loss': 4.0})
-  _, evaluated, after = stream.getvalue().splitlines()
-  assert 'train loss 5.000, loss 3.000, accuracy 25.0%' in evaluated
-  assert 'round 2/4: train loss 4.000' in after
-  assert 'accuracy' not in after
+  runs.train(tmp_path / 'run', callbacks=[Shown()])
+  spent = overview.spent(fake_engine.make_run().plan, range(11))
+  assert all(Shown.epsilons[t] >= spent[t] > 0 for t in range(1, 11))
+  assert Shown.epsilons[3] == pytest.approx(spent[3])
 
 
 def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
@@ -190,27 +165,3 @@ def test_without_dp_accounting_epsilon_is_left_empty(tmp_path, monkeypatch):
   folder, _ = runs.train(tmp_path / 'run')
   assert {row['epsilon'] for row in runs.rows(folder.path)} == {None}
   assert folder.read_result()['epsilon'] is None
-
-
-def test_evaluated_rounds():
-  config = fake_engine.make_run(rounds=6)
-  assert loop.evaluated_rounds(config) == [0, 3, 6]
-
-
-def test_epsilon_can_be_filled_in_elsewhere(tmp_path, monkeypatch):
-  whole, _ = runs.train(tmp_path / 'whole')
-  monkeypatch.setattr(loop.overview, 'spent', lambda plan, rounds: None)
-  filled, _ = runs.train(tmp_path / 'filled')
-  monkeypatch.undo()
-  assert runs.rows(filled.path) != runs.rows(whole.path)
-  assert overview.fill(tmp_path / 'filled') == [filled.path]
-  assert runs.rows(filled.path) == runs.rows(whole.path)
-  assert filled.read_result()['epsilon'] == whole.read_result()['epsilon']
-  with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    overview.fill(tmp_path / 'warm_start')
-  # What has not begun stays as it is.
-  for name in ('metrics.csv', 'result.json'):
-    (filled.path / name).unlink()
-  with pytest.raises(runs_lib.OutputError, match='must hold a run'):
-    overview.fill(filled.path)
-  assert not (filled.path / 'metrics.csv').exists()

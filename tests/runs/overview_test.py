@@ -1,7 +1,9 @@
 import dataclasses
 import io
+import re
 import warnings
 
+from pda_fed import runs as runs_lib
 from pda_fed.runs import overview
 from pda_fed.runs.callbacks import progress
 import pytest
@@ -13,9 +15,7 @@ _CONFIG = fake_engine.make_run()
 
 
 def test_what_a_run_is_about_to_do():
-  lines = overview.describe(
-    _CONFIG, 3.21051, sizes={'private': 1000, 'public': 5}, num_weights=2500
-  )
+  lines = overview.describe(_CONFIG, 3.21051, 2500)
   assert lines == [
     'PDA-DPMD on fake, engine jax',
     '  users     1,000 private, 5 public',
@@ -25,19 +25,6 @@ def test_what_a_run_is_about_to_do():
     '  privacy   epsilon 3.211, delta 0.0001 for the whole run (user-level, add'
     ' or remove one user)',
   ]
-
-
-@pytest.mark.parametrize(
-  'seconds, text',
-  [
-    (0.01, 'about 1 s of'),
-    (0.8, 'about 80 s of'),
-    (6, 'about 10 minutes of'),
-    (72, 'about 2.0 hours of'),
-  ],
-)
-def test_time(seconds, text):
-  assert text in overview.describe_time(seconds, 100)
 
 
 @pytest.mark.parametrize(
@@ -57,29 +44,58 @@ def test_cautions(noise, epsilon, num_weights, expected):
     assert part in text
 
 
-def test_it_comes_before_the_first_round(tmp_path, capsys):
-  shown = progress.PlainProgress(io.StringIO())
-  config = fake_engine.make_run(rounds=30)
-  _, engine = runs.train(tmp_path / 'run', config, progress=shown)
-  said = capsys.readouterr().err
-  assert said.index('privacy') < said.index('of training')
-  # The rounds that are measured are those of the run.
-  assert engine.rounds_run == list(range(30))
-  runs.train(tmp_path / 'quiet', config)
-  assert runs.rows(tmp_path / 'run') == runs.rows(tmp_path / 'quiet')
+def _shown(folder, config, **options):
+  stream = io.StringIO()
+  shown = runs_lib.Progress(stream=stream, **options)
+  runs.train(folder, config, callbacks=[shown])
+  return stream.getvalue()
 
 
-def test_a_short_run_is_not_measured(tmp_path):
-  shown = progress.PlainProgress(io.StringIO())
-  _, engine = runs.train(tmp_path / 'run', progress=shown)
-  assert engine.rounds_run == list(range(10))
+def test_it_comes_before_the_first_round(tmp_path):
+  said = _shown(tmp_path / 'run', _CONFIG).splitlines()
+  assert said[0] == 'PDA-DPMD on fake, engine jax'
+  assert said[5:8] == [
+    'pre-training, epoch 1: held-out loss 1.0000',
+    'pre-training, epoch 2: held-out loss 0.5000',
+    'pre-training, epoch 3: held-out loss 0.3333',
+  ]
+  assert [n.split(',')[0] for n in said[8:]] == [
+    f'round {t}/10' for t in (0, 3, 6, 9, 10)
+  ]
+  assert re.search(r'round 10/10, .*, alpha .*s/round, ETA 00:00$', said[-1])
+
+
+def test_lines_between_evaluations_show_no_older_validation(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(progress, '_SECONDS_PER_LINE', 0.0)
+  *_, before, evaluated = _shown(tmp_path / 'run', _CONFIG).splitlines()
+  for text in (before, evaluated):
+    assert 'round 10/10, train loss' in text
+    assert 'epsilon so far at most' in text
+  assert 'accuracy' in evaluated
+  assert 'accuracy' not in before
+
+
+def test_a_terminal_has_a_bar(tmp_path):
+  class Terminal(io.StringIO):
+    def isatty(self):
+      return True
+
+  stream = Terminal()
+  shown = runs_lib.Progress(stream=stream)
+  runs.train(tmp_path / 'run', callbacks=[shown])
+  assert '10/10' in stream.getvalue() and '\r' in stream.getvalue()
 
 
 def test_a_run_without_noise_warns(tmp_path):
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    runs.train(tmp_path / 'run', fake_engine.make_run(noise_multiplier=0.0))
-  assert any('no differential privacy' in str(w.message) for w in caught)
+    config = fake_engine.make_run(noise_multiplier=0.0)
+    _shown(tmp_path / 'run', config, cautions=['Of the caller.'])
+  said = [str(w.message) for w in caught]
+  assert 'Of the caller.' in said
+  assert any('no differential privacy' in text for text in said)
 
 
 def test_bars_know_a_width_where_the_terminal_does_not(monkeypatch):

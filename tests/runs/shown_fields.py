@@ -164,11 +164,12 @@ def of_lines(lines):
   """Of what progress and overview print: fields by their names."""
   found = set()
   for line in lines:
-    head, _, rest = line.partition(': ')
-    if re.match(r'round \d+/\d+$|pre-training, epoch', head):
-      values = re.compile(r'^[\d.]+ | [\d.%:]+$')
-      fields = (values.sub('', field) for field in rest.split(', '))
-      found |= {(disclosure.TERMINAL, field) for field in fields}
+    match = re.match(r'round \d+/\d+, |pre-training, epoch \d+: ', line)
+    if match:
+      # Values stand before 's/round', and after other names.
+      fields = line[match.end() :].split(', ')
+      values = re.compile(r'^ *[\d.?]+(?=s/)| [\d.%:?]+$')
+      found |= {(disclosure.TERMINAL, values.sub('', f)) for f in fields}
     elif line.startswith('  '):
       found.add((disclosure.TERMINAL, line.split()[0]))
     else:

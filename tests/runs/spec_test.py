@@ -1,10 +1,8 @@
 """The settings of a run as data."""
 
-import dataclasses
 import json
 
 from pda_fed.common import settings
-from pda_fed.runs import groups
 from pda_fed.runs import spec as spec_lib
 from pda_fed.runs import tasks
 import pytest
@@ -125,25 +123,6 @@ def test_settings_that_have_no_effect_are_refused():
 
 def test_every_setting_has_help_and_a_name_of_its_own():
   found = settings.by_name(_RunSpec)
-  assert len(found) == len(list(settings.leaves(_RunSpec)))
+  assert len({leaf.path for leaf in found.values()}) == len(found) > 60
   for name, leaf in found.items():
     assert leaf.help.endswith('.'), name
-
-
-def test_a_new_setting_is_one_field(monkeypatch):
-  """It has a flag, a help text and a place in JSON."""
-
-  @dataclasses.dataclass(frozen=True, kw_only=True)
-  class Server(groups.ServerSpec):
-    warmup: int = settings.setting(0, 'Rounds of warm-up.')
-
-  made = dataclasses.make_dataclass(
-    'Wider',
-    [('server', Server, Server())],
-    bases=(_RunSpec,),
-    frozen=True,
-    kw_only=True,
-  )
-  assert settings.by_name(made)['server.warmup'].help == 'Rounds of warm-up.'
-  changed = settings.replace(made(), {'server.warmup': 3})
-  assert changed.as_json()['server']['warmup'] == 3

@@ -1,5 +1,6 @@
 """One run on several hosts: processes of this machine, and their faults."""
 
+import json
 import shutil
 import signal
 
@@ -150,7 +151,9 @@ def test_a_signal_saves_the_run(store, tmp_path, to_all):
   assert [code for code, _, _ in found] == [128 + signal.SIGTERM] * 2
   for _, _, err in found:
     assert 'SIGTERM: saved after round' in err.splitlines()[-1]
-  assert (folder / 'stopped.json').exists()
+  saved = max((folder / 'checkpoints').iterdir()).stem
+  mark = json.loads((folder / 'running.json').read_text())
+  assert mark == {'until': int(saved.split('_')[1]), 'seen_before': 0}
 
 
 def test_a_host_dies_before_the_first_round(store, tmp_path):

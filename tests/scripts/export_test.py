@@ -1,17 +1,14 @@
 """Exports, loaded in another process, and what is refused."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 from pda_fed import runs as runs_lib
 from pda_fed import tff as pda_tff
-from pda_fed.runs import exports
+from pda_fed.runs import model_files
 from pda_fed.tff import runtime
 import pytest
 import tensorflow_federated as tff
@@ -21,7 +18,6 @@ from tests.scripts import programs
 
 # A table's is the linear model once more.
 _KINDS = saved_runs.KINDS[:-1]
-_ENDINGS = {'keras': '.keras', 'npz': '.npz', 'tff': '_tff'}
 
 
 def _export(run, kind, output):
@@ -40,8 +36,9 @@ def fixture_folder(tmp_path_factory):
     model = runs_lib.load_model(run)
     inputs[kind] = saved_runs.inputs_of(kind, model.spec)
     logits[kind] = model.logits(inputs[kind])
-    for name, ending in _ENDINGS.items():
-      exports.export_model(model, name, folder / f'{kind}{ending}')
+    model_files.export_model(model, 'npz', folder / f'{kind}.npz')
+    if kind in saved_runs.FEDERATED:
+      model_files.export_model(model, 'tff', folder / f'{kind}_tff')
   np.savez(folder / 'inputs.npz', **inputs)
   np.savez(folder / 'expected.npz', **logits)
   return folder
@@ -52,7 +49,6 @@ def test_logits_in_a_fresh_process(folder):
   done = subprocess.run(
     [sys.executable, '-m', 'tests.scripts.load_exports', folder],
     cwd=programs.ROOT,
-    env={**os.environ, 'KERAS_BACKEND': 'tensorflow'},
     capture_output=True,
     text=True,
     timeout=600,
@@ -61,7 +57,7 @@ def test_logits_in_a_fresh_process(folder):
   assert done.returncode == 0, done.stderr[-3000:]
   expected = np.load(folder / 'expected.npz')
   found = np.load(folder / 'logits.npz')
-  assert len(found.files) == 3 * len(_KINDS)
+  assert len(found.files) == len(_KINDS) + len(saved_runs.FEDERATED)
   for name in found.files:
     kind = re.split(r'[._]', name)[0]
     np.testing.assert_allclose(
@@ -69,55 +65,20 @@ def test_logits_in_a_fresh_process(folder):
     )
 
 
-def _modules(config):
-  if isinstance(config, dict):
-    own = {config['module']} if 'module' in config else set()
-    return own.union(*map(_modules, config.values()))
-  return set().union(*map(_modules, config)) if type(config) is list else set()
-
-
-@pytest.mark.parametrize('kind', _KINDS)
-def test_keras_files_have_layers_of_keras_alone(folder, kind):
-  with zipfile.ZipFile(folder / f'{kind}.keras') as archive:
-    modules = _modules(json.loads(archive.read('config.json')))
-  assert {'keras', 'keras.layers'} <= modules
-  assert all(m.split('.')[0] == 'keras' for m in modules - {'builtins'})
-
-
 def test_files_say_what_they_are(folder):
   run = runs_lib.load_model(folder / 'runs/lstm/run')
-  texts = {
-    'keras': zipfile.ZipFile(folder / 'lstm.keras').read(exports.ABOUT_FILE),
-    'npz': str(np.load(folder / 'lstm.npz')['about']),
-    'tff': (folder / 'lstm_tff' / exports.ABOUT_FILE).read_text(),
-  }
-  for text in texts.values():
-    about = json.loads(text)
+  arrays = np.load(folder / 'lstm.npz')
+  of_tff = json.loads((folder / 'lstm_tff/pda_fed.json').read_text())
+  for about in (json.loads(str(arrays['about'])), of_tff):
     assert about['privacy'] == list(run.privacy)
     assert about['model']['lstm_size'] == 4
     assert about['round'] == saved_runs.ROUNDS
-  assert json.loads(texts['keras'])['vocabulary'] == list(run.vocabulary)
-  arrays = np.load(folder / 'lstm.npz')
+  assert of_tff['vocabulary'] == list(run.vocabulary)
   assert tuple(arrays['vocabulary'].tolist()) == run.vocabulary
-  assert set(arrays.files) == {
-    *('about', 'vocabulary', 'embedding/embeddings'),
-    *('lstm/kernel', 'lstm/recurrent_kernel', 'lstm/bias'),
-    *('projection/kernel', 'projection/bias', 'logits/kernel', 'logits/bias'),
-  }
   # Nothing of an optimizer, an audit or a secret.
-  np.testing.assert_array_equal(arrays['lstm/bias'], run.weights[3])
-
-
-def test_names_are_those_of_the_layers(folder):
-  import keras
-
-  for kind in _KINDS:
-    model = runs_lib.load_model(folder / f'{kind}.npz')
-    names = json.loads(str(np.load(folder / f'{kind}.npz')['about']))['weights']
-    weights = exports.stock_keras_model(keras, model).weights
-    for name, weight in zip(names, weights, strict=True):
-      path = f'/{weight.path}'.replace('/lstm_cell/', '/')
-      assert path.endswith(f'/{name}')
+  weights = [f'weights/{i}' for i in range(len(run.weights))]
+  assert set(arrays.files) == {'about', 'vocabulary', *weights}
+  np.testing.assert_array_equal(arrays['weights/3'], run.weights[3])
 
 
 def test_tff_trains_what_it_loads(folder):
@@ -147,29 +108,22 @@ def test_the_program_tells_what_it_wrote(folder, tmp_path):
   assert (tmp_path / 'again.npz').read_bytes() == output.read_bytes()
 
 
-@pytest.mark.parametrize('kind', exports.FORMATS)
-def test_nothing_is_overwritten(folder, tmp_path, kind):
-  output = tmp_path / f'there{_ENDINGS[kind]}'
-  output.write_text('mine')
-  done = _export(folder / 'linear.npz', kind, output)
+@pytest.mark.parametrize('kind, name', [('npz', 'x.npz'), ('tff', 'x')])
+def test_nothing_is_overwritten(folder, tmp_path, kind, name):
+  (tmp_path / name).write_text('mine')
+  done = _export(folder / 'linear.npz', kind, tmp_path / name)
   assert done.code == 2 and 'exists' in done.error
-  assert output.read_text() == 'mine'
-  assert list(tmp_path.iterdir()) == [output]
+  assert (tmp_path / name).read_text() == 'mine'
+  assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
-def test_names_have_to_fit_the_format(folder, tmp_path):
-  done = _export(folder / 'linear.npz', 'keras', tmp_path / 'model.h5')
-  assert done.code == 2 and 'end with .keras' in done.error
+def test_what_does_not_fit_the_format(folder, tmp_path):
+  done = _export(folder / 'linear.npz', 'npz', tmp_path / 'model.h5')
+  assert done.code == 2 and 'end with .npz' in done.error
+  done = _export(folder / 'language.npz', 'tff', tmp_path / 'model')
+  assert done.code == 2 and 'has no Keras model' in done.error
   done = programs.run('export', f'--run={folder / "linear.npz"}')
   assert done.code == 2 and '--format must be given' in done.error
-
-
-def test_a_run_without_a_checkpoint(folder, tmp_path):
-  run = shutil.copytree(folder / 'runs/linear/run', tmp_path / 'run')
-  shutil.rmtree(run / 'checkpoints')
-  done = _export(run, 'npz', tmp_path / 'model.npz')
-  assert done.code == 2 and 'has no checkpoint' in done.error
-  assert not (tmp_path / 'model.npz').exists()
 
 
 def test_files_that_are_no_models(folder, tmp_path):
@@ -183,8 +137,8 @@ def test_files_that_are_no_models(folder, tmp_path):
   for name, part in broken.items():
     (tmp_path / name).write_bytes(part)
   np.savez(tmp_path / 'other.npz', x=np.ones(3))
-  np.savez(tmp_path / 'shape.npz', **{**arrays, 'logits/bias': np.ones(9)})
-  del arrays['logits/bias']
+  np.savez(tmp_path / 'shape.npz', **{**arrays, 'weights/1': np.ones(9)})
+  del arrays['weights/1']
   np.savez(tmp_path / 'missing.npz', **arrays)
   for path in tmp_path.iterdir():
     with pytest.raises(runs_lib.OutputError) as error:

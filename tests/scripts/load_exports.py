@@ -2,7 +2,7 @@
 
     python -m tests.scripts.load_exports FOLDER
 
-FOLDER has KIND.keras, KIND.npz and KIND_tff of each kind, and inputs.npz.
+FOLDER has KIND.npz of each kind, KIND_tff of those of TFF, and inputs.npz.
 """
 
 import pathlib
@@ -23,18 +23,17 @@ def main(folder: pathlib.Path) -> None:
   import pda_fed.tff  # noqa: F401 - It makes TFF importable.
 
   # isort: split
-  import keras
   import tensorflow_federated as tff
 
-  for kind, batch in inputs.items():
-    model = keras.models.load_model(folder / f'{kind}.keras')
-    found[f'{kind}.keras'] = np.asarray(model(batch))
-    model = tff.learning.models.load_functional_model(f'{folder}/{kind}_tff')
+  for path in folder.glob('*_tff'):
+    kind = path.name.removesuffix('_tff')
+    model = tff.learning.models.load_functional_model(str(path))
+    batch = inputs[kind]
     if models[kind].mean is not None:
       batch = (batch - models[kind].mean) / models[kind].scale
     batch = batch.astype(model.input_spec[0].dtype.as_numpy_dtype)
     logits = model.predict_on_batch(model.initial_weights, batch, False)
-    found[f'{kind}_tff'] = np.asarray(logits)
+    found[path.name] = np.asarray(logits)
   np.savez(folder / 'logits.npz', **found)
 
 

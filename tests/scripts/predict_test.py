@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 from pda_fed import runs as runs_lib
-from pda_fed.runs import exports
+from pda_fed.runs import model_files
 import pytest
 
 from tests.runs import saved_runs
@@ -73,7 +73,7 @@ def test_classes_of_an_npz_file_and_of_an_exported_model(runs, tmp_path):
     assert [float(p), float(q)] == pytest.approx(
       100 * expected[best[:2]], abs=0.006
     )
-  exports.export_model(model, 'npz', tmp_path / 'model.npz')
+  model_files.export_model(model, 'npz', tmp_path / 'model.npz')
   np.savez(tmp_path / 'test.npz', test_images=images)
   model = tmp_path / 'model.npz'
   again = _predict(model, input=tmp_path / 'test.npz', top=2)

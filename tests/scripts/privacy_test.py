@@ -8,7 +8,6 @@ from pda_fed import privacy
 from pda_fed.privacy import presets
 import pytest
 
-from tests.runs import runs
 from tests.runs import tiny_users
 from tests.scripts import programs
 
@@ -74,6 +73,11 @@ def test_presets_show_the_papers_epsilon(name):
   printed = presets.PRESETS[name].paper_epsilon
   assert re.search(rf"the paper's epsilon +{printed:g}\n", table)
   assert 'DP, add or remove one' in table
+
+
+def test_epochs_count_rounds():
+  found = _json(rounds=None, epochs=3, noise_multiplier=1.0)
+  assert found['rounds'] == 3 * 1000 // 50
 
 
 def test_a_changed_preset_is_not_the_papers():
@@ -161,7 +165,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     ),
     (
       ['--preset=emnist', '--clip_quantile=0.3'],
-      '--clip_quantile must be given with --adaptive_clipping',
+      'clip_quantile must be given with adaptive_clipping',
     ),
     (
       ['--preset=emnist', '--adaptive_clipping', '--sampling=epochs'],
@@ -170,7 +174,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     (_POISSON, '--private_search must be given with --search_runs'),
     (
       ['--preset=emnist', '--search_runs=3'],
-      '--search_runs must be given with',
+      'must be given with --search_runs',
     ),
     (['--preset=emnist', '--num_searches=3'], '--num_searches must be given'),
     ([*_POISSON, '--search_runs=0.5'], 'expected_runs must be in [1, inf]'),
@@ -179,28 +183,13 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
       'noise_multiplier must be above 0 for a private search',
     ),
     (['--preset=mnist'], 'preset'),
-    (['--fill=nowhere'], 'nowhere must hold a run'),
+    (['--preset=emnist', '--delta=nan'], 'delta must be a finite number'),
   ],
 )
 def test_bad_flags(words, message):
   done = programs.run('privacy', *words)
   assert (done.code, done.out) == (2, '')
   assert message in done.error
-
-
-def test_fill_fails_for_an_audit_that_shows_more(tmp_path):
-  folder, _ = runs.train(tmp_path / 'run')
-  view = {'estimate': 90.0, 'interval': [80.0, 99.0]}
-  view |= {'one_run_bound': 70.0, 'rates_bound': 88.0}
-  report = {
-    **{'canaries': 1000, 'delta': 1e-4, 'proven': None, 'views': {'a': view}},
-    **{'added_noise': 0.0, 'most': 99.0, 'resolution': 0.1},
-  }
-  audit = {**report, 'lower_bound': 88.0}
-  folder.write_result({**folder.read_result(), 'audit': audit})
-  done = programs.run('privacy', f'--fill={tmp_path}')
-  assert done.code == 5
-  assert 'Do not release the model' in done.error
 
 
 @pytest.mark.slow

@@ -63,11 +63,11 @@ def _own_flags():
     flags.FLAGS[name] = flag
 
 
-def run(program: str, *words) -> Done:
+def run(program: str | pathlib.Path, *words) -> Done:
   """Runs a program of scripts/ in this process, and the runs that it makes.
 
   Args:
-    program: Its name, without scripts.
+    program: Its name, without scripts; or the path of another program.
     *words: Its command line.
   """
   out, err, code = io.StringIO(), io.StringIO(), 0
@@ -76,11 +76,14 @@ def run(program: str, *words) -> Done:
     stack.enter_context(warnings.catch_warnings())
     stack.enter_context(contextlib.redirect_stdout(out))
     stack.enter_context(contextlib.redirect_stderr(err))
-    argv = [program, *map(str, words)]
+    argv = [str(program), *map(str, words)]
     stack.enter_context(mock.patch.object(sys, 'argv', argv))
     stack.enter_context(mock.patch.object(jobs_lib, 'run_jobs', _run_jobs))
     try:
-      runpy.run_module(f'scripts.{program}', run_name='__main__')
+      if isinstance(program, pathlib.Path):
+        runpy.run_path(str(program), run_name='__main__')
+      else:
+        runpy.run_module(f'scripts.{program}', run_name='__main__')
     except SystemExit as e:
       code = e.code or 0
   return Done(code, out.getvalue(), err.getvalue())

@@ -16,7 +16,7 @@ from tests.scripts import programs
 
 _SMALL = (
   '--dimensions=200,250',
-  '--trials=2',
+  '--num_trials=2',
   '--num_private=300',
   '--learning_rates=1,10',
   '--mirror_learning_rates=100',
@@ -82,7 +82,7 @@ def test_report_of_unfinished_trials(finished, tmp_path):
   folder, _ = finished
   copy = shutil.copytree(folder, tmp_path / 'copy')
   (copy / 'trials' / 'p00250_trial001.json').unlink()
-  table = _table(_run(copy, '--report', '--trials=5'))
+  table = _table(_run(copy, '--report', '--num_trials=5'))
   assert [line.split()[2] for line in table.splitlines()[4:12]] == (
     ['2'] * 4 + ['1'] * 4
   )
@@ -167,7 +167,7 @@ def test_workers_end_with_the_program(number, code, tmp_path):
   [
     ('--dimensions=100', 'dimensions must be at least 200. Found 100'),
     ('--epsilon=-1', 'epsilon must be positive and finite. Found -1.0'),
-    ('--learning_rates=1,x', '--learning_rates must be numbers separated by'),
+    ('--learning_rates=1,x', 'learning_rates must be a finite number'),
   ],
 )
 def test_bad_flags(argument, message, tmp_path):

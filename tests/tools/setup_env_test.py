@@ -189,11 +189,6 @@ class TestSecondSection:
     assert (package / '__pycache__').exists()
     assert not (package / 'data' / 'worker_binary').exists()
 
-  def test_is_empty_in_a_lock_without_the_line(self):
-    assert install_lock.split_lock('a==1\n') == ('a==1\n', '')
-    lock = f'a==1\n{install_lock.LINE}b==2\n'
-    assert install_lock.split_lock(lock) == ('a==1\n', 'b==2\n')
-
 
 class TestPython:
   def test_first_that_works_is_taken(self, project):
@@ -249,8 +244,3 @@ class TestRefusals:
       changes += '; platform.machine = lambda: "x86_64"'
     _assert_refused(_install_as(project, changes), *words)
     assert not (project / '.venv').exists()
-
-  @pytest.mark.parametrize('python', install_lock.PYTHONS)
-  @pytest.mark.parametrize('platform', install_lock.PLATFORMS)
-  def test_none_where_the_lock_has_wheels(self, python, platform):
-    assert install_lock.refusal(*platform, (*python, 1)) == ''

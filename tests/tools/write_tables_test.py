@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from tools import recorded
+from tools import tables
 from tools import write_tables
-from tools.tables import benchmark
-from tools.tables import recorded
 
 
 @pytest.mark.parametrize('page', write_tables.PAGES, ids=lambda page: page.name)
@@ -18,7 +18,7 @@ def test_the_tables_of_pages_are_up_to_date(page):
 def test_every_table_is_on_one_page():
   texts = ''.join(page.read_text() for page in write_tables.PAGES)
   names = re.findall('<!-- table: (.*) -->', texts)
-  assert sorted(names) == sorted(write_tables.TABLES)
+  assert sorted(names) == sorted(tables.TABLES)
   assert texts.count('<!-- end of table -->') == len(names)
 
 
@@ -73,31 +73,22 @@ def test_a_changed_number_is_found(results):
   assert '| 12.00 |' in write_tables.with_tables(page) != page
 
 
-def test_a_row_that_the_page_lacks_is_an_error(results):
-  with pytest.raises(ValueError, match="must have the rows.*'no noise'"):
-    write_tables.with_tables(_PAGE.format(_ROW.replace('no noise', 'noise')))
-
-
-def test_a_row_has_as_many_cells_as_it_should(results):
-  with pytest.raises(ValueError, match='must have 6 more cells. Found 5.'):
-    write_tables.with_tables(_PAGE.format(_ROW.replace('| 1 |', '|')))
-
-
-def test_a_table_must_have_a_known_name():
-  with pytest.raises(ValueError, match="benchmark loss.*Found 'gains'."):
-    write_tables.with_tables(_PAGE.replace('benchmark conditions', 'gains'))
-
-
-def test_a_table_stands_between_its_comments():
-  with pytest.raises(ValueError, match='Found 0 such tables and 1 names.'):
-    write_tables.with_tables(_PAGE.replace('end of', 'end of the'))
-
-
-def test_runs_of_a_row_have_the_same_epsilon(results):
-  changed = _RUNS.replace('0.931,12', '0.951,12')
+@pytest.mark.parametrize(
+  'runs, page, message',
+  [
+    (('', ''), ('| no noise', '| noise'), "must have the rows.*'no noise'"),
+    (('', ''), ('| 1 |', '|'), 'must have 6 more cells. Found 5.'),
+    (('', ''), ('k conditions', 'k x'), "benchmark loss.*Found 'benchmark x'."),
+    (('', ''), ('end of', 'end of the'), 'Found 0 such tables and 1 names.'),
+    (('0.931,12', '0.951,12'), ('', ''), 'epsilon must be.*0.94, 0.96'),
+    (('warm,2', 'warm,3'), ('', ''), r"must have \[\('2', ''\)\]"),
+  ],
+)
+def test_mistakes(results, runs, page, message):
+  changed = _RUNS.replace(*runs)
   (results / 'benchmark/conditions.csv').write_text(changed)
-  with pytest.raises(ValueError, match=r'epsilon must be.*0.94, 0.96'):
-    write_tables.with_tables(_PAGE.format(_ROW))
+  with pytest.raises(ValueError, match=message):
+    write_tables.with_tables(_PAGE.format(_ROW).replace(*page))
 
 
 def test_cells_of_groups():
@@ -111,14 +102,12 @@ def test_cells_of_groups():
   assert written == f'{before}| *b* | | |{after}'
 
 
-def test_a_clearly_better_method_is_bold(monkeypatch):
-  values = {
-    'warm': {'0': 10.0, '1': 11.0},
-    'pda': {'0': 9.0, '1': 10.0},
-    'semi_dp': {'0': 8.0, '1': 9.0},
+def test_a_clearly_better_method_is_bold():
+  values = {'warm': (10, 11), 'pda': (9, 10), 'semi_dp': (8, 9)}
+  runs = {
+    method: [{'seed': str(i), 'loss': str(v)} for i, v in enumerate(of)]
+    for method, of in values.items()
   }
-  values = {'blogs': values, 'stackexchange': {'warm': values['warm']}}
-  monkeypatch.setattr(benchmark, '_values', lambda task, _: values[task])
-  cells = benchmark.gains('perplexity', ['blogs', 'stackexchange'], 1)
-  assert cells[('PDA-DPMD',)] == ['9.5 (+1.0, +1.0 to +1.0)', '', '9']
-  assert cells[('Semi-DP',)] == ['**8.5** (+2.0, +2.0 to +2.0)', '', '9']
+  cells = [tables._gains('loss', 1, method, runs) for method in runs]
+  second, winner = '9.5 (+1.0, +1.0 to +1.0)', '**8.5** (+2.0, +2.0 to +2.0)'
+  assert cells == ['10.5', second, winner]

@@ -14,11 +14,6 @@ class Checkpoint(loop_lib.Callback):
   """Saves the run at evaluations, or every few rounds."""
 
   def __init__(self, saved: checkpoints.Checkpoints):
-    """Initializes the callback.
-
-    Args:
-      saved: The run's checkpoints.
-    """
     self._saved = saved
     self._order: dict[str, Any] = {}
     # Rounds and rows that are saved, and rounds that are marked as running.
@@ -30,13 +25,7 @@ class Checkpoint(loop_lib.Callback):
     if checkpoint is None:
       loop.state = loop.engine.initialize()
       return
-    try:
-      loop.record = loop_lib.Record(**checkpoint.record)
-    except TypeError as e:
-      raise errors.CheckpointError(
-        f'The checkpoint of round {checkpoint.round_num} is from another'
-        f' version of this program: {e}.'
-      ) from e
+    loop.record = loop_lib.Record(**checkpoint.record)
     loop.done, loop.is_resumed = checkpoint.round_num, True
     arrays = dict(checkpoint.arrays)
     loop.tell('restore', arrays)
@@ -67,16 +56,12 @@ class Checkpoint(loop_lib.Callback):
 
     Completed rounds had the old order. They are saved first, so that they are
     never repeated.
-
-    Args:
-      loop: The loop.
-      metrics: Not used.
     """
     order = loop.engine.order_of_sums()
     if order != self._order:
       self._save(loop)
       self._order = order
-      loop.folder.write_order(order)
+      resuming.write_order(loop.folder, order)
 
   def step(self, loop) -> None:
     is_new = self._last != (loop.done, len(loop.record.rows))

@@ -7,7 +7,7 @@ of private clients, which epsilon does not cover, like metrics.csv.
 
 from collections.abc import Mapping, Sequence
 import math
-from typing import Any, Optional
+from typing import Any
 import warnings
 
 from pda_fed import errors
@@ -31,62 +31,41 @@ _HIGH_PUBLIC_LOSS = 2.0
 _LONG_PUBLIC_UPDATE = 10.0
 
 
-def _value(row: Mapping[str, Any], name: str) -> Optional[float]:
-  found = row.get(name)
-  return None if found is None else float(found)
+def _signs(run: resolving.Run, row: Mapping[str, Any]) -> dict[str, str]:
+  """Returns first signs of divergence, and what helps, by kind."""
 
+  def has(*names: str) -> bool:
+    return all(row.get(name) is not None for name in names)
 
-def _diverged_share(row: Mapping[str, Any]) -> float:
-  diverged, clients = _value(row, 'diverged_clients'), _value(row, 'clients')
-  return diverged / clients if diverged and clients else 0.0
-
-
-def _have_public_users_diverged(
-  run: resolving.Run, row: Mapping[str, Any]
-) -> bool:
-  public, private = _value(row, 'public_loss'), _value(row, 'train_loss')
-  trains_locally = run.spec.public.update == 'local_training'
-  if not trains_locally or public is None or private is None:
-    return False
-  if math.isnan(private):
-    return False
+  found = {}
+  if has('diverged_clients', 'clients') and row['clients']:
+    share = row['diverged_clients'] / row['clients']
+    if share > _MANY_DIVERGED:
+      found['clients'] = (
+        f'{share:.0%} of the clients diverge in local training, and their'
+        ' updates are useless. Lower --client.learning_rate (now'
+        f' {run.spec.client.learning_rate:g}), or set --client.gradient_clip.'
+      )
   # Not `>`: a comparison with NaN is false.
-  return not public <= _HIGH_PUBLIC_LOSS * max(private, 1.0)
-
-
-def _public_over_private(row: Mapping[str, Any]) -> float:
-  public, private = _value(row, 'public_norm'), _value(row, 'private_norm')
-  if not public or not private:
-    return 0.0
-  return math.inf if math.isnan(public) else public / private
-
-
-def likely_cause(run: resolving.Run, row: Mapping[str, Any]) -> str:
-  """Returns a sentence that explains why a model probably got worse.
-
-  Args:
-    run: The run.
-    row: A row of metrics.csv, with means over the rounds since the last row.
-  """
-  share = _diverged_share(row)
-  if share > _MANY_DIVERGED:
-    return (
-      'Probably client.learning_rate='
-      f'{run.spec.client.learning_rate:g} is too high:'
-      f' {share:.0%} of the clients diverged in local training. Lower it, or'
-      ' set --client.gradient_clip.'
-    )
-  ratio = _public_over_private(row)
-  if ratio > _LONG_PUBLIC_UPDATE:
-    return (
-      f'Probably the public update is too large: {ratio:.3g} times the norm of'
-      ' the private update. --public.clip_norm=private bounds it.'
-    )
-  return (
-    f'Probably server.learning_rate={run.spec.server.learning_rate:g} is too'
-    f' high for this noise (sigma {run.plan.noise_multiplier:g}, cohorts of'
-    f' {run.plan.expected_cohort:g}).'
-  )
+  if has('public_norm', 'private_norm') and row['private_norm']:
+    ratio = row['public_norm'] / row['private_norm']
+    if not ratio <= _LONG_PUBLIC_UPDATE:
+      found['public'] = (
+        f'the public update has {ratio:.3g} times the norm of the private'
+        ' update and dominates it. --public.clip_norm=private bounds it.'
+      )
+  trains_locally = run.spec.public.update == 'local_training'
+  if trains_locally and has('public_loss', 'train_loss'):
+    public, private = row['public_loss'], row['train_loss']
+    is_high = not public <= _HIGH_PUBLIC_LOSS * max(private, 1.0)
+    if is_high and not math.isnan(private):
+      found['public users'] = (
+        f'the loss of public users is {public:.4g} in local training, and that'
+        f' of private clients {private:.4g}. Public users diverge, and the'
+        ' public update is useless. Lower --client.learning_rate, set'
+        ' --client.gradient_clip, or use --public.update=gradient.'
+      )
+  return found
 
 
 class Guard(loop_lib.Callback):
@@ -96,6 +75,9 @@ class Guard(loop_lib.Callback):
     self._run = run
     self._checked = 0
     self._warned: set[str] = set()
+
+  def restore(self, loop, arrays) -> None:
+    self._checked = len(loop.record.rows)
 
   def step(self, loop) -> None:
     rows = loop.record.rows
@@ -115,14 +97,6 @@ class Guard(loop_lib.Callback):
         saved.remove_after(good)
       raise errors.DivergenceError(f'{e} {where}'.strip()) from e
 
-  def restore(self, loop, arrays) -> None:
-    self._checked = len(loop.record.rows)
-
-  def _warn(self, kind: str, message: str) -> None:
-    if kind not in self._warned:
-      self._warned.add(kind)
-      warnings.warn(message, stacklevel=3)
-
   def check(self, rows: Sequence[Mapping[str, Any]]) -> None:
     """Compares the newest row with the first.
 
@@ -133,56 +107,39 @@ class Guard(loop_lib.Callback):
       DivergenceError: If the validation loss or the weights are out of bounds.
     """
     first, row = rows[0], rows[-1]
+    signs = _signs(self._run, row)
+    cause = ' '.join(signs.values()) or self._usual_cause()
     for name, title, growth in (
       ('loss', 'the validation loss', _MOST_LOSS_GROWTH),
       ('weights_norm', 'the norm of the weights', _MOST_WEIGHTS_GROWTH),
     ):
-      start, value = _value(first, name), _value(row, name)
+      start, value = first.get(name), row.get(name)
       if value is None or start is None:
         continue
       # Not `>`: a comparison with NaN is false.
       if not value <= growth * max(start, 1.0):
         raise errors.DivergenceError(
           f'Round {row["round"]}: {title} is {value:.4g}, up from {start:.4g}'
-          f' at the start. {likely_cause(self._run, row)}'
+          f' at the start. Probably: {cause}'
         )
-    self._warn_of_signs(first, row)
+    loss, start = row.get('loss'), first.get('loss')
+    if loss is not None and start is not None:
+      is_last = row['round'] == self._run.plan.rounds
+      if loss > start * (1.0 if is_last else _FIRST_SIGN):
+        end = ' at the end of the run' if is_last else ''
+        signs[f'loss{end}'] = (
+          f'the validation loss{end} is {loss:.4g}, above {start:.4g} at the'
+          f' start. Probably: {cause}'
+        )
+    for kind, sign in signs.items():
+      if kind not in self._warned:
+        warnings.warn(f'Round {row["round"]}: {sign}', stacklevel=3)
+    self._warned.update(signs)
 
-  def _warn_of_signs(
-    self, first: Mapping[str, Any], row: Mapping[str, Any]
-  ) -> None:
-    share, ratio = _diverged_share(row), _public_over_private(row)
-    if _have_public_users_diverged(self._run, row):
-      self._warn(
-        'public users',
-        f'Round {row["round"]}: the loss of public users is'
-        f' {row["public_loss"]:.4g} in local training, and that of private'
-        f' clients {row["train_loss"]:.4g}. Public users diverge, and the'
-        ' public update is useless. Lower --client.learning_rate, set'
-        ' --client.gradient_clip, or use --public.update=gradient.',
-      )
-    if share > _MANY_DIVERGED:
-      self._warn(
-        'clients',
-        f'Round {row["round"]}: {share:.0%} of the clients diverge in local'
-        ' training, and their updates are useless. Lower'
-        ' --client.learning_rate, or set --client.gradient_clip.',
-      )
-    if ratio > _LONG_PUBLIC_UPDATE:
-      self._warn(
-        'public',
-        f'Round {row["round"]}: the public update has {ratio:.3g} times the'
-        ' norm of the private update and dominates it.'
-        ' --public.clip_norm=private bounds it.',
-      )
-    loss, start = _value(row, 'loss'), _value(first, 'loss')
-    if loss is None or start is None:
-      return
-    is_last = row['round'] == self._run.plan.rounds
-    if loss > start * (1.0 if is_last else _FIRST_SIGN):
-      end = ' at the end of the run' if is_last else ''
-      self._warn(
-        f'loss{end}',
-        f'Round {row["round"]}: the validation loss{end} is {loss:.4g}, above'
-        f' {start:.4g} at the start. {likely_cause(self._run, row)}',
-      )
+  def _usual_cause(self) -> str:
+    plan, server = self._run.plan, self._run.spec.server
+    return (
+      f'server.learning_rate={server.learning_rate:g} is too high for this'
+      f' noise (sigma {plan.noise_multiplier:g}, cohorts of'
+      f' {plan.expected_cohort:g}).'
+    )

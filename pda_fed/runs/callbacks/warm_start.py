@@ -1,11 +1,11 @@
 """Warm starts: pre-trained once on public data, used by many runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import hashlib
 import json
 import os
 import pathlib
-from typing import Any, Optional
+from typing import Any
 import warnings
 
 import numpy as np
@@ -14,19 +14,26 @@ from pda_fed.common import files
 from pda_fed.runs import checkpoints
 from pda_fed.runs import loop as loop_lib
 from pda_fed.runs.callbacks import evaluation
-from pda_fed.runs.callbacks import progress
 from pda_fed.runs.engines import base as engine_lib
 
+_WarmStart = tuple[list[np.ndarray], dict[str, Any]]
 
-def cache_key(settings: dict[str, Any]) -> str:
-  """Returns a cache key for these settings."""
+
+def cache_path(
+  folder: os.PathLike | str, settings: Mapping[str, Any]
+) -> pathlib.Path:
+  """Returns the file of a warm start.
+
+  Args:
+    folder: The folder of warm starts.
+    settings: All settings that determine the weights.
+  """
   text = json.dumps(settings, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
+  key = hashlib.sha256(text.encode()).hexdigest()[:16]
+  return pathlib.Path(folder) / f'{key}.ckpt'
 
 
-def _load(
-  path: pathlib.Path, settings: dict[str, Any]
-) -> tuple[list[np.ndarray], dict[str, Any]]:
+def _load(path: pathlib.Path, settings: Mapping[str, Any]) -> _WarmStart:
   """Returns a cached warm start, after checking its settings."""
   arrays, record = checkpoints.read_arrays(path)
   if record.get('settings') != json.loads(json.dumps(settings)):
@@ -35,41 +42,14 @@ def _load(
   return weights, record['figures']
 
 
-def find(
-  settings: dict[str, Any],
-  folder: os.PathLike | str,
-  figures: dict[str, Any],
-) -> Optional[list[np.ndarray]]:
-  """Returns the weights of a run's warm start; None, with a warning, if gone.
-
-  Args:
-    settings: All settings that determine the weights.
-    folder: The folder of warm starts.
-    figures: The figures of the run's pre-training. On a GPU, training it again
-      gives slightly different weights, and with them different figures.
-  """
-  path = pathlib.Path(folder) / f'{cache_key(settings)}.ckpt'
-  try:
-    weights, of_file = _load(path, settings)
-    if of_file == figures:
-      return weights
-    reason = f'{path} was trained again since'
-  except errors.CheckpointError as e:
-    reason = str(e).rstrip('.')
-  warnings.warn(
-    f'no test of the model that this run started with: {reason}.', stacklevel=2
-  )
-  return None
-
-
 def load_or_pretrain(
   engine: engine_lib.Engine,
-  settings: dict[str, Any],
+  settings: Mapping[str, Any],
   folder: os.PathLike | str,
   *,
   on_epoch: engine_lib.EpochFn,
   while_waiting: Callable[[], None],
-) -> tuple[list[np.ndarray], dict[str, Any]]:
+) -> _WarmStart:
   """Returns the weights of a warm start, from the cache or by training.
 
   Processes that need the same warm start wait for the first one to train it.
@@ -87,12 +67,10 @@ def load_or_pretrain(
   Raises:
     CheckpointError: If the warm start cannot be written.
   """
-  folder = pathlib.Path(folder)
+  path = cache_path(folder, settings)
   # Names and contents hold a hash of the data.
-  folder.mkdir(0o700, parents=True, exist_ok=True)
-  key = cache_key(settings)
-  path = folder / f'{key}.ckpt'
-  with files.locked(folder / f'{key}.lock', while_waiting=while_waiting):
+  path.parent.mkdir(0o700, parents=True, exist_ok=True)
+  with files.locked(path.with_suffix('.lock'), while_waiting=while_waiting):
     if path.exists():
       try:
         return _load(path, settings)
@@ -110,30 +88,21 @@ def load_or_pretrain(
 class WarmStart(loop_lib.Callback):
   """Gives a new run the weights of a warm start, if its method has one."""
 
-  def __init__(
-    self, folder: os.PathLike | str, display: progress.Progress
-  ) -> None:
-    """Initializes the callback.
-
-    Args:
-      folder: The folder of warm starts.
-      display: Shows the pre-training.
-    """
+  def __init__(self, folder: os.PathLike | str):
     self._folder = folder
-    self._display = display
 
   def start(self, loop) -> None:
     if loop.is_resumed or not loop.run.method.warm_start:
       return
 
     def on_epoch(epoch: int, loss: float) -> None:
-      self._display.pretraining(epoch, loss)
+      loop.tell('pretraining', epoch, loss)
       loop.raise_if_stopped(
         'stopped in pre-training. The same command starts it over.'
       )
 
     def while_waiting() -> None:
-      self._display.waiting()
+      loop.tell('waiting')
       loop.raise_if_stopped(f'stopped before the first round. {loop_lib.AGAIN}')
 
     weights, loop.record.warm_start = load_or_pretrain(
@@ -148,15 +117,23 @@ class WarmStart(loop_lib.Callback):
   def result(self, loop) -> dict[str, Any]:
     """Returns the warm start's figures and its own test metrics.
 
-    Private rounds can make a model worse.
-
-    Args:
-      loop: The loop.
+    Private rounds can make a model worse. On a GPU, training a warm start again
+    gives slightly different weights, and with them different figures.
     """
     figures = loop.record.warm_start
-    if figures and loop.run.spec.evaluation.final_test:
-      settings = loop.run.pretraining_settings()
-      weights = find(settings, self._folder, figures)
-      if weights:
-        figures = {**figures, 'test': evaluation.tested(loop, weights)}
+    if not figures or not loop.run.spec.evaluation.final_test:
+      return {'warm_start': figures}
+    settings = loop.run.pretraining_settings()
+    path = cache_path(self._folder, settings)
+    try:
+      weights, of_file = _load(path, settings)
+      if of_file != figures:
+        raise errors.CheckpointError(f'{path} was trained again since')
+      figures = {**figures, 'test': evaluation.tested(loop, weights)}
+    except errors.CheckpointError as e:
+      warnings.warn(
+        'no test of the model that this run started with:'
+        f' {str(e).rstrip(".")}.',
+        stacklevel=2,
+      )
     return {'warm_start': figures}

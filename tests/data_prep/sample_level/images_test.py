@@ -44,14 +44,6 @@ def test_arrays_come_back(tmp_path, kind):
     assert (data.name, data.unit, data.is_text) == (kind, 'example', False)
 
 
-def test_integers_of_a_table_become_float32(tmp_path):
-  rows = np.arange(100).reshape(20, 5)
-  _save(tmp_path / 'x.npz', 'table', train_inputs=rows)
-  found = sample_level.load_table(tmp_path / 'x.npz').train.inputs
-  assert found.dtype == np.float32
-  np.testing.assert_array_equal(found, rows)
-
-
 @pytest.mark.parametrize('kind', _KINDS)
 def test_public_examples_of_another_source(tmp_path, kind):
   _save(tmp_path / 'x.npz', kind, num_classes=12)

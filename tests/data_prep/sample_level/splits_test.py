@@ -196,14 +196,6 @@ def test_the_hash_is_of_public_labels_too():
   )
 
 
-def test_digits():
-  data = sample_level.load_data('digits')
-  assert data.train.inputs.shape == (1437, 8, 8, 1)
-  assert len(data.test) == 360
-  assert set(data.train.targets.tolist()) == set(range(10))
-  assert data.train.inputs.max() == 255
-
-
 def test_files_need_a_folder():
   with pytest.raises(ValueError, match='data_dir must be given'):
     sample_level.load_data('cifar10')

@@ -151,16 +151,11 @@ def test_classes_that_were_counted_are_told(write):
   ('changes', 'words'),
   [
     ({'user': None}, 'must hold the array user. Found x, y, num_classes'),
-    ({'x': None}, 'must hold the array x'),
     ({'z': _Y}, 'only the arrays x, y, user, num_classes.* Found x, .*, z'),
-    ({'y': _Y[:-1]}, 'y must .* 200. Found 199'),
     ({'user': _USER[:-1]}, 'user must .* 200. Found 199'),
     ({'user': _USER + 0.5}, 'integers or strings. Found float64'),
-    ({'user': _USER[:, None]}, r'shape \(200, 1\)'),
     ({'user': np.array([b'\xff'] * 200)}, 'UTF-8'),
     ({'user': np.array(['\ud800'] * 200)}, 'UTF-8'),
-    ({'x': _TABLE * np.inf}, 'x must be finite.* row 0'),
-    ({'y': _Y + 0.0}, 'y must be a vector of integers. Found float64'),
     ({'y': _Y + 1}, 'integer from 4, .* Found 3'),
   ],
 )
@@ -239,12 +234,3 @@ def test_bad_tables(tmp_path, text, words):
   path.write_bytes(text if isinstance(text, bytes) else text.encode())
   with pytest.raises(data_prep.SourceError, match=f'x.csv.*{words}'):
     sources.open_csv(path)
-
-
-def test_files_that_are_none(tmp_path):
-  for kind in ('npz', 'csv'):
-    with pytest.raises(data_prep.SourceError, match='is missing'):
-      sources.open_source(f'{kind}:{tmp_path / "none"}')
-  (tmp_path / 'x.npz').write_bytes(b'')
-  with pytest.raises(data_prep.SourceError, match='truncated, damaged'):
-    sources.open_npz(tmp_path / 'x.npz')

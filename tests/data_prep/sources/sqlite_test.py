@@ -5,7 +5,6 @@ import sqlite3
 
 from data_prep import errors
 from data_prep import example_proto
-from data_prep import sqlite_writer
 from data_prep.sources import base
 from data_prep.sources import sqlite
 import pytest
@@ -46,7 +45,7 @@ def test_exact_tokens(tmp_path, write_database, index):
 
 def test_our_writer_keeps_the_order(tmp_path):
   path = tmp_path / 'b.sqlite'
-  sqlite_writer.write_sqlite(path, [('b', 'b1'), ('a', 'a1'), ('b', 'b2')])
+  sqlite.write_sqlite(path, [('b', 'b1'), ('a', 'a1'), ('b', 'b2')])
   assert _read_all(sqlite.SqliteSource(path)) == {
     'train': {'a': ['a1'], 'b': ['b1', 'b2']}
   }
@@ -67,7 +66,7 @@ def test_sorting_spills_beside_the_database(tmp_path):
     assert temporary_folder() == [(str(folder),)]
     yield 'a', 'one'
 
-  sqlite_writer.write_sqlite(folder / 'x.sqlite', sentences())
+  sqlite.write_sqlite(folder / 'x.sqlite', sentences())
   assert temporary_folder() == []
 
 
@@ -225,6 +224,6 @@ def test_a_full_disk(tmp_path, monkeypatch):
     def close(self):
       pass
 
-  monkeypatch.setattr(sqlite_writer.sqlite3, 'connect', lambda *a, **k: Full())
+  monkeypatch.setattr(sqlite.sqlite3, 'connect', lambda *a, **k: Full())
   with pytest.raises(errors.SourceError, match='x.sqlite .*disk is full'):
-    sqlite_writer.write_sqlite(tmp_path / 'x.sqlite', [])
+    sqlite.write_sqlite(tmp_path / 'x.sqlite', [])

@@ -1,11 +1,9 @@
 """The generator: the same text always, and text that can be learnt."""
 
-import collections
 import hashlib
 import pickle
 
 from data_prep.sources import synthetic
-import numpy as np
 import pytest
 
 _FIRST = 'mido dupu desa vabe vibe pulu koli .'
@@ -44,45 +42,6 @@ def test_a_user_depends_on_the_seed_and_nothing_else():
   assert _text(few) != _text(_source(num_users=3, seed=1))
   user = few.users('train').ids[2]
   assert few.sentences(user, 'train', 5, 9) == _text(many, 3)[2][5:9]
-
-
-def test_numbers_of_sentences_follow_a_power_law():
-  counts = _source(num_users=20_000).users('train').num_sentences
-  assert counts.min() == 24
-  assert counts.max() == 2000
-  for size in (48, 96, 256, 1000):
-    # The share above x is 24 / x, up to sampling error.
-    assert np.mean(counts >= size) == pytest.approx(24 / size, rel=0.15)
-
-
-def _bigram_gain(train, test):
-  """How many nats a word the previous word tells, smoothed, on other users."""
-  single, pairs, before = (collections.Counter() for _ in range(3))
-  for s in train:
-    words = s.split()
-    single.update(words)
-    pairs.update(zip(words, words[1:], strict=False))
-    before.update(words[:-1])
-  total = sum(single.values())
-  gain = number = 0
-  for s in test:
-    words = s.split()
-    for a, b in zip(words, words[1:], strict=False):
-      p = (single[b] + 1) / (total + len(single))
-      q = (pairs[a, b] + 100 * p) / (before[a] + 100)
-      gain += np.log(q / p)
-      number += 1
-  return gain / number
-
-
-def test_order_can_be_learnt_from_other_users():
-  text = _text(_source(num_users=100))
-  train = [s for user in text[:80] for s in user]
-  test = [s for user in text[80:] for s in user]
-  # Shuffled words still tell the topic, not what comes next.
-  rng = np.random.default_rng(0)
-  mixed = [' '.join(rng.permutation(s.split())) for s in train]
-  assert _bigram_gain(train, test) > _bigram_gain(mixed, test) + 0.5
 
 
 def test_words_are_unique_and_frequent_ones_short():

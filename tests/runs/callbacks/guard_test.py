@@ -69,7 +69,7 @@ def test_first_signs(changes, cause):
 @pytest.mark.parametrize(
   'changes, cause',
   [
-    ({'diverged_clients': 3.0}, '30% of the clients diverged'),
+    ({'diverged_clients': 3.0}, '30% of the clients diverge'),
     ({'public_norm': math.nan, 'private_norm': 2.0}, 'public.clip_norm'),
     ({}, r'too high for this noise \(sigma 1, cohorts of 10\)'),
   ],

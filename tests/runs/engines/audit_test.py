@@ -8,6 +8,7 @@ from pda_fed import audit
 from pda_fed import errors
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
+from pda_fed.runs import loop
 from pda_fed.tff import noise
 import pytest
 
@@ -98,15 +99,17 @@ def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
 def test_a_run_that_is_resumed_has_the_same_audit(data_dir, tmp_path):
   config = _make_run(data_dir, 'jax', 'pda', rounds_per_checkpoint=1)
 
-  class Stopping(runs_lib.create_progress().__class__):
-    def rounds(self, done, metrics):
-      if done == 2:
+  class Stopping(loop.Callback):
+    def rounds(self, loop, metrics):
+      if loop.done == 2:
         signal.raise_signal(signal.SIGTERM)
 
   options = dict(warm_start_dir=tmp_path / 'warm_start')
   whole = runs_lib.train(config, tmp_path / 'whole', **options)
   with pytest.raises(errors.StoppedError):
-    runs_lib.train(config, tmp_path / 'parts', progress=Stopping(), **options)
+    runs_lib.train(
+      config, tmp_path / 'parts', callbacks=[Stopping()], **options
+    )
   parts = runs_lib.train(config, tmp_path / 'parts', **options)
   assert parts.read_result()['audit'] == whole.read_result()['audit']
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import data_prep
+from data_prep import assignment
 from data_prep import build
-from data_prep import partition
 from data_prep import sources
 from data_prep import vocabulary
 import numpy as np
@@ -29,7 +29,7 @@ def store(tmp_path_factory):
     sources.SyntheticSource(sources.SyntheticConfig(num_users=80)),
     folder,
     build.PrepareConfig(
-      partition=partition.PartitionConfig(
+      partition=assignment.PartitionConfig(
         seed=0, max_sentences=32, num_public_users=4
       ),
       vocabulary=vocabulary.VocabularyConfig(size=_WORDS),

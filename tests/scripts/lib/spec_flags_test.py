@@ -84,27 +84,6 @@ def test_flags_change_a_config(typed, tmp_path):
   assert spec_flags.spec() == before.with_values({'seed': 1})
 
 
-@pytest.mark.parametrize(
-  'text, message',
-  [
-    ('{"server": {"learning_rte": 1}}', 'Did you mean server.learning_rate?'),
-    ('{"server": {"learning_rate": "fast"}}', 'must be a finite number'),
-    ('{"seed": 1, "seed": 2}', 'seed must have one value. Found two'),
-    ('{"server": 3}', 'server must be an object'),
-    ('{"execution": {"engine": "torch"}}', "must be one of 'tff', 'jax'"),
-    ('no json', 'run.json: '),
-  ],
-)
-def test_a_bad_config_is_one_line(typed, tmp_path, text, message):
-  path = tmp_path / 'run.json'
-  path.write_text(text)
-  typed(f'--config={path}')
-  with pytest.raises(ValueError, match='run.json') as e:
-    spec_flags.spec()
-  assert message in str(e.value)
-  assert '\n' not in str(e.value)
-
-
 def test_presets_may_have_settings_of_other_methods(typed, tmp_path):
   path = tmp_path / 'preset.flags'
   path.write_text('--method.alpha_i=5\n--rounds=3\n')
