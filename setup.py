@@ -15,7 +15,7 @@ setuptools.setup(
   package_dir={f'{_INSIDE}scripts': 'scripts'},
   package_data={
     'data_prep': ['py.typed', 'samples/*/*'],
-    'pda_fed': ['py.typed'],
+    'pda_fed': ['py.typed', 'compare/page.html'],
     f'{_INSIDE}scripts': ['benchmark_tasks/*', 'presets/*'],
   },
 )

@@ -1,17 +1,18 @@
 r"""Measures clipped gradients of examples as multiples of a plain gradient.
 
     python -m bench.clipped_grad --net=cnn,lstm --batch_size=32
-    python -m bench.clipped_grad --dtype=bfloat16 --steps=20 --calls=20
+    python -m bench.clipped_grad --dtype=bfloat16 --steps=5 --seconds=150
 
 Nets are Flax modules and batches are random numbers. Beside a plain gradient of
 the batch's mean loss stand `clipping.clipped_grad` and, where it is installed,
 jax_privacy's `clipped_grad`. Calls alternate, so that other load on the machine
 affects all of them alike; times are medians. Memory is what XLA plans for
-temporary arrays.
+temporary arrays. Each net prints a line of JSON for each way.
 """
 
 from collections.abc import Callable
 import importlib.util
+import json
 import statistics
 import time
 
@@ -22,11 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import clipping
-from pda_fed.common import tables
 
 _NETS = flags.DEFINE_list(
   'net',
-  ['cnn', 'wrn', 'gpt', 'gpt-large', 'lstm', 'gpt-lora', 'gpt-large-lora'],
+  ['cnn', 'wrn', 'lstm', 'gpt', 'gpt-lora', 'gpt-large', 'gpt-large-lora'],
   'Nets to measure.',
 )
 _BATCH_SIZE = flags.DEFINE_integer(
@@ -37,6 +37,9 @@ _DTYPE = flags.DEFINE_enum(
 )
 _STEPS = flags.DEFINE_integer('steps', 1, 'Number of steps in a call.')
 _CALLS = flags.DEFINE_integer('calls', 5, 'Number of measured calls.')
+_SECONDS = flags.DEFINE_float(
+  'seconds', 1e9, 'No net is begun after this time.', lower_bound=0
+)
 _MICROBATCH = flags.DEFINE_integer(
   'peer_microbatch', 0, 'Examples that jax_privacy takes at once; 0 for all.'
 )
@@ -214,27 +217,39 @@ def _compiled(way, arguments) -> tuple[Callable, int]:
   return lambda: jax.block_until_ready(compiled(*arguments)), memory
 
 
+def _measure(name: str) -> None:
+  """Measures the ways of a net in turn, and prints what it found."""
+  start = time.perf_counter()
+  ways, arguments = _ways(name)
+  calls = {way: _compiled(f, arguments) for way, f in ways.items()}
+  compiled = time.perf_counter() - start
+  times = {way: [] for way in calls}
+  for k in range(_CALLS.value + 1):
+    for way, (call, _) in calls.items():
+      start = time.perf_counter()
+      call()
+      if k:  # The first call warms up.
+        times[way].append((time.perf_counter() - start) / _STEPS.value)
+  medians = {way: statistics.median(t) for way, t in times.items()}
+  for way, (_, memory) in calls.items():
+    found = {
+      'net': name,
+      'way': way,
+      'ms': round(1000 * medians[way], 3),
+      'of_plain': round(medians[way] / medians['plain'], 3),
+      'megabytes': round(memory / 1e6),
+      'compiled_s': round(compiled, 1),
+    }
+    print(json.dumps(found), flush=True)
+
+
 def main(argv):
-  """Measures and prints a table."""
+  """Measures net after net."""
   del argv
-  rows = []
+  start = time.perf_counter()
   for name in _NETS.value:
-    ways, arguments = _ways(name)
-    calls = {way: _compiled(f, arguments) for way, f in ways.items()}
-    times = {way: [] for way in calls}
-    for k in range(_CALLS.value + 1):
-      for way, (call, _) in calls.items():
-        start = time.perf_counter()
-        call()
-        if k:  # The first call warms up.
-          times[way].append((time.perf_counter() - start) / _STEPS.value)
-    medians = {way: statistics.median(t) for way, t in times.items()}
-    for way, (_, memory) in calls.items():
-      ratio = medians[way] / medians['plain']
-      milliseconds, megabytes = 1000 * medians[way], memory / 1e6
-      shown = f'{milliseconds:.2f}', f'{ratio:.2f}', f'{megabytes:.0f}'
-      rows.append([name, way, *shown])
-  print(tables.format_table(['net', 'way', 'ms', 'of plain', 'MB'], rows))
+    if time.perf_counter() - start < _SECONDS.value:
+      _measure(name)
 
 
 if __name__ == '__main__':

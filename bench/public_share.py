@@ -17,7 +17,7 @@ from absl import app
 from pda_fed import methods
 from pda_fed import schedules
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import styles
+from pda_fed.compare import names
 
 from tools import recorded
 
@@ -127,7 +127,7 @@ def draw(points: Sequence[Point], path: pathlib.Path) -> None:
     axes.axhline(0, color='#888888', linewidth=1)
     for method in _METHODS:
       line = sorted(p[2:] for p in points if p[:2] == (name, method))
-      style = {'color': styles.colour(method), 'label': methods.title(method)}
+      style = {'color': names.colour(method), 'label': methods.title(method)}
       axes.plot(*zip(*line, strict=True), 'o-', **style)
     axes.set_xscale('log')
     # Larger losses than gains are of no interest: lines leave the panel.

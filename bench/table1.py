@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from absl import app
 from pda_fed import methods
-from pda_fed.compare import styles
+from pda_fed.compare import names
 
 from tools import recorded
 
@@ -121,7 +121,7 @@ def _plot_means(axes, curves: Mapping[str, _BySeed]) -> None:
     runs = [by_seed[seed] for seed in seeds]
     rounds = [r for r in runs[0] if all(r in run for run in runs)]
     means = [statistics.fmean(run[r] for run in runs) for r in rounds]
-    style = {'color': styles.colour(method), 'label': methods.title(method)}
+    style = {'color': names.colour(method), 'label': methods.title(method)}
     axes.plot(rounds, means, linewidth=1.8, **style, **_STYLES[method])
     shown += means[len(means) // 4 :]
   # The first rounds of cold start are far from the rest.
@@ -131,7 +131,7 @@ def _plot_means(axes, curves: Mapping[str, _BySeed]) -> None:
 
 def _plot_differences(axes, curves: _Curves, metric: str, **style) -> None:
   """Draws PDA-DPMD minus warm start, a line for each seed."""
-  style |= {'color': styles.colour('pda'), 'alpha': 0.7}
+  style |= {'color': names.colour('pda'), 'alpha': 0.7}
   warm = curves['warm', metric]
   for seed, by_round in curves['pda', metric].items():
     differences = [value - warm[seed][r] for r, value in by_round.items()]

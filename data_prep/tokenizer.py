@@ -111,17 +111,6 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _split_unescaped(text: str) -> list[str]:
-  return [
-    ' '.join(tokens) for s in cut_sentences(text) if (tokens := tokenize(s))
-  ]
-
-
-def cut_sentences(text: str) -> list[str]:
-  """Cuts text into sentences without tokenizing them.
-
-  Returns:
-    The sentences, including those without a token.
-  """
   sentences = []
   for line in _LINE_BREAK.split(text):
     start = 0
@@ -130,12 +119,7 @@ def cut_sentences(text: str) -> list[str]:
       sentences.append(line[start : end.end(1)])
       start = end.end()
     sentences.append(line[start:])
-  return sentences
-
-
-def mask_urls(sentence: str) -> str:
-  """Replaces URLs with the special token, as `tokenize` does."""
-  return _URL_PATTERN.sub(URL, sentence)
+  return [' '.join(tokens) for s in sentences if (tokens := tokenize(s))]
 
 
 def split_html(fragment: str) -> list[str]:

@@ -5,7 +5,7 @@ r"""Compares methods over seeds: a table, figures and a page.
         --flagfile=scripts/presets/stackexchange.flags
 
     python -m scripts.compare --output_dir=out/tuned \
-        --tune=server.learning_rate=0.5,1 --extend=server.learning_rate \
+        --tune=server.learning_rate=0.5,1,2 \
         --tune=pda:method.alpha_constant=0.2,0.5,0.8 \
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
@@ -21,9 +21,6 @@ r"""Compares methods over seeds: a table, figures and a page.
         --data_dir=data/stackexchange \
         --flagfile=scripts/presets/stackexchange.flags
 
-    python -m scripts.compare --output_dir=out/table \
-        --combine=out/cifar10,out/cifar10_private
-
 All settings of scripts.train are flags here, too, and hold for every run;
 --set=pda:server.learning_rate=0.5 sets one for one method. Each method runs
 with three seeds (--seeds). The verdict compares methods seed by seed, with 95 %
@@ -36,15 +33,13 @@ one; epsilon then covers the search.
 
 Before the first run, each method's settings, data and folders are checked.
 Finished runs are skipped, stopped runs resume. The program writes table.md,
-table.tex, curves_*.png, curves_*.svg and index.html, a self-contained page.
---combine merges finished comparisons into one table and one figure, like the
-paper's Table 2.
+curves_*.png, curves_*.svg and index.html, a self-contained page.
 """
 
 from scripts.lib import cli  # First: it silences TensorFlow.
 
 # isort: split
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import pathlib
 import sys
 from typing import Any, Optional
@@ -54,339 +49,167 @@ from pda_fed import methods
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.compare import choices as choices_lib
-from pda_fed.compare import comparison as comparison_lib
 from pda_fed.compare import experiment as experiment_lib
 from pda_fed.compare import grids as grids_lib
-from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import private_runs
-from pda_fed.compare import private_settings
-from pda_fed.compare import running
-from pda_fed.compare import search as search_lib
-from pda_fed.compare import tuning
+from pda_fed.compare import names
+from pda_fed.compare import options as options_lib
+from pda_fed.compare import private_search
+from pda_fed.compare import report as report_lib
 from pda_fed.runs.engines import base as engine_lib
-from scripts.lib import combining
-from scripts.lib import pages
 from scripts.lib import results
+from scripts.lib import setting_flags
 from scripts.lib import spec_flags
 
-_OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir',
-  None,
-  'Folder of the runs and results. Runs in it are resumed.',
-)
-_METHODS = flags.DEFINE_list(
-  'methods',
-  'cold,warm,pda',
-  f'Methods to compare: {", ".join(methods.names())}, or modules that define'
-  ' methods.',
-)
-_SEEDS = flags.DEFINE_integer(
-  'seeds',
-  3,
-  'Number of seeds of each method: 0, 1, ... One seed gives no verdict; 0 ends'
-  ' after the search of --tune.',
-  lower_bound=0,
-)
-_SET = flags.DEFINE_multi_string(
-  'set',
-  [],
-  'METHOD:SETTING=VALUE, a setting of the runs of one method, such as'
-  ' --set=pda:method.alpha_i=2.',
-)
-_METRICS = flags.DEFINE_list(
-  'metrics',
-  [],
-  'Metrics of the final test to show, in addition to --select_by. Default:'
-  ' perplexity or loss, and accuracies.',
-)
-_SELECT_BY = flags.DEFINE_string(
-  'select_by',
-  'loss',
-  'Metric that decides which settings are best (on validation data) and which'
-  ' method is best (on test data): loss, perplexity, accuracy (for text, over'
-  ' known words) or accuracy_with_oov (over all tokens).',
-)
-_NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes',
-  0,
-  'Number of runs at a time. 0 means one per GPU if the runs use JAX on GPUs,'
-  ' and one per core otherwise. Larger numbers make runs share GPUs or cores.',
-  lower_bound=0,
-)
-_PRINT_RUNS = flags.DEFINE_bool(
-  'print_runs',
-  False,
-  'Print the flags of the unfinished runs for scripts.train, one run per line,'
-  ' and exit. Train them on a cluster, one line per job, or in one process with'
-  ' --runs_file. Then repeat this command without --print_runs: it reads the'
-  ' finished runs.',
-)
-_TUNE = flags.DEFINE_multi_string(
-  'tune',
-  [],
-  'SETTING=VALUE,VALUE,..., or METHOD:SETTING=VALUE,... for one method: an axis'
-  ' of the search grid. Validation with seed 0 chooses the settings, separately'
-  ' for each method.',
-)
-_TUNE_SET = flags.DEFINE_multi_string(
-  'tune_set',
-  [],
-  'SETTING=VALUE, a setting that only the runs of --tune have, such as'
-  ' --tune_set=validation_examples=5000.',
-)
-_EXTEND = flags.DEFINE_multi_string(
-  'extend',
-  [],
-  'Setting of the grid, with positive values. The search then tries the'
-  ' values next to the best one until none is better. Beyond the ends of the'
-  ' grid it tries 1, 2 and 5 times powers of ten.',
-)
-_CHOSEN = flags.DEFINE_string(
-  'chosen',
-  None,
-  'A chosen.json that --tune wrote. Each method gets the settings in it.',
-)
-_WARM_START_DIR = flags.DEFINE_string(
-  'warm_start_dir',
-  None,
-  'Folder of pre-trained models. Default: in --output_dir.',
-)
-_PRIVATE_SEARCH = flags.DEFINE_enum(
-  'private_search',
-  None,
-  ['negative_binomial', 'poisson'],
-  'Distribution of the number of runs of a private search. The number is'
-  ' secret, and only the best run is released. Epsilon then covers the search.'
-  " With 'poisson' the number may be 0, and nothing is released.",
-)
-_SEARCH_RUNS = flags.DEFINE_float(
-  'search_runs', None, 'With --private_search: expected number of runs.'
-)
-_COMBINE = flags.DEFINE_list(
-  'combine',
-  None,
-  'Folders of finished comparisons, separated by commas. Runs nothing, but'
-  ' merges them into one table (table.md, table.tex) and one figure'
-  ' (cells.png, cells.svg). --metrics chooses the metrics to show.',
-)
+setting_flags.define(options_lib.CompareOptions)
 spec_flags.define()
+flags.adopt_module_key_flags(setting_flags)
 flags.adopt_module_key_flags(spec_flags)
 
 Specs = dict[str, runs_lib.RunSpec]
+Grids = dict[str, grids_lib.Grid]
 
 
-def _output_dir() -> pathlib.Path:
-  if not _OUTPUT_DIR.value:
-    raise ValueError('--output_dir must be given.')
-  return pathlib.Path(_OUTPUT_DIR.value)
-
-
-def _values(texts: list[str], flag: str) -> dict[str, Any]:
-  """Returns the values of SETTING=VALUE texts."""
-  found = grids_lib.parse(texts, flag) if texts else {}
-  return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
-
-
-def _specs() -> Specs:
+def _specs(options: options_lib.CompareOptions) -> Specs:
   """Returns the spec of each method."""
-  if not _METHODS.value:
+  if not options.methods:
     raise ValueError('methods must have at least one. Found none.')
   given = spec_flags.given()
-  for name, instead in (('method', '--methods'), ('seed', '--seeds')):
-    if name in given and not (name == 'seed' and _PRIVATE_SEARCH.value):
+  instead_of = {'method': '--methods'}
+  if options.private_search is None:  # It refuses seeds itself.
+    instead_of['seed'] = '--seeds'
+  for name, instead in instead_of.items():
+    if name in given:
       raise ValueError(f'--{name} must not be given here: use {instead}.')
-  own = grids_lib.by_owner(_SET.value, _METHODS.value, 'set')
   specs = {}
-  for method, texts in own.items():
+  own = grids_lib.by_owner(options.set, options.methods, 'set')
+  for method, grid in own.items():
+    values = grids_lib.single_values(grid)
     spec = spec_flags.spec(method=method)
-    values = _values(texts, 'set')
     specs[method] = spec_flags.changed(spec, values, '--set: ')
   spec_flags.check_owned(specs)
-  titles = [
+  found = [
     methods.get(m, trust_code=spec_flags.trusts(specs[m])).name for m in specs
   ]
-  if len(set(titles)) < len(_METHODS.value):
-    raise ValueError(f'methods must be distinct. Found {", ".join(titles)}.')
+  if len(set(found)) < len(options.methods):
+    raise ValueError(f'methods must be distinct. Found {", ".join(found)}.')
   return specs
 
 
-def _grids() -> dict[str, grids_lib.Grid]:
+def _grids(options: options_lib.CompareOptions) -> Grids:
   """Returns the grid of each method that has one."""
-  if not _TUNE.value:
-    for flag in (_EXTEND, _TUNE_SET):
-      if flag.value:
-        raise ValueError(f'--{flag.name} must be given with --tune.')
-  texts = grids_lib.by_owner(_TUNE.value, _METHODS.value, 'tune')
-  found = {m: grids_lib.parse(axes) for m, axes in texts.items() if axes}
-  search_lib.check_extend(_EXTEND.value, list(found.values()))
-  return found
+  if options.tune_set and not options.tune:
+    raise ValueError('--tune_set must be given with --tune.')
+  grids = grids_lib.by_owner(options.tune, options.methods, 'tune')
+  _refuse_typed(grids, '--tune')
+  return {method: grid for method, grid in grids.items() if grid}
 
 
-def _runner(all_specs: Sequence[runs_lib.RunSpec]) -> running.Runner:
-  named = any(map(spec_flags.modules, all_specs))
-  return running.Runner(
-    num_processes=_NUM_PROCESSES.value,
-    only_prints=_PRINT_RUNS.value,
-    options=('--trust_code',) if named else (),  # Checked here.
-  )
+def _refuse_typed(given: Mapping[str, Mapping[str, Any]], flag: str) -> None:
+  """Raises if a setting of a method is both typed and given otherwise."""
+  for method, settings in given.items():
+    for name in settings:
+      if name in spec_flags.typed():
+        raise ValueError(
+          f'--{name} must not be given with {flag}, which sets it for {method}.'
+        )
 
 
-def _all_specs(specs: Specs, grids, chosen) -> list[runs_lib.RunSpec]:
-  """Returns specs that name all modules that any run may name."""
-  found = []
-  for method, spec in specs.items():
-    found += [spec, spec.with_values(_values(_TUNE_SET.value, 'tune_set'))]
-    axes = grids.get(method, {}).items()
-    found += [spec.with_values({n: v}) for n, values in axes for v in values]
-    if chosen is not None:
-      settings = chosen[1].methods[method].settings
-      found.append(spec_flags.changed(spec, settings, f'{chosen[0]}: '))
-  return found
-
-
-def _chosen(specs: Specs) -> Optional[tuple[str, choices_lib.Choices]]:
-  """Returns the file of --chosen, and its content."""
-  if _CHOSEN.value is None:
-    return None
-  path = cli.shipped(_CHOSEN.value)
+def _chosen(
+  options: options_lib.CompareOptions, specs: Specs
+) -> tuple[Specs, Optional[choices_lib.Choices]]:
+  """Returns specs with the settings of --chosen, and the file's content."""
+  if options.chosen is None:
+    return specs, None
+  path = cli.shipped(options.chosen)
   found = choices_lib.load(path, list(specs))
-  _refuse_given(found)
-  return path, found
+  settings = {m: choice.settings for m, choice in found.methods.items()}
+  _refuse_typed(settings, '--chosen')
+  merged = {
+    method: spec_flags.changed(spec, settings[method], f'{path}: ')
+    for method, spec in specs.items()
+  }
+  return merged, found
 
 
-def _private_search() -> privacy.PrivateSearch:
-  if _SEARCH_RUNS.value is None:
-    raise ValueError(
-      '--private_search must be given with --search_runs, the expected number'
-      ' of runs.'
-    )
-  for flag, why in (
-    (_CHOSEN, 'the search chooses the settings'),
-    (_EXTEND, 'the grid must not depend on results of runs'),
-    (_PRINT_RUNS, 'the runs are secret'),
-    (_TUNE_SET, 'the runs of the search are the ones that are compared'),
+def _private_search(
+  options: options_lib.CompareOptions,
+) -> Optional['privacy.PrivateSearch']:
+  """Returns the private search of the flags, and refuses what does not fit."""
+  search = options.search()
+  if search is None:
+    return None
+  for name, why in (
+    ('chosen', 'the search chooses the settings'),
+    ('print_runs', 'the runs are secret'),
+    ('tune_set', 'the runs of the search are the ones that are compared'),
   ):
-    if flag.value:
+    if getattr(options, name):
       raise ValueError(
-        f'--{flag.name} must not be given with --private_search: {why}.'
+        f'--{name} must not be given with --private_search: {why}.'
       )
   # It releases one run of each method: the default of 3 does not apply.
-  if flags.FLAGS['seeds'].present and _SEEDS.value != 1:
+  if flags.FLAGS['seeds'].present and options.seeds != 1:
     raise ValueError(
       '--seeds must be 1 with --private_search, which releases one run of each'
-      f' method. Found {_SEEDS.value}.'
+      f' method. Found {options.seeds}.'
     )
-  try:
-    return privacy.PrivateSearch(
-      distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
-    )
-  except ModuleNotFoundError as e:
-    raise ValueError(
-      f'--private_search needs {e.name}, which is not installed.'
-    ) from e
-
-
-def _compare_released(specs: Specs, grids, runner: running.Runner) -> None:
-  """Compares the runs that private searches release."""
-  search = _private_search()
-  private_settings.check(specs, grids)
-  searches = private_runs.SecretRuns(
-    search, specs, grids, _SELECT_BY.value, _output_dir(), runner
-  )
-  folders, notes = searches.release()
-  if not folders:
-    for line in (*notes, 'There is no run to compare.'):
-      running.say(line)
-    sys.exit(1)
-  _show(folders, notes, tuning.Tuned(specs))
-
-
-def _refuse_given(chosen: choices_lib.Choices) -> None:
-  """Raises if the user types a setting that --chosen sets."""
-  typed = spec_flags.typed()
-  for method, choice in chosen.methods.items():
-    both = [name for name in choice.settings if name in typed]
-    if both:
-      raise ValueError(
-        f'--{both[0]} must not be given with --chosen, which sets it for'
-        f' {method}.'
-      )
-
-
-def _show(folders, notes, tuned: tuning.Tuned, missing=()) -> None:
-  pages.show(
-    [comparison_lib.load_run(folder) for folder in folders],
-    _output_dir(),
-    metrics=_METRICS.value,
-    select_by=_SELECT_BY.value,
-    notes=notes,
-    tuned=tuned,
-    missing=missing,
-  )
-
-
-def _experiment(specs: Specs, grids, chosen, runner):
-  """Returns the experiment of the flags."""
-  warm = _WARM_START_DIR.value
-  return experiment_lib.Experiment(
-    specs=specs,
-    output_dir=_output_dir(),
-    seeds=_SEEDS.value,
-    grids=grids,
-    extend=_EXTEND.value,
-    only_searched=_values(_TUNE_SET.value, 'tune_set'),
-    chosen=chosen,
-    select_by=_SELECT_BY.value,
-    warm_start_dir=None if warm is None else pathlib.Path(warm),
-    runner=runner,
-    trust_code=True,  # Checked here.
-    command=cli.command_line(),
-  )
+  return search
 
 
 def main() -> None:
-  """Compares."""
-  folder = _output_dir()
-  if _COMBINE.value is not None:
-    combining.combine(_COMBINE.value, folder, _METRICS.value, _SELECT_BY.value)
-    return
-  metrics_lib.check(engine_lib.METRICS, [_SELECT_BY.value], _SELECT_BY.name)
-  metrics_lib.check(engine_lib.METRICS, _METRICS.value, _METRICS.name)
-  specs, grids = _specs(), _grids()
-  _refuse_typed(grids)
-  chosen = _chosen(specs)
-  all_specs = _all_specs(specs, grids, chosen)
-  spec_flags.check_modules(all_specs, 'a file')
-  runner = _runner(all_specs)
-  if _PRIVATE_SEARCH.value is not None:
-    _compare_released(specs, grids, runner)
-    return
-  if _SEARCH_RUNS.value is not None:
-    raise ValueError('--search_runs must be given with --private_search.')
-  experiment = _experiment(specs, grids, chosen, runner)
-  finished = experiment.run(
-    show=lambda run: results.show_plan(run, sys.stderr),
-    on_change=pages.MetricsCheck(_METRICS.value, _SELECT_BY.value),
+  """Makes the runs, and shows how they compare."""
+  options = setting_flags.make(options_lib.CompareOptions)
+  names.to_show(engine_lib.METRICS, options.metrics, options.select_by)
+  given, grids = _specs(options), _grids(options)
+  specs, choices = _chosen(options, given)
+  only_searched = grids_lib.single_values(
+    grids_lib.parse(options.tune_set, 'tune_set')
   )
-  if not _SEEDS.value:
-    print(f'The settings: {folder / "chosen.json"}')
-  elif finished.folders:
-    missing = pages.missing(finished.failures)
-    notes = finished.tuned.not_covered
-    _show(finished.folders, notes, finished.tuned, missing)
-  if finished.failures:
+  # Specs that name all modules that any run may name.
+  every = [*given.values(), *specs.values()]
+  every += [spec.with_values(only_searched) for spec in specs.values()]
+  every += [
+    specs[method].with_values({name: value})
+    for method, grid in grids.items()
+    for name, values in grid.items()
+    for value in values
+  ]
+  spec_flags.check_modules(every, 'a file')
+  runner = options.runner(trust_code=any(map(spec_flags.modules, every)))
+  search = _private_search(options)
+  if search is not None:
+    folders, notes = private_search.SecretRuns(
+      search, specs, grids, options.select_by, options.folder, runner
+    ).release()
+    if not folders:
+      cli.fail(' '.join([*notes, 'There is no run to compare.']), exit_code=1)
+    about = {'command': cli.command_line(), 'notes': notes}
+    report = report_lib.of_runs(
+      folders, options.metrics, options.select_by, **about
+    )
+    results.show_report(report, options.folder)
+    return
+  warm_start = options.warm_start_dir
+  report, failures = experiment_lib.Experiment(
+    specs=specs,
+    output_dir=options.folder,
+    seeds=options.seeds,
+    grids=grids,
+    only_searched=only_searched,
+    choices=choices,
+    metrics=options.metrics,
+    select_by=options.select_by,
+    warm_start_dir=None if warm_start is None else pathlib.Path(warm_start),
+    runner=runner,
+    trust_code=True,  # Checked here.
+    command=cli.command_line(),
+  ).run(lambda run: results.show_plan(run, sys.stderr))
+  if not options.seeds:
+    print(f'The settings: {options.folder / "chosen.json"}')
+  elif report is not None:
+    results.show_report(report, options.folder)
+  if failures:
     sys.exit(1)
-
-
-def _refuse_typed(grids: Mapping[str, grids_lib.Grid]) -> None:
-  """Raises if a setting is both typed and searched."""
-  for method, grid in grids.items():
-    for name in grid:
-      if name in spec_flags.typed():
-        raise ValueError(
-          f'--{name} must not be given beside --tune, which sets it for'
-          f' {method}.'
-        )
 
 
 if __name__ == '__main__':

@@ -23,10 +23,10 @@ from typing import Any, Optional
 
 from absl import flags
 import data_prep
-import numpy as np
 from pda_fed import privacy
 from pda_fed.common import files
-from pda_fed.compare import private_settings
+from pda_fed.compare import options as options_lib
+from pda_fed.compare import private_search
 from pda_fed.privacy import presets
 from pda_fed.runs import groups
 from pda_fed.runs import resolving
@@ -55,9 +55,6 @@ _ACCOUNTANT = flags.DEFINE_enum(
   'Accountant for solving. Default: the tightest.',
 )
 _JSON = flags.DEFINE_bool('json', False, 'Print JSON instead of a table.')
-_PLOT = flags.DEFINE_string(
-  'plot', None, 'Plot epsilon against rounds to this PNG, SVG or PDF file.'
-)
 _NUM_SEARCHES = flags.DEFINE_integer(
   'num_searches',
   1,
@@ -65,16 +62,7 @@ _NUM_SEARCHES = flags.DEFINE_integer(
   ' as one per method.',
   lower_bound=1,
 )
-_PRIVATE_SEARCH = flags.DEFINE_enum(
-  'private_search',
-  None,
-  ['negative_binomial', 'poisson'],
-  'Also show the epsilon of a search that releases its best run: the'
-  ' distribution of its number of runs.',
-)
-_SEARCH_RUNS = flags.DEFINE_float(
-  'search_runs', None, 'With --private_search: expected number of runs.'
-)
+setting_flags.define(options_lib.PrivateSearchOptions)
 setting_flags.define(groups.PlanSpec, shows_defaults=False)
 flags.adopt_module_key_flags(setting_flags)
 
@@ -88,17 +76,12 @@ _NEEDED = (
 )
 
 
-def _search():
+def _search() -> Optional['privacy.PrivateSearch']:
   """Returns the private search of the flags; None without one."""
-  if (_PRIVATE_SEARCH.value is None) != (_SEARCH_RUNS.value is None):
-    raise ValueError('--private_search must be given with --search_runs.')
-  if _PRIVATE_SEARCH.value is not None:
-    return privacy.PrivateSearch(
-      distribution=_PRIVATE_SEARCH.value, expected_runs=_SEARCH_RUNS.value
-    )
-  if _NUM_SEARCHES.value != 1:
+  search = setting_flags.make(options_lib.PrivateSearchOptions).search()
+  if search is None and _NUM_SEARCHES.value != 1:
     raise ValueError('--num_searches must be given with --private_search.')
-  return None
+  return search
 
 
 def _given() -> dict[str, Any]:
@@ -175,44 +158,6 @@ def _epsilon(plan: privacy.PrivacyPlan, accountant: Any) -> Optional[float]:
   return plan.epsilon(accountant=accountant)
 
 
-def _plot(plan: privacy.PrivacyPlan, path: str) -> None:
-  import matplotlib
-  from pda_fed.privacy import accounting
-
-  matplotlib.use('Agg')
-  from matplotlib import pyplot as plt
-
-  # Epsilon rises fastest at first, so the points are densest there. More points
-  # would not be exact: they would show the epsilon of a later round.
-  places = np.linspace(1, np.sqrt(plan.rounds), accounting.CURVE_POINTS) ** 2
-  rounds = np.unique(np.round(places).astype(int))
-  figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
-  for accountant, style in (('rdp', '--'), ('pld', '-')):
-    if _epsilon(plan, accountant) is None:
-      continue
-    curve = plan.epsilon_curve(rounds, accountant)
-    axes.plot(rounds, curve, style, label=accountant.upper())
-    axes.annotate(
-      f'{curve[-1]:.3g}',
-      (rounds[-1], curve[-1]),
-      xytext=(-4, 4),
-      textcoords='offset points',
-      ha='right',
-    )
-  axes.set_xlabel('rounds')
-  axes.set_ylabel(f'epsilon at delta = {plan.delta:g}')
-  axes.set_title(
-    f'cohorts of {plan.expected_cohort:g} ({plan.sampling}) out of'
-    f' {plan.population:,}, noise multiplier {plan.noise_multiplier:.4g}',
-    fontsize=10,
-  )
-  axes.set_xlim(0, plan.rounds)
-  axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
-  axes.grid(alpha=0.3)
-  axes.legend(loc='lower right')
-  figure.savefig(path, dpi=150)
-
-
 def _facts(plan: privacy.PrivacyPlan) -> dict[str, Any]:
   """Returns what is printed, with the keys of runs' outputs."""
   found = {
@@ -266,7 +211,7 @@ def _print_table(plan: privacy.PrivacyPlan, facts: dict[str, Any]) -> None:
     rows['noise multiplier of updates'] = noise
   if 'private_search' in facts:
     of = facts['private_search']
-    rows['private search'] = private_settings.describe(_search())
+    rows['private search'] = private_search.describe(_search())
     rows['epsilon of the whole search'] = show(of['epsilon_one_search'])
     if of['num_searches'] > 1:
       rows[f'epsilon of {of["num_searches"]} searches'] = show(of['epsilon'])
@@ -284,8 +229,6 @@ def main() -> None:
   plan = _plan()
   if _ACCOUNTANT.value is not None:  # Raises if it cannot handle the plan.
     plan.epsilon(1, accountant=_ACCOUNTANT.value)
-  if _PLOT.value is not None:
-    _plot(plan, _PLOT.value)
   facts = _facts(plan)
   if _JSON.value:
     print(json.dumps(files.finite(facts), indent=2))

@@ -34,6 +34,7 @@ from typing import Optional
 from absl import flags
 from absl.testing import flagsaver
 from pda_fed import errors
+from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.runs import resuming
 from scripts.lib import host_flags
@@ -101,31 +102,33 @@ def _cautions(run: runs_lib.Run) -> list[str]:
   ]
 
 
-def _train(run: runs_lib.Run, open_engine=None) -> runs_lib.RunFolder:
+def _train(
+  run: runs_lib.Run, open_engine=None, new_seeds=privacy.SeedStreams
+) -> runs_lib.RunFolder:
   return runs_lib.train(
     run,
     _output_dir(),
     open_engine=open_engine or runs_lib.open_engine,
     warm_start_dir=_WARM_START_DIR.value,
     callbacks=[runs_lib.Progress(_cautions(run))],
+    new_seeds=new_seeds,
   )
 
 
 def _run_one() -> None:
   _output_dir()
   run = _resolve()
-  place = host_flags.settings()
+  host_flags.check()
   if _DRY_RUN.value:
     results.show_plan(run, cautions=_cautions(run))
-  elif place is None:
-    results.show(_train(run))
-  else:
+  elif host_flags.DISTRIBUTED.value:
     host_flags.compute(
-      place,
       run,
       runs_lib.open_engine,
-      lambda open_engine: results.show(_train(run, open_engine)),
+      lambda *on_hosts: results.show(_train(run, *on_hosts)),
     )
+  else:
+    results.show(_train(run))
 
 
 def _read_run(path: pathlib.Path, line: Sequence[str]):

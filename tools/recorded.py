@@ -6,12 +6,12 @@ import pathlib
 import statistics
 from typing import Any
 
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
 
 Runs = Sequence[dict[str, str]]
-BySeed = dict[tuple[str, str], float]
+BySeed = dict[str, float]
 
 
 def runs(name: str, **wanted: str) -> Runs:
@@ -46,11 +46,8 @@ def only(values: Iterable[Any], name: str) -> Any:
 
 
 def by_seed(found: Runs, metric: str) -> BySeed:
-  """Returns a metric by seed and, if runs have it, pre-trained model."""
-  return {
-    (run['seed'], run.get('pretraining', '')): float(run[metric])
-    for run in found
-  }
+  """Returns the values of a metric by seed, of runs of one method."""
+  return {run['seed']: float(run[metric]) for run in found}
 
 
 def mean_and_deviation(found: Runs, metric: str) -> tuple[float, float]:
@@ -76,24 +73,21 @@ def spread(found: Runs, metric: str, digits: int, times: int = 1) -> str:
   return f'{shown} ± {deviation:.{digits}f}'
 
 
-def gain(warm: BySeed, other: BySeed, digits: int, form: str) -> str:
+def gain(warm: BySeed, other: BySeed, digits: int) -> str:
   """Returns how much lower values are than warm start's, and the interval.
 
   Args:
     warm: Warm start's values.
     other: The other method's values, for the same seeds.
     digits: Number of digits after the point.
-    form: A text with a place for the mean and one for the interval. With a
-      plus, positive numbers have their sign.
 
   Raises:
-    ValueError: If warm start lacks a seed or a pre-trained model.
+    ValueError: If warm start lacks a seed.
   """
   if missing := set(other) - set(warm):
     raise ValueError(f'Warm start must have {sorted(missing)} as others do.')
-  found = statistics_lib.difference(warm, other)
-  sign = '+' if form.startswith('(') else ''
+  found = verdicts.difference(warm, other)
   middle, low, high = (
-    f'{value:{sign}.{digits}f}' for value in (found.mean, found.low, found.high)
+    f'{value:+.{digits}f}' for value in (found.mean, found.low, found.high)
   )
-  return form.format(middle, f'{low} to {high}')
+  return f'({middle}, {low} to {high})'

@@ -14,7 +14,7 @@ from typing import Optional
 
 from pda_fed import methods
 from pda_fed.compare import benchmark_tasks
-from pda_fed.compare import statistics as statistics_lib
+from pda_fed.compare import verdicts
 
 from tools import recorded
 
@@ -128,27 +128,6 @@ def _means_of_cifar10() -> _Cells:
   return cells
 
 
-def _residual_net() -> _Cells:
-  final = recorded.runs('residual/final')
-  accuracy, loss = (
-    float(recorded.only((r[f'warm_start_{name}'] for r in final), name))
-    for name in ('accuracy', 'loss')
-  )
-  alone = [f'{100 * accuracy:.2f} %', f'{loss:.3f}', None, None, None]
-  cells = {('public data alone',): alone}
-  for title, method in (('warm start', 'warm'), ('PDA-DPMD, K = 400', 'pda')):
-    runs = [run for run in final if run['method'] == method]
-    epsilon = recorded.only((run['epsilon'] for run in runs), 'epsilon')
-    cells[(title,)] = [
-      f'{recorded.spread(runs, "accuracy", 2, 100)} %',
-      recorded.spread(runs, 'loss', 3),
-      f'{float(epsilon):.3f}',
-      str(len({run['seed'] for run in runs})),
-      str(len(recorded.runs('residual/search', method=method))),
-    ]
-  return cells
-
-
 # The benchmark.
 
 _TEXT = ('stackexchange', 'blogs', 'wikitext2_eps1.71')
@@ -163,11 +142,10 @@ _IMAGES = (
 def _gain_of(runs: recorded.Runs, warm: recorded.Runs, metric, digits) -> str:
   """Returns a mean and, except of warm start, the gain over warm start."""
   mean = recorded.mean(runs, metric, digits)
-  values = recorded.by_seed(runs, metric)
   if runs is warm:
     return mean
-  of_warm = recorded.by_seed(warm, metric)
-  return f'{mean} {recorded.gain(of_warm, values, digits, "({}, {})")}'
+  ours, theirs = (recorded.by_seed(r, metric) for r in (runs, warm))
+  return f'{mean} {recorded.gain(theirs, ours, digits)}'
 
 
 def _wins(method: str, runs: Mapping[str, recorded.Runs], metric: str) -> bool:
@@ -175,7 +153,7 @@ def _wins(method: str, runs: Mapping[str, recorded.Runs], metric: str) -> bool:
   values = {m: recorded.by_seed(of, metric) for m, of in runs.items()}
   ours = values.pop(method)
   return all(
-    statistics_lib.difference(other, ours).is_clear for other in values.values()
+    verdicts.difference(other, ours).is_clear for other in values.values()
   )
 
 
@@ -269,84 +247,9 @@ def _table_1() -> _Cells:
   return cells
 
 
-def _search_on_blogs() -> _Cells:
-  """Returns the best of the tries of 300 rounds."""
-  cells = {}
-  for row in _METHODS:
-    wanted = {'data': 'blogs', 'rounds': '300'} | _ROWS[row]
-    best = recorded.lowest(recorded.runs('table1/search', **wanted), 'loss')
-    cells[(row,)] = [
-      *(best[name] for name in _SETTINGS),
-      f'{math.exp(float(best["loss"])):.1f}',
-      f'{100 * float(best["accuracy"]):.2f} %',
-      f'{100 * float(best["accuracy_with_oov"]):.2f} %',
-    ]
-  return cells
-
-
-def _gain_in(file: str, digits: int = 2, **wanted: str) -> str:
-  """Returns PDA-DPMD's gain in runs of a file; `public_update` is its own."""
-  pda = recorded.runs(file, method='pda', **wanted)
-  wanted.pop('public_update', None)
-  values = [
-    recorded.by_seed(runs, 'perplexity')
-    for runs in (recorded.runs(file, method='warm', **wanted), pda)
-  ]
-  return recorded.gain(*values, digits, '{} ({})')
-
-
-def _reasons() -> _Cells:
-  """Returns the gain of PDA-DPMD before and after a change."""
-
-  def condition(changed: str) -> str:
-    return _gain_in('benchmark/conditions', changed=changed)
-
-  def of_clipped(rate: str) -> list[str]:
-    of = {'client_learning_rate': rate, 'run': 'final'}
-    file = 'benchmark/diverging_clients'
-    return [_gain_in(file, client_gradient_clip=c, **of) for c in ('none', '1')]
-
-  final, others = 'table1/final', 'table1/other_runs'
-  first = {'data': 'stackexchange'}
-  gradient = first | {'public_update': 'gradient'}
-  local_training = _gain_in(others, **first)
-  unchanged = condition('as in the benchmark')
-  clipped = 'client gradients: unclipped to clipped, client rate'
-  gains = {
-    'server rate 2 to 3': [
-      _gain_in(others, data='blogs', pretraining='1'),
-      _gain_in(final, data='blogs'),
-    ],
-    'public update: local training to one gradient step': [
-      local_training,
-      _gain_in(final, 3, **gradient),
-    ],
-    'public weight: i = 8 to 16': [local_training, None],
-    f'{clipped} 1': of_clipped('1'),
-    f'{clipped} 1.5': of_clipped('1.5'),
-    'vocabulary: words of public users to words of private ones': [
-      unchanged,
-      condition("private users' vocabulary"),
-    ],
-    'public users: 100 to 400': [
-      condition('100 of these 400'),
-      condition('400 public users'),
-    ],
-    'public sentences held out of the warm start: a tenth to half': [
-      unchanged,
-      None,
-    ],
-    'momentum: 0.9 to 0': [unchanged, condition('no momentum')],
-    'four times the noise': [unchanged, condition('four times the noise')],
-    'a quarter of the noise': [unchanged, condition('a quarter of the noise')],
-  }
-  return {(change,): [None, *row] for change, row in gains.items()}
-
-
 TABLES: dict[str, Callable[[], _Cells]] = {
   'CIFAR-10': lambda: _sample_level(_accuracy_and_loss, _CIFAR10),
   'CIFAR-10, means': _means_of_cifar10,
-  'CIFAR-10, residual net': _residual_net,
   'EMNIST': lambda: _sample_level(_accuracy_and_loss, _EMNIST),
   'WikiText-2': lambda: _sample_level(_loss, {'': _WIKITEXT2}),
   'WikiText-103': lambda: _sample_level(_loss, {'': _WIKITEXT103}),
@@ -355,6 +258,4 @@ TABLES: dict[str, Callable[[], _Cells]] = {
   'benchmark accuracy': lambda: _benchmark('accuracy', _IMAGES, _accuracies),
   'benchmark conditions': _conditions,
   'Table 1': _table_1,
-  'Table 1, reasons': _reasons,
-  'Table 1, search on blogs': _search_on_blogs,
 }

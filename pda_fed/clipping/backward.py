@@ -1,136 +1,107 @@
-"""One backward pass over a batch, and the norms of its gradients."""
+"""The loss of a unit, and one backward pass over a batch of units.
+
+A unit is an example or a group of them: the pytrees of its examples by the
+number of the loss's argument, and a mask of members that are real, or None.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
 from pda_fed.clipping import checks
 from pda_fed.clipping import interpreter
+from pda_fed.clipping import known as known_lib
 from pda_fed.clipping import norms as norms_lib
+from pda_fed.clipping import numerics
+
+# The loss of the weights' pytrees and of a unit, and other values.
+_UnitLoss = Callable[[Sequence[Any], Any], tuple[jax.Array, Any]]
 
 
-class Units(NamedTuple):
-  """A batch of units, which are examples or groups of them.
+def loss_of_unit(
+  loss: Callable[..., Any],
+  argnums: Sequence[int],
+  has_aux: bool,
+  group: Optional[str] = None,
+) -> _UnitLoss:
+  """Returns the loss of a unit; see `clipped_grad` for the arguments."""
 
-  Attributes:
-    examples: The arguments of the loss that hold examples, by their number:
-      pytrees of arrays [units, ...], or [units, members, ...].
-    present: Which units are real; others are padding.
-    members: Which members of each unit are real; None for all.
-  """
+  def of_example(weights, examples):
+    places = dict(zip(argnums, weights, strict=True)) | examples
+    found = loss(*(places[k] for k in range(len(places))))
+    return checks.check_loss(found, has_aux)
 
-  examples: dict[int, Any]
-  present: jax.Array
-  members: Optional[jax.Array] = None
-
-
-class Loss(NamedTuple):
-  """The loss of one unit.
-
-  Attributes:
-    function: The user's loss of one example.
-    argnums: Which of its arguments are weights.
-    has_aux: Whether it returns a pair of the loss and other values.
-    group: 'mean' or 'sum' of the members of a group; None for an example.
-  """
-
-  function: Callable[..., Any]
-  argnums: tuple[int, ...] = (0,)
-  has_aux: bool = False
-  group: Optional[str] = None
-
-  def of_unit(self, weights, examples, members) -> tuple[jax.Array, Any]:
-    """Returns the loss of a unit, and other values."""
-    if self.group is None:
-      return self._of_example(weights, examples)
+  def of_group(weights, unit):
+    examples, members = unit
     if members is not None:
       # What is no member becomes a copy of one, so that its loss is defined.
       rows = jnp.arange(len(members))
       rows = jnp.where(members, rows, jnp.argmax(members))
       examples = jax.tree.map(lambda a: a[rows], examples)
-    of_members = jax.vmap(self._of_example, in_axes=(None, 0))
-    values, aux = of_members(weights, examples)
+    values, aux = jax.vmap(of_example, in_axes=(None, 0))(weights, examples)
     if members is None:
-      return getattr(values, self.group)(), aux
+      return getattr(values, group)(), aux
     total = (values * members.astype(values.dtype)).sum()
-    if self.group == 'mean':
+    if group == 'mean':
       total = total / jnp.maximum(members.sum(), 1).astype(values.dtype)
     return total, aux
 
-  def _of_example(self, weights, examples) -> tuple[jax.Array, Any]:
-    places = dict(zip(self.argnums, weights, strict=True)) | examples
-    found = self.function(*(places[k] for k in range(len(places))))
-    if self.has_aux and not (isinstance(found, tuple) and len(found) == 2):
-      raise ValueError(
-        'loss must return a pair of a scalar and other values if has_aux=True.'
-        f' Found {type(found).__name__}.'
-      )
-    value, aux = found if self.has_aux else (found, None)
-    checks.check_loss(value)
-    return jnp.asarray(value), aux
-
-
-class Backward(NamedTuple):
-  """What a backward pass found.
-
-  Attributes:
-    norms: What the gradients are made of.
-    values: The loss of each unit.
-    aux: What the loss returned beside it.
-  """
-
-  norms: norms_lib.Norms
-  values: jax.Array
-  aux: Any
+  if group is not None:
+    return of_group
+  return lambda weights, unit: of_example(weights, unit[0])
 
 
 def run(
-  loss: Loss, weights: Sequence[Any], units: Units, form: bool = False
-) -> Backward:
+  loss: _UnitLoss, weights: Sequence[Any], units: Any
+) -> tuple[list[norms_lib.Recorded], list[jax.Array], jax.Array, Any]:
   """Runs a batch forward and backward.
 
   Args:
     loss: The loss of a unit.
-    weights: The pytree for each of `loss.argnums`.
-    units: The batch.
-    form: Whether to form the gradient of each unit.
+    weights: The pytrees of weights.
+    units: Units, whose arrays have a leading axis.
+
+  Returns:
+    What the gradients are made of, the flattened weights, and the loss of each
+    unit with what was returned beside it.
   """
   leaves, tree = jax.tree.flatten(tuple(weights))
-  data = units.examples, units.members
-  leaves = varying([jnp.asarray(leaf) for leaf in leaves], data)
-  traced: dict[str, Any] = {}
+  leaves = varying([jnp.asarray(leaf) for leaf in leaves], units)
+  found: dict[str, Any] = {}
 
-  def flat_loss(leaves, data):
-    return loss.of_unit(jax.tree.unflatten(tree, leaves), *data)
+  def replay(unit, taps=None):
+    run = interpreter.Run(taps)
+    inputs = [known_lib.weight(leaf, k) for k, leaf in enumerate(leaves)]
+    inputs += jax.tree.leaves(unit)
+    outs = run.outputs(found['program'].jaxpr, found['program'].consts, inputs)
+    found.update(sites=run.sites, shapes=run.shapes)
+    return outs, run.records
 
-  def trace(data):
+  def trace(unit):
     # Inside vmap: arrays have the types of one unit, also in shard_map.
-    program, out = jax.make_jaxpr(flat_loss, return_shape=True)(leaves, data)
-    plan = interpreter.discover(program, leaves, jax.tree.leaves(data))
-    traced.update(program=program, plan=plan, out=out)
+    found['program'], found['out'] = jax.make_jaxpr(
+      lambda leaves, unit: loss(jax.tree.unflatten(tree, leaves), unit),
+      return_shape=True,
+    )(leaves, unit)
+    replay(unit)
     return ()
 
-  jax.eval_shape(jax.vmap(trace), data)
-  program, plan = traced['program'], traced['plan']
-  size = len(units.present)
-
   def forward(taps):
-    def one(taps, data):
-      data = jax.tree.leaves(data)
-      outs, records = interpreter.replay(program, plan, leaves, data, taps)
-      return outs[0], (outs[1:], records)
+    (values, *aux), records = jax.vmap(replay)(units, taps)
+    return values, (values, aux, records)
 
-    values, rest = jax.vmap(one, axis_size=size)(taps, data)
-    return values, (values, *rest)
-
-  taps = [jnp.zeros((size, *s.shape), s.dtype) for s in plan.shapes]
-  taps = varying(taps, data)
-  _, back, (values, aux, records) = jax.vjp(forward, taps, has_aux=True)
+  jax.eval_shape(jax.vmap(trace), units)
+  size = len(jax.tree.leaves(units)[0])
+  taps = [jnp.zeros((size, *s.shape), s.dtype) for s in found['shapes']]
+  _, back, (values, aux, records) = jax.vjp(
+    forward, varying(taps, units), has_aux=True
+  )
   (deltas,) = back(jnp.ones_like(values))
-  norms = norms_lib.find(plan.sites, records, deltas, leaves, form)
-  aux = jax.tree.unflatten(jax.tree.structure(traced['out'][1]), aux)
-  return Backward(norms, values, aux)
+  rounded = jax.tree.map(numerics.round_once, (records, deltas))
+  aux = jax.tree.unflatten(jax.tree.structure(found['out'][1]), aux)
+  recorded = list(zip(found['sites'], *rounded, strict=True))
+  return recorded, leaves, values, aux
 
 
 def varying(arrays: Any, like: Any) -> Any:
@@ -138,21 +109,15 @@ def varying(arrays: Any, like: Any) -> Any:
 
   Inside `shard_map`, the derivative by what all devices share would be summed
   over devices.
-
-  Args:
-    arrays: Arrays that may be the same on all devices.
-    like: The others.
   """
-  axes = set().union(*map(_device_axes, jax.tree.leaves(like)))
 
-  def mark(a):
-    missing = tuple(sorted(axes - _device_axes(a)))
-    return jax.lax.pcast(a, missing, to='varying') if missing else a
+  def axes(array) -> set[str]:
+    kind = jax.typeof(array)
+    return set(getattr(getattr(kind, 'mat', kind), 'varying', ()))
 
+  def mark(array):
+    missing = tuple(sorted(wanted - axes(array)))
+    return jax.lax.pcast(array, missing, to='varying') if missing else array
+
+  wanted = set().union(*map(axes, jax.tree.leaves(like)))
   return jax.tree.map(mark, arrays)
-
-
-def _device_axes(array) -> set[str]:
-  """Returns the axes of devices over which an array varies."""
-  kind = jax.typeof(array)
-  return set(getattr(getattr(kind, 'mat', kind), 'varying', ()))

@@ -23,15 +23,16 @@ def known_number(value: Scalar) -> Optional[float]:
     return None
 
 
-def check_clip_norm(clip_norm: Scalar) -> None:
-  """Raises if the norm is known and not positive; it may be infinite."""
+def check_options(
+  clip_norm: Scalar, copies: int, microbatch_size: Optional[int], group
+) -> None:
+  """Raises if options are out of range or exclude one another.
+
+  The norm may be infinite, and is not known if it is traced.
+  """
   number = known_number(clip_norm)
   if number is not None and number != math.inf:
     validate.positive(clip_norm=number)
-
-
-def check_options(copies: int, microbatch_size: Optional[int], group) -> None:
-  """Raises if options are out of range or exclude one another."""
   validate.integers(1, copies=copies)
   if microbatch_size is not None:
     validate.integers(1, microbatch_size=microbatch_size)
@@ -43,24 +44,9 @@ def check_options(copies: int, microbatch_size: Optional[int], group) -> None:
     )
 
 
-def name_of(argument: int, path) -> str:
-  """Returns how the user would write a part of an argument."""
-  return f'argument {argument}{jax.tree_util.keystr(path)}'
-
-
-def weight_names(args: Sequence[Any], argnums: Sequence[int]) -> list[str]:
-  """Returns the names of all weights, in order."""
-  names = []
-  for number in argnums:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    shown = '' if len(argnums) == 1 else str(number)
-    names += [shown + jax.tree_util.keystr(path) for path, _ in leaves]
-  return names
-
-
-def check_weights(
+def weights_of(
   args: Sequence[Any], argnums: Sequence[int]
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, ...], list[str]]:
   """Raises if weights are missing, or not all are real numbers.
 
   Args:
@@ -68,26 +54,35 @@ def check_weights(
     argnums: Which hold weights; negative numbers count from the end.
 
   Returns:
-    The numbers, all positive.
+    The numbers, all positive, and the names of all weights, in order.
   """
+  names = []
   for number in argnums:
     if not -len(args) <= number < len(args):
       raise ValueError(
         f'argnums must be less than the number of arguments, {len(args)}. '
         f'Found {number}.'
       )
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    if not leaves:
+    found = _named(args[number])
+    if not found:
       raise ValueError(
         f'argument {number} must have at least one weight. Found none.'
       )
-    for path, leaf in leaves:
-      _check_weight(name_of(number, path), path, leaf)
-  return tuple(number % len(args) for number in argnums)
+    for name, leaf in found:
+      _check_weight(f'argument {number}{name}', leaf)
+    prefix = '' if len(argnums) == 1 else str(number)
+    names += [prefix + name for name, _ in found]
+  return tuple(number % len(args) for number in argnums), names
 
 
-def _check_weight(name: str, path, leaf) -> None:
-  words = jax.tree_util.keystr(path) + type(leaf).__name__
+def _named(tree: Any) -> list[tuple[str, Any]]:
+  """Returns the leaves with what the user would write for them."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+
+
+def _check_weight(name: str, leaf: Any) -> None:
+  words = name + type(leaf).__name__
   if 'batch_stats' in words or 'BatchStat' in words:
     raise ValueError(
       f'{name} is the state of a batch normalization, which mixes examples, so'
@@ -112,66 +107,67 @@ def batch_shape(
     examples: The numbers of those that hold examples.
     axes: The number of leading axes, 2 if examples are grouped.
   """
-  first = None
-  for number in examples:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(args[number])
-    for path, leaf in leaves:
-      name, shape = name_of(number, path), jnp.shape(leaf)
-      if len(shape) < axes:
-        kind = 'an axis of examples' if axes == 1 else 'axes of groups, members'
-        raise ValueError(f'{name} must have {kind}. Found shape {shape}.')
-      if first is None:
-        first = name, shape[:axes]
-      if shape[:axes] != first[1]:
-        raise ValueError(
-          f'{name} must have as many examples as {first[0]}, {first[1]}. '
-          f'Found shape {shape}.'
-        )
-  if first is None:
+  named = [
+    (f'argument {number}{name}', jnp.shape(leaf))
+    for number in examples
+    for name, leaf in _named(args[number])
+  ]
+  if not named:
     raise ValueError(
       'arguments must hold examples besides the weights. Found none.'
     )
-  return first[1]
+  first, shared = named[0][0], named[0][1][:axes]
+  for name, shape in named:
+    if len(shape) < axes:
+      kind = 'an axis of examples' if axes == 1 else 'axes of groups, members'
+      raise ValueError(f'{name} must have {kind}. Found shape {shape}.')
+    if shape[:axes] != shared:
+      raise ValueError(
+        f'{name} must have as many examples as {first}, {shared}. '
+        f'Found shape {shape}.'
+      )
+  return shared
 
 
-def check_mask(mask: jax.Array, shapes: Sequence[tuple[int, ...]]) -> None:
-  """Raises unless the mask has one of the shapes."""
-  if mask.shape not in shapes:
-    allowed = ' or '.join(str(shape) for shape in shapes)
-    raise ValueError(f'mask must have shape {allowed}. Found {mask.shape}.')
-
-
-def check_loss(value: Any) -> None:
-  """Raises unless the loss of one example is a real scalar.
+def check_loss(found: Any, has_aux: bool) -> tuple[jax.Array, Any]:
+  """Returns the loss of one example, a real scalar, and other values.
 
   Args:
-    value: What the loss returned, or the first of the pair.
+    found: What the loss returned.
+    has_aux: Whether that must be a pair.
   """
-  structure = jax.tree_util.tree_structure(value)
-  is_array = structure == jax.tree_util.tree_structure(0)
+  if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+    raise ValueError(
+      'loss must return a pair of a scalar and other values if has_aux=True.'
+      f' Found {type(found).__name__}.'
+    )
+  value, aux = found if has_aux else (found, None)
+  structure = jax.tree.structure(value)
+  is_array = structure == jax.tree.structure(0)
   if not is_array or jnp.shape(value):
-    found = jnp.shape(value) if is_array else structure
     raise ValueError(
       'loss must return one scalar for one example, and with has_aux=True a '
-      f'pair of it and other values. Found {found}. It gets examples without '
-      'their batch axis: if a model needs one, add it inside, and take a mean.'
+      f'pair of it and other values. Found '
+      f'{jnp.shape(value) if is_array else structure}. It gets examples without'
+      ' their batch axis: if a model needs one, add it inside, and take a mean.'
     )
-  if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+  dtype = jnp.result_type(value)
+  if not jnp.issubdtype(dtype, jnp.floating):
     raise TypeError(
-      'loss must return a floating-point number. Found dtype '
-      f'{jnp.result_type(value)}.'
+      f'loss must return a floating-point number. Found dtype {dtype}.'
     )
+  return jnp.asarray(value), aux
 
 
-def warn_formed(choices: Sequence[Any], names: Sequence[str]) -> None:
+def warn_formed(sites: Sequence[Any], names: Sequence[str]) -> None:
   """Says once for which weights gradients are formed, and why.
 
   Args:
-    choices: The `norms.Choice` at each site.
+    sites: All places where weights meet examples.
     names: The names of all weights.
   """
   found = {}
-  for site in (choice.site for choice in choices):
+  for site in sites:
     if not site.is_known:
       for leaf in sorted(site.weight.leaves):
         found.setdefault(names[leaf], site.operation)

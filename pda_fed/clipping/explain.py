@@ -5,10 +5,10 @@ import dataclasses
 from typing import Any, NamedTuple, Union
 
 import jax
-import jax.numpy as jnp
 from pda_fed.clipping import backward
 from pda_fed.clipping import checks
 from pda_fed.clipping import norms as norms_lib
+from pda_fed.common import tables
 
 
 class Row(NamedTuple):
@@ -40,18 +40,10 @@ class Explanation:
   rows: tuple[Row, ...]
 
   def __str__(self) -> str:
-    lines = [('weights', 'operation', 'norm', 'bytes an example')]
-    lines += [(*row[:3], f'{row.bytes:,}') for row in self.rows]
-    total = sum(row.bytes for row in self.rows)
-    lines.append(('all', '', '', f'{total:,}'))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return '\n'.join(
-      '  '.join(
-        text.rjust(width) if place == 3 else text.ljust(width)
-        for place, (text, width) in enumerate(zip(line, widths, strict=True))
-      )
-      for line in lines
-    )
+    rows = [(*row[:3], f'{row.bytes:,}') for row in self.rows]
+    total = 'all', '', '', f'{sum(row.bytes for row in self.rows):,}'
+    header = 'weights', 'operation', 'norm', 'bytes an example'
+    return tables.format_table(header, [*rows, total])
 
   __repr__ = __str__
 
@@ -73,6 +65,7 @@ def explain(
     >>> params = {'w': jnp.zeros((3, 2)), 'b': jnp.zeros(2)}
     >>> print(explain(loss, params, jnp.zeros((4, 3))))
     weights  operation    norm     bytes an example
+    -------  -----------  -------  ----------------
     ['w']    dot_general  product                24
     ['b']    add          sum                     8
     all                                          32
@@ -84,29 +77,23 @@ def explain(
     has_aux: See `clipped_grad`.
   """
   numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-  own = checks.check_weights(args, numbers)
-  names = checks.weight_names(args, own)
-  unit_loss = backward.Loss(loss, own, has_aux)
-  choices: list[norms_lib.Choice] = []
+  own, names = checks.weights_of(args, numbers)
+  unit_loss = backward.loss_of_unit(loss, own, has_aux)
+  rows, used = [], set()
 
   def collect(weights, examples):
     batch = jax.tree.map(lambda a: a[None], examples)
-    units = backward.Units(batch, jnp.ones(1, bool))
-    choices.extend(backward.run(unit_loss, weights, units).norms.choices)
+    recorded, leaves, *_ = backward.run(unit_loss, weights, (batch, None))
+    for part in norms_lib.find(recorded, leaves):
+      for site, size in zip(part.sites, part.bytes, strict=True):
+        method = 'sum' if not site.find and site.is_known else part.method
+        own = sorted(site.weight.leaves)
+        together = ', '.join(names[leaf] for leaf in own)
+        rows.append(Row(together, site.operation, method, size))
+        used.update(own)
 
   weights = tuple(args[number] for number in own)
   examples = {k: args[k] for k in range(len(args)) if k not in own}
   jax.eval_shape(collect, weights, examples)
-  rows = [_row(choice, names) for choice in choices]
-  used = set().union(*(choice.site.weight.leaves for choice in choices))
   unused = [name for k, name in enumerate(names) if k not in used]
   return Explanation((*rows, *(Row(name, '', 'unused', 0) for name in unused)))
-
-
-def _row(choice: norms_lib.Choice, names: Sequence[str]) -> Row:
-  site = choice.site
-  method = choice.method
-  if site.kind is None and site.is_known:
-    method = 'sum'
-  together = ', '.join(names[leaf] for leaf in sorted(site.weight.leaves))
-  return Row(together, site.operation, method, choice.bytes)

@@ -106,34 +106,35 @@ def clipped_grad(
     ValueError: If an option is out of range; when called, if shapes do not fit
       or weights reach a `while_loop`.
   """
-  checks.check_clip_norm(clip_norm)
-  checks.check_options(copies, microbatch_size, group)
+  checks.check_options(clip_norm, copies, microbatch_size, group)
   numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
   def clipped(*args, mask: Optional[jax.Array] = None):
-    own = checks.check_weights(args, numbers)
-    units = _units(args, own, key_argnum, copies, group, mask)
-    unit_loss = backward.Loss(
-      loss, own, has_aux, 'mean' if copies > 1 else group
-    )
+    own, names = checks.weights_of(args, numbers)
+    units, present = _units(args, own, key_argnum, copies, group, mask)
+    how = 'mean' if copies > 1 else group
+    unit_loss = backward.loss_of_unit(loss, own, has_aux, how)
     weights = tuple(args[number] for number in own)
-    choices: list[norms_lib.Choice] = []
+    sites: list[Any] = []
 
-    def sums_of(units):
-      found = backward.run(unit_loss, weights, units, before_clip is not None)
-      choices[:] = found.norms.choices
-      return _clip(found, weights, units.present, clip_norm, before_clip)
+    def sums_of(units, present):
+      found = backward.run(unit_loss, weights, units)
+      sites[:] = [site for site, *_ in found[0]]
+      return _clip(found, weights, present, clip_norm, before_clip)
 
-    sums, info = _in_microbatches(sums_of, units, microbatch_size)
-    checks.warn_formed(choices, checks.weight_names(args, own))
+    sums, info = _in_microbatches(sums_of, units, present, microbatch_size)
+    checks.warn_formed(sites, names)
     checks.warn_non_finite(info.count, info.non_finite)
     return (sums[0] if isinstance(argnums, int) else sums), info
 
   return clipped
 
 
-def _units(args, argnums, key_argnum, copies, group, mask) -> backward.Units:
-  """Returns the units of a call; copies of an example are members of one."""
+def _units(args, argnums, key_argnum, copies, group, mask):
+  """Returns the units of a call, and which of them are real.
+
+  Copies of an example are members of a unit.
+  """
   key = None if key_argnum is None else key_argnum % len(args)
   examples = [k for k in range(len(args)) if k not in (*argnums, key)]
   rows, *members = checks.batch_shape(args, examples, 2 if group else 1)
@@ -141,73 +142,103 @@ def _units(args, argnums, key_argnum, copies, group, mask) -> backward.Units:
     raise ValueError(
       f'copies must divide the number of rows, {rows}. Found {copies}.'
     )
-  arrays = {k: jax.tree.map(jnp.asarray, args[k]) for k in examples}
   is_empty = rows == 0
   if is_empty:  # One row of padding: not all operations take no row at all.
     rows, mask = copies, None
-    arrays = jax.tree.map(
-      lambda a: jnp.zeros((rows, *a.shape[1:]), a.dtype), arrays
-    )
   size = rows // copies
-  if copies > 1:
-    members = [copies]
-    arrays = jax.tree.map(
-      lambda a: a.reshape(size, copies, *a.shape[1:]), arrays
-    )
+  members = [copies] if copies > 1 else members
+
+  def split(a):
+    a = jnp.zeros((rows, *a.shape[1:]), a.dtype) if is_empty else jnp.asarray(a)
+    return a.reshape(size, copies, *a.shape[1:]) if copies > 1 else a
+
+  arrays = {k: jax.tree.map(split, args[k]) for k in examples}
   if key is not None:
     arrays[key] = jax.random.split(args[key], (size, *members))
   if mask is None:
-    return backward.Units(arrays, jnp.full(size, not is_empty))
+    return (arrays, None), jnp.full(size, not is_empty)
   # Booleans: a weight above 1 would break the bound on what an example changes.
   mask = jnp.asarray(mask) != 0
-  checks.check_mask(mask, [(size,)] + ([(size, *members)] if group else []))
+  allowed = [(size,)] + ([(size, *members)] if group else [])
+  if mask.shape not in allowed:
+    shapes = ' or '.join(map(str, allowed))
+    raise ValueError(f'mask must have shape {shapes}. Found {mask.shape}.')
   if mask.ndim == 1:
-    return backward.Units(arrays, mask)
-  return backward.Units(arrays, mask.any(axis=1), mask)
+    return (arrays, None), mask
+  return (arrays, mask), mask.any(axis=1)
 
 
 def _clip(
-  found: backward.Backward, weights, present, clip_norm, before_clip
+  found, weights, present, clip_norm, before_clip
 ) -> tuple[Any, ClipInfo]:
   """Clips and sums the gradients of a backward pass."""
-  leaves, tree = jax.tree.flatten(weights)
-  norms, size = found.norms, len(present)
-  zeros = [jnp.zeros(w.shape, numerics.wide_dtype(w)) for w in leaves]
-  if before_clip is not None:
-    formed = [
-      norms.formed.get(k, jnp.broadcast_to(zero, (size, *zero.shape)))
+  all_recorded, leaves, values, aux = found
+  zeros, tree = jax.tree.flatten(weights)
+  zeros = [jnp.zeros(w.shape, numerics.wide_dtype(w)) for w in zeros]
+  if before_clip is None:
+    parts = norms_lib.find(all_recorded, leaves)
+  else:
+    formed = {
+      k: jnp.broadcast_to(zero, (len(present), *zero.shape))
       for k, zero in enumerate(zeros)
-    ]
-    changed = _changed(formed, tree, before_clip)
-    norms = norms._replace(formed=dict(enumerate(changed)))
-  scales = numerics.clip_scales(
-    norms_lib.squared_norms(norms, size), clip_norm, present
-  )
-  sums = norms_lib.weighted_sums(norms, scales.scales, scales.counts)
-  sums = [
+    }
+    for recorded in all_recorded:
+      norms_lib.add(formed, norms_lib.form(recorded, leaves))
+    changed = _changed(formed.values(), tree, before_clip)
+    parts = [norms_lib.formed_part([], [dict(enumerate(changed))])]
+  squared = sum((p.squared for p in parts), jnp.zeros(len(present)))
+  norms = numerics.root_from_above(squared)
+  finite = jnp.isfinite(norms)
+  counts, above = present & finite, finite & (norms > clip_norm)
+  scales = _scales(parts, counts, above, norms, clip_norm)
+  sums: norms_lib.Sums = {}
+  for part in parts:
+    norms_lib.add(sums, part.weighted(counts, scales))
+  total = [
     sums[k].astype(zero.dtype) if k in sums else zero
     for k, zero in enumerate(zeros)
   ]
-  return jax.tree.unflatten(tree, sums), ClipInfo(
-    norms=scales.norms,
+  return jax.tree.unflatten(tree, total), ClipInfo(
+    norms=jnp.where(present, jnp.where(finite, norms, jnp.nan), 0),
     count=present.sum(),
-    clipped=scales.clipped.sum(),
-    non_finite=scales.non_finite.sum(),
-    values=found.values,
-    aux=found.aux,
+    clipped=(above & present).sum(),
+    non_finite=(~finite & present).sum(),
+    values=values,
+    aux=aux,
   )
 
 
-def _changed(formed: Sequence[jax.Array], tree, before_clip) -> list[jax.Array]:
+def _scales(
+  parts: Sequence[norms_lib.Part], counts, above, norms, clip_norm
+) -> jax.Array:
+  """Returns the factors of examples, such that none exceeds `clip_norm`.
+
+  Where scaled values are rounded, factors aim a little below it. Roundings
+  hardly ever add up to more, but an adversarial example can make them.
+  """
+  is_rounded = any(part.rounded for part in parts)
+  goal = clip_norm * (1 - numerics.MARGIN) if is_rounded else clip_norm
+  scales = jnp.where(above, goal / norms, 1.0).astype(norms.dtype)
+  if not is_rounded:
+    return scales
+  squared = sum(
+    part.rounded(counts, scales)
+    if part.rounded
+    else jnp.square(scales) * part.squared
+    for part in parts
+  )
+  rounded = numerics.root_from_above(squared)
+  return scales * numerics.reduction(rounded, clip_norm)
+
+
+def _changed(formed, tree, before_clip) -> list[jax.Array]:
   """Returns the gradients of all units after `before_clip`."""
 
   def change(*gradients):
     pytrees = jax.tree.unflatten(tree, gradients)
     whole = pytrees[0] if len(pytrees) == 1 else pytrees
     changed = before_clip(whole)
-    before, after = (
-      jax.tree.map(jnp.shape, gradient) for gradient in (whole, changed)
-    )
+    before, after = (jax.tree.map(jnp.shape, g) for g in (whole, changed))
     if before != after:
       raise ValueError(
         f'before_clip must return a pytree like its argument, {before}. '
@@ -219,22 +250,22 @@ def _changed(formed: Sequence[jax.Array], tree, before_clip) -> list[jax.Array]:
 
 
 def _in_microbatches(
-  sums_of, units: backward.Units, microbatch_size: Optional[int]
+  sums_of, units, present, microbatch_size: Optional[int]
 ) -> tuple[Any, ClipInfo]:
   """Adds up the sums of parts of a batch, one part after the other."""
-  size = len(units.present)
+  size = len(present)
   if microbatch_size is None or microbatch_size >= size:
-    return sums_of(units)
+    return sums_of(units, present)
   # The last part is filled up with padding.
   rows = jnp.arange(-(-size // microbatch_size) * microbatch_size)
-  padded = jax.tree.map(lambda a: a[rows % size], units)
-  padded = padded._replace(present=padded.present & (rows < size))
+  units, present = jax.tree.map(lambda a: a[rows % size], (units, present))
   parts = jax.tree.map(
-    lambda a: a.reshape(-1, microbatch_size, *a.shape[1:]), padded
+    lambda a: a.reshape(-1, microbatch_size, *a.shape[1:]),
+    (units, present & (rows < size)),
   )
 
   def totals(part):
-    sums, info = sums_of(part)
+    sums, info = sums_of(*part)
     added = sums, (info.count, info.clipped, info.non_finite)
     return added, (info.norms, info.values, info.aux)
 
@@ -244,10 +275,9 @@ def _in_microbatches(
 
   shapes, _ = jax.eval_shape(totals, jax.tree.map(lambda a: a[0], parts))
   zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-  start = backward.varying(zeros, units)
-  (sums, counts), rest = jax.lax.scan(body, start, parts)
+  start = backward.varying(zeros, (units, present))
+  (sums, (count, clipped, non_finite)), rest = jax.lax.scan(body, start, parts)
   norms, values, aux = jax.tree.map(
     lambda a: a.reshape(-1, *a.shape[2:])[:size], rest
   )
-  count, clipped, non_finite = counts
   return sums, ClipInfo(norms, count, clipped, non_finite, values, aux)

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from typing import Optional
 
 from pda_fed import errors
@@ -57,13 +56,6 @@ class StopSignals:
     del frame
     self.signum = signum
     self._restore()
-
-  def wait(self, seconds: float) -> bool:
-    """Waits at most `seconds`; returns whether a signal has arrived."""
-    # A sleep continues after a signal handler ran, so keep it short.
-    if self.signum is None:
-      time.sleep(seconds)
-    return self.signum is not None
 
   def raise_if_stopped(self, message: str) -> None:
     """Raises `StoppedError` with `message` if a signal has arrived."""

@@ -1,12 +1,6 @@
-"""Formats tables for terminals, Markdown and LaTeX."""
+"""Formats tables for terminals and Markdown."""
 
 from collections.abc import Sequence
-
-_LATEX = {c: rf'\{c}' for c in '%_&#${}'} | {
-  '\\': r'\textbackslash{}',
-  '~': r'\textasciitilde{}',
-  '^': r'\textasciicircum{}',
-}
 
 
 def format_table(
@@ -84,43 +78,3 @@ def format_markdown(
     f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |\n'
     for cells in (header, rules, *rows)
   )
-
-
-def escape_latex(text: str) -> str:
-  r"""Returns text with LaTeX's special characters escaped.
-
-  Example:
-
-    >>> print(escape_latex('100 % of_it'))
-    100 \% of\_it
-
-  Args:
-    text: Any text.
-  """
-  return ''.join(_LATEX.get(character, character) for character in text)
-
-
-def format_latex(
-  header: Sequence[str], rows: Sequence[Sequence[str]], alignment: str
-) -> str:
-  """Formats a table for LaTeX, with the booktabs package.
-
-  Args:
-    header: The names of the columns, in LaTeX.
-    rows: The cells of each row, in LaTeX.
-    alignment: 'l' or 'r' for each column.
-
-  Returns:
-    The table, with a trailing newline.
-  """
-  lines = [' & '.join(cells) + r' \\' for cells in (header, *rows)]
-  parts = [
-    rf'\begin{{tabular}}{{{alignment}}}',
-    r'\toprule',
-    lines[0],
-    r'\midrule',
-    *lines[1:],
-    r'\bottomrule',
-    r'\end{tabular}',
-  ]
-  return '\n'.join(parts) + '\n'

@@ -27,33 +27,15 @@ import os
 import pathlib
 from typing import Any, Optional
 
-from pda_fed.common import files
-from pda_fed.common import typed
 from pda_fed.common import validate
+from pda_fed.compare import choices
 from pda_fed.compare import grids as grids_lib
 from pda_fed.runs import spec as spec_lib
-
-_FORMAT = 'pda_fed benchmark task'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
   """A benchmark task: compares methods, each with its best settings.
-
-  Example:
-
-    >>> task = Task(
-    ...   name='digits', title='digits', epsilon=1.0, data_dir=None,
-    ...   settings={'dataset': 'digits'}, search_settings={},
-    ...   select_by='loss', metrics=('accuracy', 'loss'),
-    ...   rates={'server.learning_rate': [0.3, 1]},
-    ...   grids={'pda': {'server.learning_rate': [0.3, 1],
-    ...                  'method.alpha_K': [5, 50]}})
-    >>> task.trials
-    4
-    >>> task.with_method('semi_dp', {'method.weight': [0.5, 0.9]}).grids[
-    ...   'semi_dp']
-    {'server.learning_rate': [0.3, 1], 'method.weight': [0.5, 0.9]}
 
   Attributes:
     name: The name of the task's file and of its results.
@@ -103,35 +85,12 @@ class Task:
     return len(grids_lib.cells(next(iter(self.grids.values()))))
 
   def spec(self, method: Optional[str]) -> spec_lib.RunSpec:
-    """Returns the spec of a method's runs, without the data's folder.
-
-    Args:
-      method: The method's name or module; None for the default.
-    """
+    """Returns the spec of a method's runs, without the data's folder."""
     values = dict(self.settings)
     dataset = values.pop('dataset', None)
     if method is not None:
       values['method'] = method
     return spec_lib.RunSpec.for_data(dataset).with_values(values)
-
-  def with_method(self, method: str, grid: grids_lib.Grid) -> 'Task':
-    """Returns the task with a grid for one more method.
-
-    Args:
-      method: The method's name or module.
-      grid: Its own axes. Axes of `rates` are added for settings that have none
-        here.
-
-    Raises:
-      ValueError: If the number of cells differs from that of other grids.
-    """
-    rates = {n: v for n, v in self.rates.items() if n not in grid}
-    own = {n: list(v) for n, v in {**rates, **grid}.items()}
-    return dataclasses.replace(self, grids={**self.grids, method: own})
-
-  def only(self, methods: Sequence[str]) -> 'Task':
-    """Returns the task with the grids of the given methods only."""
-    return dataclasses.replace(self, grids={m: self.grids[m] for m in methods})
 
   def asked_for(self, methods: Sequence[str], grid: grids_lib.Grid) -> 'Task':
     """Returns the task with the given methods only; one may be new.
@@ -139,11 +98,12 @@ class Task:
     Args:
       methods: Names or modules of methods; an empty list for all methods that
         have a grid.
-      grid: Axes of the method that has no grid; see `with_method`.
+      grid: Axes of the method that has no grid. Those of `rates` are added for
+        settings that have none here.
 
     Raises:
-      ValueError: If several methods have no grid, or a grid is given but every
-        method has one.
+      ValueError: If several methods have no grid, a grid is given but every
+        method has one, or it has another number of cells.
     """
     new = [method for method in methods if method not in self.grids]
     if len(new) > 1:
@@ -156,71 +116,22 @@ class Task:
         f'tune must be given with a method without a grid in {self.name}, which'
         f' has grids for {", ".join(self.grids)}.'
       )
-    task = self.with_method(new[0], grid) if new else self
-    return task.only(methods or list(self.grids))
-
-  def joined_with(self, before: 'Task') -> 'Task':
-    """Returns the task with the methods of an earlier call added in front.
-
-    Args:
-      before: The task of the earlier call.
-
-    Raises:
-      ValueError: If the tasks differ, or a method has a different grid.
-    """
-    grids = {**before.grids, **self.grids}
-    joined = dataclasses.replace(self, grids=grids)
-    if joined.only(list(before.grids)) != before:
-      raise ValueError(f'{self.name} or one of its grids has changed.')
-    return joined
-
-  def write(self, path: os.PathLike | str) -> None:
-    """Writes the file that `load` reads."""
-    fields = dataclasses.asdict(self)
-    del fields['name']
-    files.write_json(path, {'format': _FORMAT, **fields})
-
-
-def grids_by_task(
-  texts: Sequence[str], names: Sequence[str]
-) -> dict[str, grids_lib.Grid]:
-  """Returns the grid of each task.
-
-  Example:
-
-    >>> grids_by_task(['clip_norm=1,2', 'b:method.weight=0.5'], ['a', 'b'])['b']
-    {'clip_norm': [1.0, 2.0], 'method.weight': [0.5]}
-
-  Args:
-    texts: Axes: SETTING=VALUE,... for all tasks, or TASK:SETTING=VALUE,... for
-      one.
-    names: The names of the tasks.
-
-  Raises:
-    ValueError: If a task or a setting is unknown.
-  """
-  return {
-    name: grids_lib.parse(axes) if axes else {}
-    for name, axes in grids_lib.by_owner(texts, names, 'tune').items()
-  }
+    rates = {n: v for n, v in self.rates.items() if n not in grid}
+    own = {n: list(v) for n, v in {**rates, **grid}.items()}
+    found = {**self.grids, **dict.fromkeys(new, own)}
+    task = dataclasses.replace(self, grids=found)  # Checks the new one.
+    kept = {m: found[m] for m in methods or self.grids}
+    return dataclasses.replace(task, grids=kept)
 
 
 def load(path: os.PathLike | str) -> Task:
-  """Reads a task.
-
-  Args:
-    path: The task's file, NAME.json.
+  """Reads a task from a file NAME.json.
 
   Raises:
     OutputError: If the file cannot be read.
     ValueError: If the file is not a valid task, or methods have different
       numbers of tries.
   """
-  content = files.read_json(path)
-  try:
-    if not isinstance(content, dict) or content.get('format') != _FORMAT:
-      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
-    fields = {n: v for n, v in content.items() if n != 'format'}
-    return typed.from_json(Task, {'name': pathlib.Path(path).stem, **fields})
-  except (TypeError, ValueError) as e:
-    raise ValueError(f'{os.fspath(path)} must be a benchmark task: {e}') from e
+  name = pathlib.Path(path).stem
+  what = 'pda_fed benchmark task', 'a benchmark task'
+  return choices.read(path, Task, *what, name=name)

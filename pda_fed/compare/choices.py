@@ -23,7 +23,7 @@ from pda_fed.common import settings
 from pda_fed.common import typed
 from pda_fed.common import validate
 from pda_fed.compare import grids
-from pda_fed.compare import metrics as metrics_lib
+from pda_fed.compare import names
 from pda_fed.runs import spec as spec_lib
 
 _FORMAT = 'pda_fed chosen settings'
@@ -53,20 +53,14 @@ class Choice:
       )
 
   @property
-  def arguments(self) -> list[str]:
+  def flags(self) -> str:
     """What was chosen, as flags."""
-    return grids.Cell(tuple(self.settings.items())).arguments
+    return shlex.join(grids.as_flags(self.settings))
 
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
   """The settings of all methods of a comparison, and how they were chosen.
-
-  Example:
-
-    >>> warm = Choice({'clip_norm': 1.0}, trials=3, value=4.5)
-    >>> Choices('compare', 'loss', {'warm': warm}).lines()[0][-31:]
-    'norm=1 for warm start (3 trials).'
 
   Attributes:
     command: The command that ran the search.
@@ -92,10 +86,10 @@ class Choices:
     """Returns a summary, and a warning if numbers of tries differ."""
     parts = []
     for method, choice in self.methods.items():
-      chosen = shlex.join(choice.arguments) or 'nothing'
+      chosen = choice.flags or 'nothing'
       trials = f'{choice.trials} trial{"" if choice.trials == 1 else "s"}'
       parts.append(f'{chosen} for {title_of(method)} ({trials})')
-    name = metrics_lib.name_of(self.select_by, ['accuracy'])
+    name = names.metric_name(self.select_by, ['accuracy'])
     lines = [f'Settings were chosen by validation {name}: {"; ".join(parts)}.']
     numbers = [choice.trials for choice in self.methods.values()]
     if len(set(numbers)) > 1:
@@ -108,42 +102,45 @@ class Choices:
 
 def title_of(method: str) -> str:
   """Returns a method's title, given its name or module."""
-  return methods_lib.title(methods_lib.get(method).name)
+  return methods_lib.get(method).title
 
 
-def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
-  """Reads the choices for some methods from a chosen.json.
+def read(
+  path: os.PathLike | str, kind: type, file_format: str, what: str, **fields
+) -> Any:
+  """Reads a JSON file of a format as a dataclass.
 
   Args:
     path: The file.
-    compared: The methods, as flags name them.
-
-  Raises:
-    OutputError: If the file cannot be read.
-    ValueError: If the file is not a valid chosen.json, has an unknown method,
-      or lacks a compared method.
+    kind: The dataclass.
+    file_format: What its field `format` must be.
+    what: What the file must be, for messages.
+    **fields: Fields that are not in the file.
   """
   content = files.read_json(path)
   try:
-    if not isinstance(content, dict) or content.get('format') != _FORMAT:
-      raise ValueError(f"its 'format' must be {_FORMAT!r}.")
-    fields = {n: v for n, v in content.items() if n != 'format'}
-    found = typed.from_json(Choices, fields)
-    known = {*methods_lib.names(), *compared}
-    for name in found.methods:
-      if name not in known:
-        raise ValueError(
-          f'methods must be among {", ".join(sorted(known))}. Found {name!r}.'
-        )
-    missing = [name for name in compared if name not in found.methods]
-    if missing:
-      raise ValueError(
-        f'it must have all compared methods. Found {", ".join(found.methods)},'
-        f' but not {", ".join(missing)}.'
-      )
+    if not isinstance(content, dict) or content.get('format') != file_format:
+      raise ValueError(f"its 'format' must be {file_format!r}.")
+    content = {n: v for n, v in content.items() if n != 'format'}
+    return typed.from_json(kind, {**fields, **content})
   except (TypeError, ValueError) as e:
+    raise ValueError(f'{os.fspath(path)} must be {what}: {e}') from e
+
+
+def load(path: os.PathLike | str, compared: Sequence[str]) -> Choices:
+  """Reads the choices for some methods, as flags name them, from chosen.json.
+
+  Raises:
+    OutputError: If the file cannot be read.
+    ValueError: If the file is not a valid chosen.json, or lacks a method.
+  """
+  what = 'a chosen.json of compare --tune'
+  found = read(path, Choices, _FORMAT, what)
+  missing = [name for name in compared if name not in found.methods]
+  if missing:
     raise ValueError(
-      f'{os.fspath(path)} must be a chosen.json of compare --tune: {e}'
-    ) from e
+      f'{os.fspath(path)} must be {what}: it must have all compared methods.'
+      f' Found {", ".join(found.methods)}, but not {", ".join(missing)}.'
+    )
   kept = {name: found.methods[name] for name in compared}
   return dataclasses.replace(found, methods=kept)

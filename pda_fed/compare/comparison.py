@@ -1,8 +1,7 @@
-"""Compares methods: means over seeds, and a verdict by each metric."""
+"""Compares finished runs: means over seeds, and a verdict by each metric."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -11,15 +10,16 @@ from typing import Any, Optional
 
 from pda_fed import methods as methods_lib
 from pda_fed import privacy
-from pda_fed.compare import fairness
-from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import styles
+from pda_fed.compare import names
 from pda_fed.compare import verdicts as verdicts_lib
 from pda_fed.runs import outputs
 from pda_fed.runs import records
 
-# Listed like a method: the warm start itself, which has seen no private data.
-PUBLIC = 'public data alone'
+# Relative difference up to which epsilons count as equal: accountants round.
+_EPSILON_TOLERANCE = 0.01
+
+# Values by method, metric and seed.
+Values = Mapping[str, Mapping[str, verdicts_lib.BySeed]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,6 +48,10 @@ class Run:
     return self.result['method']
 
   @property
+  def seed(self) -> Optional[int]:
+    return self.result['seed']
+
+  @property
   def epsilon(self) -> Optional[float]:
     """Epsilon of the whole run; None if it was not computed."""
     if self.plan.noise_multiplier == 0:
@@ -57,15 +61,11 @@ class Run:
   @property
   def key(self) -> Hashable:
     """The key that pairs runs of different methods: the seed, if any."""
-    seed = self.result['seed']
-    return str(self.path) if seed is None else seed
+    return str(self.path) if self.seed is None else self.seed
 
 
 def load_run(path: os.PathLike | str) -> Run:
-  """Reads a finished run.
-
-  Args:
-    path: The run's folder.
+  """Reads the finished run of a folder.
 
   Raises:
     OutputError: If the run is missing, unfinished or damaged.
@@ -74,26 +74,15 @@ def load_run(path: os.PathLike | str) -> Run:
   return Run(folder.path, *folder.read_finished())
 
 
-def shared_rounds(runs: Sequence[Run], column: str) -> list[int]:
-  """Returns the rounds in which all runs have a value.
-
-  Args:
-    runs: The runs, at least one.
-    column: A column of metrics.csv.
-  """
-  return sorted(
-    set.intersection(
-      *(
-        {row['round'] for row in run.rows if row.get(column) is not None}
-        for run in runs
-      )
-    )
-  )
+def is_same_epsilon(a: Optional[float], b: Optional[float]) -> bool:
+  """Returns whether two epsilons are equal up to rounding."""
+  if a is None or b is None:
+    return a is b
+  return math.isclose(a, b, rel_tol=_EPSILON_TOLERANCE)
 
 
-def title_of(method: str) -> str:
-  """Returns the title of a method, or of `PUBLIC`."""
-  return PUBLIC if method == PUBLIC else methods_lib.title(method)
+def _largest(epsilons: Sequence[Optional[float]]) -> Optional[float]:
+  return None if None in epsilons else max(epsilons)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,81 +106,66 @@ class Comparison:
 
   Attributes:
     runs: Runs by method, in the order of tables.
-    known: The metrics that the final tests of all runs have.
     metrics: The metrics to show.
     select_by: The metric that decides the winner, as given by the user.
     selected: The same metric as shown: perplexity may replace the loss.
-    scores: Scores by method and metric. `PUBLIC` comes first, if warm starts
-      were tested.
+    values: Test values by method, metric and seed; of all metrics that the
+      tests have. `names.PUBLIC` comes first, if warm starts were tested.
+    scores: Scores by method and shown metric.
     verdicts: Verdicts by metric, for metrics that at least two methods have.
   """
 
   runs: dict[str, list[Run]]
-  known: tuple[str, ...]
   metrics: tuple[str, ...]
   select_by: str
   selected: str
+  values: Values
   scores: dict[str, dict[str, Score]]
   verdicts: dict[str, verdicts_lib.Verdict]
 
+  @property
+  def all_runs(self) -> list[Run]:
+    return [run for of_method in self.runs.values() for run in of_method]
+
+  @property
+  def known(self) -> tuple[str, ...]:
+    """The metrics that the final tests of all runs have."""
+    return tuple(self.values[next(iter(self.runs))])
+
+  @property
+  def means(self) -> dict[str, dict[str, float]]:
+    """Means by method and metric."""
+    return {
+      m: {x: s.mean for x, s in of.items()} for m, of in self.scores.items()
+    }
+
   def epsilon_of(self, method: str) -> Optional[float]:
     """Returns the largest epsilon of a method; None if one is unknown."""
-    if method == PUBLIC:
+    if method == names.PUBLIC:
       return 0.0
-    return fairness.largest([run.epsilon for run in self.runs[method]])
+    return _largest([run.epsilon for run in self.runs[method]])
 
   @property
   def epsilon(self) -> Optional[float]:
     """The largest epsilon of all runs; None if one is unknown."""
-    return fairness.largest([self.epsilon_of(m) for m in self.runs])
+    return _largest([run.epsilon for run in self.all_runs])
 
-  @property
-  def writer(self) -> verdicts_lib.Writer:
-    """The writer of sentences about verdicts."""
-    means = {
-      method: {metric: score.mean for metric, score in of.items()}
-      for method, of in self.scores.items()
-    }
-    return verdicts_lib.Writer(self.known, title_of, means)
+  def rounds(self, method: str, column: str) -> list[int]:
+    """Returns the rounds in which all runs of a method have a value."""
+    found = [
+      {row['round'] for row in run.rows if row.get(column) is not None}
+      for run in self.runs[method]
+    ]
+    return sorted(set.intersection(*found))
 
   def curve_part(self, metric: str) -> str:
     """Returns 'test' or 'validation': the data of a figure's curves.
 
     The paper's figures show test curves, which runs record on request.
-
-    Args:
-      metric: The metric's name.
     """
-    tested = all(
-      len(shared_rounds(runs, f'test_{metric}')) > 1
-      for runs in self.runs.values()
-    )
+    column = f'test_{metric}'
+    tested = all(len(self.rounds(m, column)) > 1 for m in self.runs)
     return 'test' if tested else 'validation'
-
-
-def _number(value: Optional[float]) -> float:
-  """Returns a metric of result.json, with NaN for null."""
-  return math.nan if value is None else value
-
-
-# Values by metric and seed.
-_Values = dict[str, dict[Hashable, float]]
-
-
-def _values(tests: dict[Hashable, dict], metrics: Sequence[str]) -> _Values:
-  return {
-    metric: {seed: _number(test[metric]) for seed, test in tests.items()}
-    for metric in metrics
-  }
-
-
-def _tests(runs: Sequence[Run]) -> dict[Hashable, dict[str, float]]:
-  """Returns final tests by seed; by folder for repeated seeds."""
-  found = {}
-  for run in runs:
-    key = str(run.path) if run.key in found else run.key
-    found[key] = run.result['test']
-  return found
 
 
 def _public_tests(
@@ -210,42 +184,16 @@ def _public_tests(
       by_seed.setdefault(run.key, []).append(test)
   return {
     seed: {
-      metric: statistics.fmean(_number(test[metric]) for test in _distinct(of))
-      for metric in metrics
+      metric: statistics.fmean(_number(test[metric]) for test in tests)
+      for metric in set.intersection(*map(set, tests))
     }
-    for seed, of in by_seed.items()
+    for seed, tests in by_seed.items()
   }
 
 
-def _all_values(
-  by_method: dict[str, list[Run]], metrics: Sequence[str]
-) -> dict[str, _Values]:
-  """Returns values by method; `PUBLIC` first, if warm starts were tested."""
-  runs = [run for group in by_method.values() for run in group]
-  public = _public_tests(runs, metrics)
-  values = {PUBLIC: _values(public, metrics)} if public else {}
-  for method, of in by_method.items():
-    values[method] = _values(_tests(of), metrics)
-  return values
-
-
-def by_seed(
-  comparison: Comparison, metric: str
-) -> dict[str, dict[Hashable, float]]:
-  """Returns the test values of a metric by method and seed.
-
-  Args:
-    comparison: The comparison.
-    metric: One of its metrics.
-  """
-  values = _all_values(comparison.runs, [metric])
-  return {method: of[metric] for method, of in values.items()}
-
-
-def _distinct(tests: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-  return list(
-    {json.dumps(test, sort_keys=True): test for test in tests}.values()
-  )
+def _number(value: Optional[float]) -> float:
+  """Returns a metric of result.json, with NaN for null."""
+  return math.nan if value is None else value
 
 
 def _score(values: Sequence[float], wins: bool) -> Score:
@@ -256,16 +204,26 @@ def _score(values: Sequence[float], wins: bool) -> Score:
   return Score(statistics.fmean(values), std, wins)
 
 
+def _check_data(runs: Sequence[Run]) -> None:
+  """Raises ValueError if runs use different data."""
+  first, *others = runs
+  for run in others:
+    if run.config.data_hash != first.config.data_hash:
+      raise ValueError(
+        'runs must use the same data. Found data_hash'
+        f' {first.config.data_hash!r} in {first.path} and'
+        f' {run.config.data_hash!r} in {run.path}.'
+      )
+
+
 def compare(
-  runs: Sequence[Run],
-  metrics: Optional[Sequence[str]] = None,
-  select_by: str = 'loss',
+  runs: Sequence[Run], metrics: Sequence[str] = (), select_by: str = 'loss'
 ) -> Comparison:
-  """Compares the final tests of runs.
+  """Compares runs. Runs without a final test are left out.
 
   Args:
-    runs: Runs on the same data. Runs without a test are ignored.
-    metrics: The metrics to show; see `metrics.to_show`.
+    runs: The runs, on the same data.
+    metrics: The metrics to show; see `names.to_show`.
     select_by: The metric that decides the winner.
 
   Raises:
@@ -275,14 +233,25 @@ def compare(
   tested = [run for run in runs if run.result['test'] is not None]
   if not tested:
     raise ValueError('runs must have at least one with a test. Found none.')
-  fairness.check_data(tested)
+  _check_data(tested)
   by_method = {
     name: [run for run in tested if run.method == name]
-    for name in styles.in_order({run.method for run in tested})
+    for name in names.in_order({run.method for run in tested})
   }
   known = sorted(set.intersection(*(set(r.result['test']) for r in tested)))
-  shown, selected = metrics_lib.to_show(known, metrics, select_by)
-  values = _all_values(by_method, shown)
+  shown, selected = names.to_show(known, metrics, select_by)
+  public = _public_tests(tested, shown)
+  tests = {names.PUBLIC: public} if public else {}
+  for method, of in by_method.items():
+    tests[method] = {run.key: run.result['test'] for run in of}
+  values = {
+    method: {
+      metric: {seed: _number(test[metric]) for seed, test in of.items()}
+      for metric in known
+      if all(metric in test for test in of.values())
+    }
+    for method, of in tests.items()
+  }
   decided = {
     x: verdicts_lib.decide(x, {m: of[x] for m, of in values.items()})
     for x in shown
@@ -292,37 +261,11 @@ def compare(
 
   def score(method: str, metric: str) -> Score:
     found = list(values[method][metric].values())
-    if method == PUBLIC and len(set(found)) == 1:
+    if method == names.PUBLIC and len(set(found)) == 1:
       found = found[:1]  # All seeds share one warm start.
     return _score(found, winners.get(metric) == method)
 
   scores = {m: {x: score(m, x) for x in shown} for m in values}
   return Comparison(
-    by_method, tuple(known), shown, select_by, selected, scores, verdicts
+    by_method, shown, select_by, selected, values, scores, verdicts
   )
-
-
-def guarantees(comparison: Comparison) -> dict[str, list[str]]:
-  """Returns the distinct privacy guarantees of runs, with their methods.
-
-  Args:
-    comparison: The comparison. Runs without an epsilon are ignored.
-  """
-  found: dict[str, dict[str, None]] = {}
-  for method, runs in comparison.runs.items():
-    for run in runs:
-      if run.epsilon is not None:
-        found.setdefault(run.plan.statement(run.epsilon), {})[method] = None
-  return {statement: list(methods) for statement, methods in found.items()}
-
-
-def caveats(comparison: Comparison) -> list[str]:
-  """Returns the distinct caveats of runs: what epsilon does not cover.
-
-  Args:
-    comparison: The comparison.
-  """
-  configs = [run.config for of in comparison.runs.values() for run in of]
-  searches = [c.private_search for c in configs if c.private_search]
-  own = [caveat for c in configs for caveat in c.caveats]
-  return list(dict.fromkeys([*searches, *own]))

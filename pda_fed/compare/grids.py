@@ -1,7 +1,6 @@
 """Grids of settings, and their cells."""
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 import itertools
 import math
 from typing import Any
@@ -26,27 +25,10 @@ def check(grid: Grid, source: str = 'tune') -> None:
   for name, values in grid.items():
     settings.find(spec_lib.RunSpec, name)
     if not values or len(set(values)) < len(values):
+      shown = ','.join(map(format_value, values))
       raise ValueError(
-        f'{source} must have each value once. Found'
-        f' {name}={format_all(values)}.'
+        f'{source} must have each value once. Found {name}={shown}.'
       )
-
-
-def canonical(name: str) -> str:
-  """Returns the name of a setting as flags have it: 'rounds' of 'plan.rounds'.
-
-  Args:
-    name: The name, with or without the names of all groups; '' stays as it is.
-
-  Raises:
-    ValueError: If there is no such setting.
-  """
-  if not name:
-    return name
-  leaf, inner = settings.find(spec_lib.RunSpec, name)
-  known = settings.by_name(spec_lib.RunSpec).items()
-  short = next(n for n, other in known if other is leaf)
-  return f'{short}.{inner}' if inner else short
 
 
 def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
@@ -61,9 +43,6 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
     texts: A text for each axis.
     source: The name of the flag that gives the texts, for messages.
 
-  Returns:
-    The values of each setting.
-
   Raises:
     ValueError: If a text is malformed, a setting is unknown, or a setting or
       value occurs twice.
@@ -71,7 +50,7 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
   grid: dict[str, list[Any]] = {}
   for text in texts:
     name, _, rest = text.partition('=')
-    name = canonical(name.strip().lstrip('-'))
+    name = name.strip().lstrip('-')
     parts = [part.strip() for part in rest.split(',') if part.strip()]
     if not name or not parts:
       raise ValueError(
@@ -85,27 +64,28 @@ def parse(texts: Sequence[str], source: str = 'tune') -> dict[str, list[Any]]:
       grid[name] = [settings.parse(part, hint) for part in parts]
     except ValueError as e:
       raise ValueError(f'{source}: {name} {e}.') from e
-  check(grid, source)
+  if texts:
+    check(grid, source)
   return grid
 
 
 def by_owner(
   texts: Sequence[str], owners: Sequence[str], source: str
-) -> dict[str, list[str]]:
-  """Returns the texts of each method, or task; some hold for all.
+) -> dict[str, dict[str, list[Any]]]:
+  """Returns the grid of each method, or task; some axes hold for all.
 
   Example:
 
     >>> by_owner(['rounds=2', 'pda:method.alpha_i=5'], ['warm', 'pda'], 'tune')
-    {'warm': ['rounds=2'], 'pda': ['rounds=2', 'method.alpha_i=5']}
+    {'warm': {'rounds': [2]}, 'pda': {'rounds': [2], 'method.alpha_i': [5]}}
 
   Args:
-    texts: SETTING=VALUE, or OWNER:SETTING=VALUE.
+    texts: SETTING=VALUE,..., or OWNER:SETTING=VALUE,...; see `parse`.
     owners: Names of the methods, or tasks.
     source: The name of the flag that gives the texts, for messages.
 
   Raises:
-    ValueError: If an owner is unknown.
+    ValueError: If an owner is unknown, or a text is refused by `parse`.
   """
   found: dict[str, list[str]] = {owner: [] for owner in owners}
   for text in texts:
@@ -120,7 +100,12 @@ def by_owner(
         f'{source} must be SETTING=VALUE, or begin with one of'
         f' {", ".join(found)} and a colon. Found {text!r}.'
       )
-  return found
+  return {owner: parse(own, source) for owner, own in found.items()}
+
+
+def single_values(grid: Grid) -> dict[str, Any]:
+  """Returns the values of axes as settings; several values are a list."""
+  return {n: v[0] if len(v) == 1 else list(v) for n, v in grid.items()}
 
 
 def format_value(value: Any) -> str:
@@ -130,126 +115,36 @@ def format_value(value: Any) -> str:
   return f'{value:.15g}' if isinstance(value, (int, float)) else str(value)
 
 
-def format_all(values: Sequence[Any]) -> str:
-  """Returns values of an axis, with commas."""
-  return ','.join(map(format_value, values))
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+  """Returns settings as flags."""
+  return [f'--{name}={format_value(value)}' for name, value in values.items()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-  """A point of a grid.
-
-  Attributes:
-    values: Pairs of a setting and its value.
-  """
-
-  values: tuple[tuple[str, Any], ...]
-
-  @property
-  def name(self) -> str:
-    """The name of the cell's folder."""
-    text = ','.join(f'{n}={format_value(v)}' for n, v in self.values)
-    # Quoting keeps cells distinct if values have characters such as '/'.
-    return urllib.parse.quote(text, safe=',=+')
-
-  @property
-  def arguments(self) -> list[str]:
-    """The cell as flags."""
-    return [f'--{n}={format_value(v)}' for n, v in self.values]
-
-
-def cells(grid: Grid) -> list[Cell]:
-  """Returns all points of a grid."""
+def cells(grid: Grid) -> list[dict[str, Any]]:
+  """Returns all points of a grid: a value for each setting."""
   return [
-    Cell(tuple(zip(grid, values, strict=True)))
+    dict(zip(grid, values, strict=True))
     for values in itertools.product(*grid.values())
   ]
 
 
-def next_value(value: float, up: bool) -> float:
-  """Returns the next value in the series 1, 2, 5, 10, 20, 50, ...
+def cell_name(cell: Mapping[str, Any]) -> str:
+  """Returns the name of a cell's folder.
 
   Example:
 
-    >>> next_value(0.5, up=True), next_value(0.3, up=False)
-    (1.0, 0.2)
-
-  Args:
-    value: A positive number, in the series or not.
-    up: True for the next larger value, False for the next smaller one.
+    >>> cell_name({'clip_norm': 0.3, 'data_dir': 'a/b'})
+    'clip_norm=0.3,data_dir=a%2Fb'
   """
-  exponent = math.floor(math.log10(value))
-  series = [
-    float(f'{digit}e{power}')
-    for power in range(exponent - 1, exponent + 3)
-    for digit in (1, 2, 5)
-  ]
-  if up:
-    return next(v for v in series if v > value)
-  return next(v for v in reversed(series) if v < value)
+  text = ','.join(f'{n}={format_value(v)}' for n, v in cell.items())
+  # Quoting keeps cells distinct if values have characters such as '/'.
+  return urllib.parse.quote(text, safe=',=+')
 
 
-def _like(value: Any, number: float) -> Any:
-  """Returns a number in the type of a value, if it is whole."""
-  is_whole = isinstance(value, int) and number == int(number) and number >= 1
-  return int(number) if is_whole else number
-
-
-def positive_numbers(grid: Grid, flag: str) -> bool:
-  """Returns whether all values of an axis are positive numbers."""
-  return all(
+def is_at_end(value: Any, axis: Sequence[Any]) -> bool:
+  """Returns whether a value is the least or the largest of several numbers."""
+  are_numbers = all(
     isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < math.inf
-    for v in grid[flag]
+    for v in axis
   )
-
-
-def neighbours(cell: Cell, grid: Grid, growing: Sequence[str]) -> list[Cell]:
-  """Returns the neighbours of a cell, which differ from it in one flag.
-
-  Example:
-
-    >>> cell = Cell((('rate', 0.5), ('K', 200)))
-    >>> grid = {'rate': (0.3, 0.5), 'K': (200, 1000)}
-    >>> [c.name for c in neighbours(cell, grid, ['rate'])]
-    ['rate=0.3,K=200', 'rate=1,K=200', 'rate=0.5,K=1000']
-
-  Args:
-    cell: The cell.
-    grid: All values of each flag. Neighbours of a positive number are the next
-      smaller and larger values; neighbours of other values are all the rest.
-    growing: Flags whose axes continue beyond their ends, with the series of
-      `next_value`.
-  """
-  found = []
-  for flag, value in cell.values:
-    if not positive_numbers(grid, flag):
-      beside = [v for v in grid[flag] if v != value]
-    else:
-      values = sorted(grid[flag], key=float)
-      at = values.index(value)
-      below, above = values[:at][-1:], values[at + 1 :][:1]
-      if flag in growing:
-        below = below or [_like(value, next_value(float(value), up=False))]
-        above = above or [_like(value, next_value(float(value), up=True))]
-      beside = [*below, *above]
-    found += [
-      Cell(tuple((f, new if f == flag else v) for f, v in cell.values))
-      for new in beside
-    ]
-  return found
-
-
-def grid_of(all_cells: Sequence[Cell], start: Grid) -> dict[str, list[str]]:
-  """Returns the grid of some cells: the values of each flag.
-
-  Args:
-    all_cells: The cells.
-    start: The initial grid of the search. Axes with more values are sorted;
-      others keep their order.
-  """
-  grid = {}
-  for flag, first in start.items():
-    values = dict.fromkeys([*first, *(dict(c.values)[flag] for c in all_cells)])
-    grown = len(values) > len(first)
-    grid[flag] = sorted(values, key=float) if grown else list(values)
-  return grid
+  return len(axis) > 1 and are_numbers and value in (min(axis), max(axis))

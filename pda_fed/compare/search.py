@@ -1,24 +1,26 @@
 """Grid search: chooses settings of a method by validation data alone."""
 
 from collections.abc import Mapping, Sequence
+import csv
+import dataclasses
+import io
 import math
+import os
 import pathlib
-from typing import Any
+import re
+import sys
+from typing import Any, Optional
 
 from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.common import typed
+from pda_fed.compare import choices
 from pda_fed.compare import grids as grids_lib
-from pda_fed.compare import jobs
-from pda_fed.compare import ranking
-from pda_fed.compare import running
+from pda_fed.compare import jobs as jobs_lib
+from pda_fed.compare import names
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
 
-# Maximum number of cells added by `extend`, in case it does not converge.
-_MOST_CELLS = 50
-# Exit code of a program that refuses its settings.
-_REFUSED = 2
 # What a search sets in each of its runs. The choice must not depend on the test
 # data.
 _SET_HERE: Mapping[str, Any] = {
@@ -26,264 +28,221 @@ _SET_HERE: Mapping[str, Any] = {
   'final_test': False,
   'test_curve': False,
 }
-_WARM_START = 'warm_start_dir'
+# Validation metrics. Other columns are training metrics, which epsilon does not
+# cover, or test metrics: neither may be used to choose settings.
+_OF_VALIDATION = re.compile('loss|perplexity|accuracy.*')
+_NO_VALIDATION = ' The runs have no validation data.'
+NOT_COVERED = (
+  'The search used the validation data once per trial. Epsilon is for one run'
+  ' and does not cover the search.'
+)
 
 
-def refuse_others(
-  path: pathlib.Path, content: Mapping[str, Any], results: str
-) -> None:
-  """Records a folder's settings; raises if it has results of other ones.
+@dataclasses.dataclass(frozen=True)
+class Found:
+  """The state of a run of a search.
+
+  Attributes:
+    cell: Its values of the searched settings.
+    metrics: The last row of metrics.csv; None before the first evaluation.
+    is_finished: Whether the run is finished.
+    data_hash: The hash of a finished run's data.
+  """
+
+  cell: Mapping[str, Any]
+  metrics: Optional[Mapping[str, Optional[float]]]
+  is_finished: bool
+  data_hash: Optional[str] = None
+
+  @property
+  def of_validation(self) -> list[str]:
+    """The names of its validation metrics."""
+    return [
+      name
+      for name, value in (self.metrics or {}).items()
+      if value is not None and _OF_VALIDATION.fullmatch(name)
+    ]
+
+
+def look(cell: Mapping[str, Any], path: os.PathLike | str) -> Found:
+  """Reads the run of a cell, finished or not, from its folder."""
+  folder = outputs.RunFolder(pathlib.Path(path))
+  if folder.read_result() is not None:
+    config, rows, _ = folder.read_finished()
+    return Found(cell, rows[-1], True, config.data_hash)
+  rows = folder.read_metrics()
+  return Found(cell, rows[-1] if rows else None, False)
+
+
+def rank(found: Sequence[Found], metric: str) -> list[Found]:
+  """Returns the finished runs, the best first; those that diverged come last.
 
   Args:
-    path: File of the settings, in the folder.
-    content: The settings, as JSON values.
-    results: Glob pattern of results. If no file matches, the settings are
-      overwritten.
+    found: Some runs.
+    metric: The name of a validation metric.
 
   Raises:
-    OutputError: If the settings differ. The message lists how.
+    OutputError: If finished runs have different data.
+    ValueError: If a finished run does not have this validation metric. The
+      message lists the metrics that it has.
   """
-  if path.exists() and any(path.parent.glob(results)):
+  finished = [f for f in found if f.is_finished]
+  for f in finished:
+    known = f.of_validation
+    if metric not in known:
+      without = '' if {'loss', 'accuracy'} & set(known) else _NO_VALIDATION
+      raise ValueError(
+        f'select_by must be a validation metric: {", ".join(known)}.'
+        f' Found {metric!r}.{without}'
+      )
+  # Settings name the data folder, but its content may have changed.
+  if len({f.data_hash for f in finished}) > 1:
+    raise errors.OutputError(
+      'Runs of a search must use the same data. Found different values of'
+      ' data_hash in their config.json. Give another --output_dir.'
+    )
+
+  def key(f: Found) -> tuple[bool, float]:
+    value = f.metrics[metric]
+    return not math.isfinite(value), -names.sign(metric) * value
+
+  return sorted(finished, key=key)
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+  """Returns rows with the same columns as CSV; None is an empty cell."""
+  text = io.StringIO()
+  writer = csv.DictWriter(text, list(rows[0]), lineterminator='\n')
+  writer.writeheader()
+  for row in rows:
+    writer.writerow(
+      {n: f'{v:.9g}' if isinstance(v, float) else v for n, v in row.items()}
+    )
+  return text.getvalue()
+
+
+def as_csv(found: Sequence[Found]) -> str:
+  """Returns a row for each run, with its last validation metrics."""
+  columns = dict.fromkeys(
+    n for f in found for n in f.metrics or () if not n.startswith('test_')
+  )
+  return to_csv(
+    [
+      {
+        **{n: grids_lib.format_value(v) for n, v in f.cell.items()},
+        'finished': int(f.is_finished),
+        **{name: (f.metrics or {}).get(name) for name in columns},
+      }
+      for f in found
+    ]
+  )
+
+
+def _refuse_others(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+  """Records a search's settings; raises if it has runs with other ones."""
+  if path.exists() and any(path.parent.glob('cells/*/config.json')):
     lines = typed.differences(files.read_json(path), content)
     if lines:
       raise errors.OutputError(
         f'{path.parent} holds results of other settings: {"; ".join(lines)}.'
         ' Give the same settings, or another --output_dir.'
       )
-    return
   path.parent.mkdir(parents=True, exist_ok=True)
   files.write_json(path, content)
 
 
+@dataclasses.dataclass(frozen=True)
 class GridSearch:
-  """A grid of runs, extended around the best; none sees the test data.
+  """A run for each cell of a grid; none sees the test data.
+
+  The same folder takes a larger grid: finished runs are kept.
 
   Attributes:
+    method: The method's name or module.
+    spec: The settings of every cell, but for those of the grid.
+    grid: The values of each searched setting.
+    folder: Folder of the cells.
     metric: Validation metric that chooses the best cell.
+    options: More flags of scripts.train.
   """
 
-  def __init__(
-    self,
-    spec: spec_lib.RunSpec,
-    folder: pathlib.Path,
-    grid: grids_lib.Grid,
-    metric: str,
-    runner: running.Runner,
-    *,
-    extend: Sequence[str] = (),
-    warm_start_dir: pathlib.Path,
-    label: str = '',
-  ):
-    """Initializes the search.
+  method: str
+  spec: spec_lib.RunSpec
+  grid: grids_lib.Grid
+  folder: pathlib.Path
+  metric: str
+  options: tuple[str, ...] = ()
 
-    Args:
-      spec: The settings of every cell, but for those of the grid.
-      folder: Folder of the cells.
-      grid: The initial grid.
-      metric: Validation metric that chooses the best cell.
-      runner: Makes the runs.
-      extend: Settings whose axes grow around the best value.
-      warm_start_dir: Folder of pre-trained models.
-      label: Prefix of the names of the runs.
+  def jobs(self) -> list[jobs_lib.Job]:
+    """Returns the runs, but for those that diverged.
 
     Raises:
       OutputError: If the folder has cells with other settings.
+      ValueError: If all runs diverged.
     """
-    self.metric = metric
-    self._spec = spec.with_values(_SET_HERE)
-    self._folder = folder
-    self._start = grid
-    self._runner = runner
-    self._extend = extend
-    self._warm_start_dir = warm_start_dir
-    self._label = label
-    self._cells = grids_lib.cells(grid)
-    self._refused: list[grids_lib.Cell] = []
-    self._num_diverged = 0
-    # Finished cells are not run again, so check that their settings match.
-    refuse_others(
-      folder / 'search.json', self._spec.as_json(), 'cells/*/config.json'
-    )
-    self._leave_out_diverged()
-
-  def _leave_out_diverged(self) -> None:
-    """Drops cells whose runs diverged in an earlier process."""
-    for cell in list(self._cells):
-      if outputs.RunFolder(self._path(cell)).has_diverged():
-        self._leave_out(cell, has_diverged=True)
-    self._check_not_empty()
-
-  def _leave_out(self, cell: grids_lib.Cell, *, has_diverged: bool) -> None:
-    self._num_diverged += has_diverged
-    self._cells.remove(cell)
-    self._refused.append(cell)
-
-  def _check_not_empty(self) -> None:
-    if not self._cells:
-      raise ValueError(
-        f'All runs of {self._folder} diverged. Give smaller learning rates.'
+    spec = self.spec.with_values(_SET_HERE)
+    _refuse_others(self.folder / 'search.json', spec.as_json())
+    found = []
+    for cell in grids_lib.cells(self.grid):
+      name = grids_lib.cell_name(cell)
+      job = jobs_lib.Job(
+        f'{self.method},{name}',
+        spec.with_values(cell),
+        self.folder / 'cells' / name,
+        self.options,
       )
-
-  def _path(self, cell: grids_lib.Cell) -> pathlib.Path:
-    return self._folder / 'cells' / cell.name
-
-  @property
-  def grid(self) -> grids_lib.Grid:
-    """All values of each setting. Not every combination has been tried."""
-    return grids_lib.grid_of(self._cells, self._start)
-
-  def look(self) -> list[ranking.Found]:
-    """Returns the results so far of each cell."""
-    found = [ranking.look(cell, self._path(cell)) for cell in self._cells]
-    # Settings name the data folder, but its content may have changed.
-    if len({f.data_hash for f in found if f.is_finished}) > 1:
-      raise errors.OutputError(
-        f'Runs of {self._folder} must use the same data. Found different'
-        ' values of data_hash in their config.json. Give another --output_dir.'
+      found += [] if job.run.has_diverged() else [job]
+    if not found:
+      raise ValueError(
+        f'All runs of {self.folder} diverged. Give smaller learning rates.'
       )
     return found
 
-  @property
-  def num_trials(self) -> int:
-    """Number of settings that were tried, including those that diverged."""
-    return len(self._cells) + self._num_diverged
+  def check_metric(self, job: jobs_lib.Job) -> None:
+    """Raises ValueError if a finished run lacks the metric."""
+    rank([look({}, job.folder)], self.metric)
 
-  def first(self) -> jobs.Job:
-    """Returns the first run, finished or not."""
-    return self._job(self._cells[0])
+  def choose(self) -> choices.Choice:
+    """Returns the settings of the best cell; writes search.csv.
 
-  def unfinished(self) -> list[jobs.Job]:
-    """Returns the runs that are not finished."""
-    return [self._job(f.cell) for f in self.look() if not f.is_finished]
-
-  def _job(self, cell: grids_lib.Cell) -> jobs.Job:
-    return self._runner.job(
-      self._label + cell.name,
-      self._spec.with_values(dict(cell.values)),
-      self._path(cell),
-      f'--{_WARM_START}={self._warm_start_dir}',
-    )
-
-  def _may_grow(self) -> bool:
-    most = len(grids_lib.cells(self._start)) + _MOST_CELLS
-    return len(self._cells) < most and not self.unfinished()
-
-  def grow(self) -> None:
-    """Adds cells next to the best, once all are finished."""
-    growing = [name for name in self._start if name in self._extend]
-    while growing and self._may_grow():
-      best = ranking.rank(self.look(), self.metric)[0]
-      if not math.isfinite(best.metrics[self.metric]):
-        return  # No cell has a finite metric.
-      beside = grids_lib.neighbours(best.cell, self.grid, growing)
-      new = [c for c in beside if c not in (*self._cells, *self._refused)]
-      if not new:
-        return
-      self._cells += new
-      self._leave_out_diverged()
-
-  def drop(self, failures: Sequence[jobs.Failure]) -> None:
-    """Drops cells that diverged or, outside the initial grid, were refused.
-
-    Other failures may succeed when run again, so the search keeps these cells.
+    Raises:
+      SystemExit: If not all runs are finished, or no cell has a finite metric.
     """
-    codes = {f.job.folder: f.exit_code for f in failures}
-    start = grids_lib.cells(self._start)
-    for cell in list(self._cells):
-      code = codes.get(self._path(cell))
-      is_refused = code == _REFUSED and cell not in start
-      has_diverged = code == errors.DivergenceError.exit_code
-      if is_refused or has_diverged:
-        self._leave_out(cell, has_diverged=has_diverged)
-    self._check_not_empty()
-
-  def check_metric(self) -> None:
-    """Raises ValueError if finished cells lack the metric."""
-    ranking.rank(self.look(), self.metric)
-
-  def warnings(self) -> list[str]:
-    """Returns warnings if the best value is at an end of its axis."""
-    at_ends = ranking.ends(self.look(), self.grid, self.metric)
-    return [
-      f'The best value, --{name}={grids_lib.format_value(value)}, is at an end'
-      f' of its axis, {self._why(name)}.'
-      for name, value in at_ends.items()
-      if len(self.grid[name]) > 1
+    folders = {job.folder for job in self.jobs()}
+    cells = grids_lib.cells(self.grid)
+    paths = [self.folder / 'cells' / grids_lib.cell_name(c) for c in cells]
+    found = [
+      look(cell, path)
+      for cell, path in zip(cells, paths, strict=True)
+      if path in folders
     ]
-
-  def _why(self, name: str) -> str:
-    if name not in self._extend:
-      return f'and --extend={name} would try values beyond it'
-    best = ranking.rank(self.look(), self.metric)[0].cell
-    beside = grids_lib.neighbours(best, self.grid, [name])
-    if any(cell in self._refused for cell in beside):
-      return 'and the program refuses values beyond it'
-    if self.unfinished():
-      return 'and not all runs are finished'
-    return f'even with {_MOST_CELLS} more cells'
-
-
-def check_extend(
-  extend: Sequence[str], all_grids: Sequence[grids_lib.Grid]
-) -> None:
-  """Raises ValueError if an axis that should grow cannot.
-
-  Args:
-    extend: Settings whose axes grow.
-    all_grids: The grids of all methods.
-  """
-  for name in extend:
-    with_it = [grid for grid in all_grids if name in grid]
-    if not with_it:
-      known = dict.fromkeys(n for grid in all_grids for n in grid)
-      raise ValueError(
-        f'extend must be a setting of the grid: {", ".join(known)}. Found'
-        f' {name!r}.'
+    files.write_atomically(self.folder / 'search.csv', as_csv(found).encode())
+    if not all(f.is_finished for f in found):
+      jobs_lib.say(
+        'Methods will be compared once all runs of --tune are finished.'
       )
-    for grid in with_it:
-      if not grids_lib.positive_numbers(grid, name):
-        raise ValueError(
-          'extend must be a setting whose values are positive numbers. Found'
-          f' {name!r}, with {grids_lib.format_all(grid[name])}.'
-        )
+      sys.exit(1)
+    best = rank(found, self.metric)[0]
+    value = best.metrics[self.metric]
+    if not math.isfinite(value):
+      jobs_lib.say(
+        f'{self.method}: no run of --tune has a finite {self.metric}.'
+      )
+      sys.exit(1)
+    title = names.metric_title(self.metric, best.of_validation)
+    jobs_lib.say(
+      f'{self.method}: {" ".join(grids_lib.as_flags(best.cell))}, validation'
+      f' {title} {names.format_value(self.metric, value)}, the best of'
+      f' {len(cells)}.'
+    )
+    return choices.Choice(best.cell, len(cells), value)
 
-
-def run(
-  searches: Sequence[GridSearch],
-  log_dir: pathlib.Path,
-  runner: running.Runner,
-) -> bool:
-  """Makes the runs of grids until no grid grows.
-
-  Args:
-    searches: The grids.
-    log_dir: Folder of the runs' logs.
-    runner: Makes the runs.
-
-  Returns:
-    Whether all runs are finished.
-  """
-  seen = 0
-
-  def changed(running_jobs, ended) -> None:
-    nonlocal seen
-    del running_jobs
-    if len(ended) > seen:  # Fail after the first run, not the last.
-      for search in searches:
-        search.check_metric()
-    seen = len(ended)
-
-  active = list(searches)
-  while True:
-    for search in active:
-      search.grow()
-    unfinished = [job for search in active for job in search.unfinished()]
-    if not unfinished:
-      return not any(search.unfinished() for search in searches)
-    seen = 0
-    running.say(f'Search: {len(unfinished)} runs.')
-    failures = runner.run(unfinished, log_dir, changed)
-    for search in active:
-      search.drop(failures)
-    # Runs that failed would fail again.
-    active = [search for search in active if not search.unfinished()]
+  def warnings(self, chosen: Mapping[str, Any]) -> list[str]:
+    """Returns warnings if a chosen value is at an end of its axis."""
+    return [
+      f'{self.method}: the best value,'
+      f' {grids_lib.as_flags({name: value})[0]}, is at an end of its axis.'
+      ' --tune with values beyond it keeps the runs that are finished.'
+      for name, value in chosen.items()
+      if grids_lib.is_at_end(value, self.grid[name])
+    ]

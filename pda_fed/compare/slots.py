@@ -49,8 +49,7 @@ class Slot:
       {'CUDA_VISIBLE_DEVICES': '3', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.375'}
 
     Args:
-      environ: The environment of this process. Its settings of GPU memory are
-        kept.
+      environ: That of this process. Its settings of GPU memory are kept.
     """
     found = dict(environ)
     if self.gpu is None:
@@ -71,12 +70,9 @@ def _count_gpus() -> int:
   if files or program is None:
     return len(files)
   try:
+    words = [program, '-L']
     listed = subprocess.run(
-      [program, '-L'],
-      capture_output=True,
-      text=True,
-      timeout=_SECONDS,
-      check=False,
+      words, capture_output=True, text=True, timeout=_SECONDS, check=False
     ).stdout
   except (OSError, subprocess.TimeoutExpired):
     return 0
@@ -109,22 +105,6 @@ def gpus() -> tuple[str, ...]:
   return tuple(dict.fromkeys(found))
 
 
-def shares(num_processes: int, cores: Sequence[int]) -> list[frozenset[int]]:
-  """Divides cores among processes; too few cores are shared by all processes.
-
-  Args:
-    num_processes: The number of processes, at least 1.
-    cores: The cores.
-
-  Returns:
-    The cores of each process.
-  """
-  cores = sorted(cores)
-  if num_processes > len(cores):
-    return [frozenset(cores)] * num_processes
-  return [frozenset(cores[i::num_processes]) for i in range(num_processes)]
-
-
 def make(
   num_processes: int,
   num_jobs: int,
@@ -142,16 +122,18 @@ def make(
     num_processes: The number of parallel processes; 0 for one per GPU or,
       without GPUs, one per core.
     num_jobs: The number of jobs, which limits the number of processes.
-    cores: The cores of this machine.
+    cores: The cores of this machine. If they are too few, all share all.
     gpu_names: GPUs, as returned by `gpus`.
   """
   number = num_processes or len(gpu_names) or len(cores)
   number = min(number, max(num_jobs, 1))
-  of_slots = shares(number, cores)
+  cores = sorted(cores)
+  step = number if number <= len(cores) else 1
+  shares = [frozenset(cores[i % step :: step]) for i in range(number)]
   if not gpu_names:
-    return [Slot(own) for own in of_slots]
+    return [Slot(own) for own in shares]
   places = [i % len(gpu_names) for i in range(number)]
   return [
     Slot(own, gpu_names[place], places.count(place))
-    for own, place in zip(of_slots, places, strict=True)
+    for own, place in zip(shares, places, strict=True)
   ]

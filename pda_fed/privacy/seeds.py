@@ -4,8 +4,10 @@ A private run must not have a seed: its noise and its cohorts come from system
 entropy. Anyone who knows the seed of a run can repeat the run and its noise.
 """
 
+import hmac
+import re
 import secrets
-from typing import Literal, Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 from pda_fed.common import validate
@@ -40,6 +42,12 @@ def generator(stream: Stream, seed: int, step: int) -> np.random.Generator:
   )
 
 
+def _checked(nonce: Any) -> str:
+  if not isinstance(nonce, str) or not re.fullmatch('[0-9a-f]{64}', nonce):
+    raise ValueError(f'nonce must have 64 hex digits. Found {nonce!r}.')
+  return nonce
+
+
 class SeedStreams:
   """The seeds of a run: its cohorts, its noise and the rest.
 
@@ -67,6 +75,7 @@ class SeedStreams:
     noise: Seed of the DP aggregation's noise, 63 bits.
     public: Seed for sampling public users.
     audit: Seed of the audit's canaries and of their participation.
+    nonce: What `derived` made of a secret into these seeds; otherwise None.
   """
 
   sampling: int
@@ -75,6 +84,7 @@ class SeedStreams:
   noise: int
   public: int
   audit: int
+  nonce: Optional[str] = None
 
   def __init__(self, seed: Optional[int] = None):
     """Derives the seeds, or draws them.
@@ -97,6 +107,31 @@ class SeedStreams:
         words = sequence.generate_state(1, np.uint64)
         value = int(words[0]) >> 1  # 63 bits fit into TensorFlow's int64.
       setattr(self, name, value)
+
+  @classmethod
+  def derived(cls, secret: bytes, nonce: Optional[str] = None) -> 'SeedStreams':
+    """Derives seeds from a secret that several processes have.
+
+    Args:
+      secret: At least 32 random bytes, which may serve for many runs.
+      nonce: The nonce of an earlier call, to get the same seeds; it need not be
+        secret. None draws 256 bits, so that no two runs share their seeds.
+
+    Raises:
+      ValueError: If the secret is too short, or `nonce` is not a nonce.
+    """
+    if len(secret) < 32:
+      raise ValueError(
+        f'secret must have at least 32 bytes. Found {len(secret)}.'
+      )
+    nonce = _checked(secrets.token_hex(32) if nonce is None else nonce)
+    streams = cls(None)
+    streams.nonce = nonce
+    for name in _STREAMS:
+      words = f'pda_fed seeds 1 {nonce} {name}'.encode()
+      digest = hmac.digest(secret, words, 'sha256')
+      setattr(streams, name, int.from_bytes(digest[:8], 'big') >> 1)
+    return streams
 
   def __repr__(self) -> str:
     """Tells no seed."""
@@ -130,15 +165,17 @@ class SeedStreams:
         ' Start again with fresh seeds.'
       )
 
-  def as_dict(self) -> dict[str, int]:
+  def as_dict(self) -> dict[str, Any]:
     """Returns the seed of each stream, for resuming a run without a seed.
 
-    They determine the run's noise: keep them secret.
+    They determine the run's noise: keep them secret. Derived seeds come with
+    their nonce.
     """
-    return {name: getattr(self, name) for name in _STREAMS}
+    found = {name: getattr(self, name) for name in _STREAMS}
+    return {**found, 'nonce': self.nonce} if self.nonce else found
 
   @classmethod
-  def from_dict(cls, seeds: dict[str, int]) -> 'SeedStreams':
+  def from_dict(cls, seeds: dict[str, Any]) -> 'SeedStreams':
     """Restores secret seeds that `as_dict` returned.
 
     Args:
@@ -151,6 +188,9 @@ class SeedStreams:
     streams = cls(None)
     if not isinstance(seeds, dict):
       raise TypeError(f'seeds must be a dict. Found {seeds!r}.')
+    if 'nonce' in seeds:
+      streams.nonce = _checked(seeds['nonce'])
+      seeds = {name: seeds[name] for name in seeds.keys() - {'nonce'}}
     if sorted(seeds) != sorted(_STREAMS):
       raise ValueError(
         f'seeds must have the streams {", ".join(_STREAMS)}. Found'

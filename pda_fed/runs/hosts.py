@@ -1,29 +1,35 @@
-"""Runs one experiment on several hosts, with JAX's distributed runtime.
+"""The hosts that compute one run: they connect, prove a secret and talk.
 
-Host 0, the leader, runs the loop, writes the outputs and sends commands to the
-other hosts. Commands go through the key-value store of JAX's coordination
-service, arrays through collectives. Only hosts that know the cluster secret
-reach the store, and what they send there is encrypted (`common.gate`).
-Collectives are not encrypted. Each host sends heartbeats, so that the others
-notice if it dies or hangs, even while they wait for a collective.
+They talk by the key-value store of JAX's coordination service, which serves
+anyone who reaches it and encrypts nothing. So hosts first prove to each other
+that they know a secret, each message has a tag that only they can make, and
+seeds are never sent: each host derives them from the secret.
 """
 
-from collections.abc import Callable, Mapping
-from concurrent import futures
+from collections.abc import Callable
+import hmac
 import json
+import math
+import os
+import re
+import secrets
 import signal
-import threading
+import socket
+import stat
 import time
 from typing import Any, Optional
 
 from pda_fed import errors as base_errors
+from pda_fed import privacy
 from pda_fed.common import signals
+from pda_fed.common import typed
 
-# A host is lost after this many seconds without a heartbeat.
-TIMEOUT_S = 30.0
-_BEAT_S = 2.0
-_POLL_S = 0.1
-_SAY_LIMIT = 300
+# JAX ends all hosts this many seconds after the last heartbeat of one.
+HEARTBEAT_S = 60
+# Hosts wait for each other at the end, because host 0 has the store.
+_SHUTDOWN_S = 20
+_LEAST_SECRET = 32
+_MAKE_SECRET = 'To create it: (umask 077; openssl rand -hex 32 > FILE).'
 
 
 class HostError(base_errors.PdaFedError):
@@ -38,28 +44,110 @@ class HostError(base_errors.PdaFedError):
   exit_code = 3
 
 
-class LeaderError(base_errors.PdaFedError):
-  """Host 0 has ended the run; other hosts end with the same message.
+def read_secret(path: str) -> bytes:
+  """Returns the secret of a run's hosts.
 
-  Example:
+  Args:
+    path: The file. Nobody but its owner may have access to it.
 
-    >>> LeaderError('The disk is full.', 3).exit_code
-    3
-
-  Attributes:
-    exit_code: The exit code of host 0.
+  Raises:
+    ValueError: If the file is missing, too short, or open to other users.
   """
+  name = f'cluster_secret_file {path}'
+  try:
+    with open(path, 'rb') as f:
+      # Of the open file: a name may be a link, and may change.
+      mode = os.fstat(f.fileno()).st_mode
+      secret = f.read().strip()
+  except OSError as e:
+    raise ValueError(
+      f'{name} cannot be read: {e.strerror}. {_MAKE_SECRET}'
+    ) from e
+  if mode & 0o077:
+    raise ValueError(
+      f'{name} must be accessible to its owner alone (mode 0600 or 0400). Found'
+      f' {stat.S_IMODE(mode):04o}.'
+    )
+  if len(secret) < _LEAST_SECRET:
+    raise ValueError(
+      f'{name} must have at least {_LEAST_SECRET} bytes. Found'
+      f' {len(secret)}. {_MAKE_SECRET}'
+    )
+  return secret
 
-  def __init__(self, message: str, exit_code: int):
-    super().__init__(message)
-    self.exit_code = exit_code
 
+def _own_address(coordinator: str) -> str:
+  """Returns one address of host 0: JAX would listen on all of them.
 
-class DisagreementError(ValueError):
-  """Hosts differ where they must not; raised on all of them.
-
-  Example: see `Hosts.agree`.
+  It would also crash if the port is taken.
   """
+  name, _, port = coordinator.rpartition(':')
+  try:
+    found = socket.getaddrinfo(name.strip('[]'), port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = found[0]
+    socket.create_server(address, family=family).close()
+  except OSError as e:
+    raise ValueError(
+      'coordinator must be an address of host 0, this host, and a free port.'
+      f' Found {coordinator}: {e.strerror}.'
+    ) from e
+  return f'[{address[0]}]:{port}' if ':' in name else f'{address[0]}:{port}'
+
+
+def connect(
+  secret: bytes,
+  coordinator: Optional[str] = None,
+  num_hosts: Optional[int] = None,
+  host_index: Optional[int] = None,
+  timeout_s: int = 45,
+) -> 'Hosts':
+  """Connects to the other hosts. Call this before JAX computes anything.
+
+  Arguments that are None come from the cluster: SLURM, Open MPI or another one
+  that JAX supports. JAX ends the process if the hosts do not connect in time.
+
+  Args:
+    secret: The secret of all hosts.
+    coordinator: HOST:PORT on which host 0 listens, and on no other address.
+    num_hosts: The number of hosts.
+    host_index: The index of this host, from 0.
+    timeout_s: Seconds within which all hosts must connect.
+
+  Raises:
+    ValueError: If an argument is wrong, or missing and the cluster does not
+      provide it, or a host does not prove the secret.
+  """
+  import jax
+  from jax._src import clusters  # JAX has no public access to these.
+  from jax._src import distributed
+
+  place = coordinator or os.environ.get('JAX_COORDINATOR_ADDRESS')
+  detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
+  place, num_hosts, host_index, _ = detect(
+    place, num_hosts, host_index, None, None, timeout_s
+  )
+  if None in (place, num_hosts, host_index):
+    raise ValueError(
+      'coordinator, num_hosts and host_index must be given if the cluster does'
+      f' not set them. Found {place}, {num_hosts}, {host_index}.'
+    )
+  if not re.fullmatch(r'.+:\d{1,5}', place):
+    raise ValueError(f'coordinator must be HOST:PORT. Found {place!r}.')
+  if host_index == 0:
+    place = _own_address(place)
+  # It would take SIGTERM for itself.
+  jax.config.update('jax_enable_preemption_service', False)
+  jax.distributed.initialize(
+    place,
+    num_hosts,
+    host_index,
+    coordinator_bind_address=place,
+    initialization_timeout=timeout_s,
+    heartbeat_timeout_seconds=HEARTBEAT_S,
+    shutdown_timeout_seconds=_SHUTDOWN_S,
+  )
+  client = distributed.global_state.client
+  return Hosts(client, host_index, num_hosts, secret, timeout_s=timeout_s)
 
 
 class Hosts:
@@ -68,9 +156,9 @@ class Hosts:
   Example:
 
   ```
-  place = connecting.HostSettings('secret', '10.0.0.1:8476', 2, host_index=0)
-  hosts = connecting.connect(place)
-  hosts.agree({'jax': jax.__version__}, config.differences)
+  secret = read_secret('cluster_secret')
+  hosts = connect(secret, '10.0.0.1:8476', 2, host_index=0)
+  hosts.agree({'jax': jax.__version__})
   ```
 
   Attributes:
@@ -78,244 +166,146 @@ class Hosts:
     count: The number of hosts.
   """
 
-  def __init__(self, client: Any, index: int, count: int):
-    """Starts to send heartbeats and to watch those of other hosts.
+  def __init__(
+    self,
+    client: Any,
+    index: int,
+    count: int,
+    secret: bytes,
+    *,
+    timeout_s: float = 45.0,
+  ):
+    """Waits until all hosts have proven that they know the secret.
 
     Args:
       client: The client of JAX's coordination service.
       index: The index of this host.
       count: The number of hosts.
+      secret: The secret of all hosts.
+      timeout_s: Seconds within which they must prove it.
+
+    Raises:
+      ValueError: If a host does not prove it.
     """
     self.index = index
     self.count = count
     self._client = client
-    self._said = 0
-    self._agreed = 0
-    self._lost: Optional[str] = None
-    self._ended: Optional[LeaderError] = None
-    self._is_stopped = False
-    self._stop: Optional[signals.StopSignals] = None
-    self._answered = time.monotonic()
-    self._closing = threading.Event()
-    self._pool = futures.ThreadPoolExecutor(1, 'all_hosts')
-    # If host 0 hangs, requests to it never return, whatever their timeout.
-    self._questions = futures.ThreadPoolExecutor(8, 'host_0')
-    self._watch = threading.Thread(target=self._beat_until_closed, daemon=True)
-    self._watch.start()
+    self._secret = self._key = secret
+    self._agreed = self._steps = 0
+    end = time.monotonic() + timeout_s
+    challenge = secrets.token_hex(32)
+    said = self._exchange('challenge', challenge, end)
+    # Not what the store says: with an old one, old proofs would be right.
+    said[index] = challenge
+    # The key of this session: tags of another one are wrong here.
+    self._key = hmac.digest(secret, json.dumps(said).encode(), 'sha256')
+    self._exchange('proof', None, end)
 
-  @property
-  def is_leader(self) -> bool:
-    """Whether this host runs the loop and writes outputs."""
-    return self.index == 0
+  def _exchange(
+    self, name: str, value: Any, end: float = math.inf
+  ) -> list[Any]:
+    """Tells all hosts a value, and returns theirs."""
+    self._say(name, value)
+    return [self._hear(host, name, end) for host in range(self.count)]
 
-  def _beat_until_closed(self) -> None:
-    seen: dict[str, tuple[str, float]] = {}
-    number = 0
-    while self._lost is None:
-      number += 1
-      try:
-        self._set(f'beat/{self.index}', str(number))
-        said = dict(self._client.key_value_dir_get('host/'))
-      except Exception as e:  # JAX has its own errors, in several modules.
-        self._lost = f'host 0 is lost ({first_line(e)})'
-        return
-      self._answered = now = time.monotonic()
-      self._look(said, seen, now)
-      if self._closing.wait(_BEAT_S):
-        return
+  def _no_proof(self, host: int) -> ValueError:
+    return ValueError(
+      f'Host {host} did not prove that it knows the cluster secret'
+      f' (--cluster_secret_file) of host {self.index}. Give all hosts the same'
+      ' file.'
+    )
 
-  def _set(self, name: str, value: str) -> None:
-    self._client.key_value_set(f'host/{name}', value, allow_overwrite=True)
+  def _tag(self, host: int, name: str, text: str) -> str:
+    words = json.dumps([host, name, text]).encode()
+    return hmac.digest(self._key, words, 'sha256').hex()
 
-  def _look(self, said, seen: dict[str, tuple[str, float]], now: float) -> None:
-    """Finds hosts that are silent, have failed, or got a stop signal."""
-    said = {name.removeprefix('host/'): value for name, value in said.items()}
-    for host in range(self.count):
-      value = said.get(f'beat/{host}', '')
-      before, since = seen.get(f'{host}', (None, now))
-      if value != before:
-        seen[f'{host}'] = value, now
-      elif now - since > TIMEOUT_S and f'left/{host}' not in said:
-        self._lost = f'host {host} sent no heartbeat for {TIMEOUT_S:g} s'
-      if f'failed/{host}' in said and host != self.index:
-        self._lost = f'host {host} has failed: {said[f"failed/{host}"]}'
-    if 'ended' in said and not self.is_leader:
-      self._ended = LeaderError(**json.loads(said['ended']))
-    asked = any(name.startswith('stop/') for name in said)
-    if asked and self.is_leader and not self._is_stopped:
-      # The loop saves the run, as if this host had got the signal.
-      self._is_stopped = signals.StopSignals.request(signal.SIGTERM)
+  def _say(self, name: str, value: Any) -> None:
+    """Tells all hosts a value, and anyone who reads the network."""
+    text = json.dumps(value)
+    self._client.key_value_set(
+      f'pda_fed/{name}/{self.index}',
+      f'{self._tag(self.index, name, text)} {text}',
+      allow_overwrite=True,
+    )
 
-  def heed(self, stop: signals.StopSignals) -> None:
-    """Asks the leader to stop when this host gets a signal.
-
-    Args:
-      stop: The handler that catches this host's signals.
-    """
-    self._stop = stop
-
-  def check(self) -> None:
-    """Raises HostError if a host is lost, LeaderError if host 0 has ended."""
-    if self._stop is not None and self._stop.signum is not None:
-      self._stop = None
-      self._questions.submit(self._set, f'stop/{self.index}', '')
-    if self._ended is not None:
-      raise self._ended
-    if self._lost is None:
-      silence = time.monotonic() - self._answered
-      if silence > TIMEOUT_S + _BEAT_S:
-        self._lost = f'host 0 sent no heartbeat for {TIMEOUT_S:g} s'
-    if self._lost is not None:
-      raise HostError(f'The run ends on all hosts: {self._lost.rstrip(".")}.')
-
-  def call(self, function: Callable[[], Any]) -> Any:
-    """Calls a function that may wait for other hosts; returns its result.
-
-    The function runs in its own thread, because a collective waits forever for
-    a lost host.
-
-    Args:
-      function: The function.
-
-    Raises:
-      HostError: If a host is lost before the function returns.
-    """
-    try:
-      return self._watched(self._pool.submit(function))
-    except RuntimeError as e:
-      if 'RESOURCE_EXHAUSTED' in str(e):
-        raise HostError(
-          'A device ran out of memory: give a lower --clients_per_chunk or'
-          ' --microbatch_size.'
-        ) from e
-      if not type(e).__module__.startswith('jax') or self.count == 1:
-        raise
-      # A connection broke. Heartbeats will show which host is lost.
-      end = time.monotonic() + TIMEOUT_S + 3 * _BEAT_S
-      while time.monotonic() < end:
-        self.check()
-        time.sleep(_POLL_S)
-      raise HostError(
-        f'The run ends on all hosts: a connection is lost ({first_line(e)}).'
-      ) from e
-
-  def _watched(self, future: futures.Future) -> Any:
-    while not futures.wait([future], timeout=_POLL_S).done:
-      self.check()
-    return future.result()
-
-  def _get(self, key: str) -> Optional[str]:
-    """Returns a value, or None if it is not set within a second."""
-    try:
-      return self._client.blocking_key_value_get(key, 1000)
-    except Exception as e:  # JAX has its own errors, in several modules.
-      if 'DEADLINE_EXCEEDED' not in str(e) and self._lost is None:
-        self._lost = f'host 0 is lost ({first_line(e)})'
-      return None
-
-  def _wait_for(self, key: str) -> Any:
-    while True:
-      self.check()
-      text = self._watched(self._questions.submit(self._get, key))
-      if text is not None:
-        return json.loads(text)
-
-  def send(self, command: Mapping[str, Any]) -> None:
-    """Sends a command to the other hosts; for the leader.
-
-    Args:
-      command: The command, as JSON values.
-    """
-    self._client.key_value_set(f'command/{self._said}', json.dumps(command))
-    self._said += 1
-
-  def receive(self) -> dict[str, Any]:
-    """Returns the leader's next command; for the other hosts.
-
-    Raises:
-      HostError: If a host is lost before the command arrives.
-    """
-    command = self._wait_for(f'command/{self._said}')
-    self._said += 1
-    return command
-
-  def agree(
+  def _hear(
     self,
-    facts: Mapping[str, Any],
-    differences: Callable[[dict, dict], list[str]],
-  ) -> None:
+    host: int,
+    name: str,
+    end: float = math.inf,
+    check: Callable[[], None] = lambda: None,
+  ) -> Any:
+    """Returns what a host says until a time; calls `check` while it waits."""
+    found = None
+    while found is None:
+      check()
+      if time.monotonic() > end:
+        raise self._no_proof(host)
+      try:
+        found = self._client.blocking_key_value_get(
+          f'pda_fed/{name}/{host}', 1000
+        )
+      except RuntimeError as e:
+        if 'DEADLINE_EXCEEDED' not in str(e):
+          raise HostError(f'Host 0 is lost: {str(e).splitlines()[0]}.') from e
+    tag, _, text = found.partition(' ')
+    right = self._tag(host, name, text)
+    if not hmac.compare_digest(tag.encode(), right.encode()):
+      raise self._no_proof(host)
+    return json.loads(text)
+
+  def agree(self, facts: dict[str, Any]) -> None:
     """Checks that facts are the same on all hosts.
 
     Args:
       facts: JSON values by name.
-      differences: Describes how the facts of two hosts differ.
 
     Raises:
-      HostError: If a host is lost.
-      DisagreementError: On every host, if a host differs from host 0.
+      ValueError: On every host, if a host differs from host 0.
     """
-    key = f'facts/{self._agreed}'
     self._agreed += 1
-    own = f'{key}/{self.index}', json.dumps(facts)
-    self._watched(self._questions.submit(self._client.key_value_set, *own))
-    first, *others = [
-      self._wait_for(f'{key}/{host}') for host in range(self.count)
-    ]
+    first, *others = self._exchange(f'facts/{self._agreed}', facts)
     for host, other in enumerate(others, 1):
-      lines = differences(first, other)
+      lines = typed.differences(first, other)
       if lines:
-        raise DisagreementError(
+        raise ValueError(
           'All hosts must have the same flags, data, code and kind of device.'
-          f' Host 0 -> host {host}: {"; ".join(lines)}.'
+          f' Host 0 -> host {host}: {lines[0]}.'
         )
 
-  def fail(self, message: str) -> None:
-    """Tells the other hosts that this host has failed.
+  def seeds(self, nonce: Optional[str] = None) -> privacy.SeedStreams:
+    """Returns secret seeds that follow from the cluster secret.
 
     Args:
-      message: The error message.
+      nonce: That of a run; None draws one, for a new run.
     """
-    self._try(self._set, f'failed/{self.index}', message[:_SAY_LIMIT])
+    return privacy.SeedStreams.derived(self._secret, nonce)
 
-  def end(self, message: str, exit_code: int) -> None:
-    """Tells the other hosts to end; for the leader.
+  def lead(self, **step: Any) -> None:
+    """Tells the other hosts their next step; for host 0.
 
     Args:
-      message: The error message.
-      exit_code: The exit code of all hosts.
+      **step: JSON values.
     """
-    words = json.dumps({'message': message, 'exit_code': exit_code})
-    self._try(self._set, 'ended', words)
+    if self._client.key_value_dir_get('pda_fed/stop/'):
+      # The loop saves the run, as if this host had got the signal.
+      signals.StopSignals.request(signal.SIGTERM)
+    self._say(f'step/{self._steps}', step)
+    self._steps += 1
 
-  def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Sends a request to host 0; returns None if it does not answer."""
-    future = self._questions.submit(function, *arguments)
-    try:
-      return future.result(timeout=_BEAT_S)
-    except Exception:  # Host 0 is lost, or hangs. JAX has its own errors.
-      return None
-
-  def leave(self, seconds: float = 10.0) -> None:
-    """Stops the heartbeats; host 0 first waits until all hosts call this.
-
-    Host 0 must not end first, because it holds the key-value store.
+  def follow(self, stop: signals.StopSignals) -> dict[str, Any]:
+    """Returns the next step; for the other hosts.
 
     Args:
-      seconds: The maximum time that host 0 waits.
+      stop: Catches this host's signals, of which host 0 is told.
+
+    Raises:
+      HostError: If host 0 is lost.
     """
-    self._try(self._set, f'left/{self.index}', '')
-    end = time.monotonic() + seconds
-    while self.is_leader and time.monotonic() < end:
-      said = self._try(self._client.key_value_dir_get, 'host/') or ()
-      if sum('/left/' in name for name, _ in said) == self.count:
-        break
-      time.sleep(_POLL_S)
-    self._closing.set()
-    self._pool.shutdown(wait=False)
-    self._questions.shutdown(wait=False)
 
+    def check() -> None:
+      if stop.signum is not None:
+        self._say('stop', None)
 
-def first_line(error: BaseException) -> str:
-  """Returns the first line of an error's message, shortened if very long."""
-  lines = str(error).splitlines() or [repr(error)]
-  return lines[0][:_SAY_LIMIT].rstrip('.')
+    self._steps += 1
+    return self._hear(0, f'step/{self._steps - 1}', check=check)

@@ -5,7 +5,7 @@ them. A mark in the folder tells a run that was stopped, saved, from one that
 was killed, so that rounds are only repeated as they were.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import json
@@ -212,7 +212,9 @@ def mark_diverged(folder: outputs.RunFolder, round_num: int) -> None:
 
 
 def seeds(
-  folder: outputs.RunFolder, seed: Optional[int]
+  folder: outputs.RunFolder,
+  seed: Optional[int],
+  new_seeds: Callable[[], privacy.SeedStreams] = privacy.SeedStreams,
 ) -> privacy.SeedStreams:
   """Returns the seeds of a run.
 
@@ -223,6 +225,7 @@ def seeds(
   Args:
     folder: The run's folder.
     seed: The run's seed, or None.
+    new_seeds: Makes secret seeds.
 
   Raises:
     OutputError: If the secret seeds are damaged or missing, or the run has
@@ -249,7 +252,7 @@ def seeds(
       f'{path} is missing. Without it the run cannot resume with the same'
       ' noise. Start a new run in another --output_dir.'
     )
-  streams = privacy.SeedStreams(None)
+  streams = new_seeds()
   # Sealed: a damaged seed would repeat rounds with different noise.
   files.write_json(path, seal.seal(streams.as_dict()), mode=0o600)
   return streams

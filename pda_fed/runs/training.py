@@ -34,6 +34,7 @@ OpenEngine = Callable[
   [Any, privacy.SeedStreams],
   contextlib.AbstractContextManager[engine_lib.Engine],
 ]
+NewSeeds = Callable[[], privacy.SeedStreams]
 
 
 def check_audit(result: Mapping[str, Any]) -> None:
@@ -57,6 +58,7 @@ def train(
   warm_start_dir: Optional[os.PathLike | str] = None,
   callbacks: Sequence[loop.Callback] = (),
   open_engine: OpenEngine = registry.open_engine,
+  new_seeds: NewSeeds = privacy.SeedStreams,
 ) -> outputs.RunFolder:
   """Runs an experiment to its end; starts it or resumes it.
 
@@ -76,6 +78,8 @@ def train(
     callbacks: What the loop calls beside its own callbacks, such as `Progress`.
     open_engine: Opens an engine, given the run and the seeds; by default the
       one that the run names.
+    new_seeds: Makes secret seeds for a new run without a seed; by default from
+      system entropy.
 
   Returns:
     The run's folder, with the result.
@@ -97,6 +101,7 @@ def train(
     open_engine=open_engine,
     warm_start_dir=warm_start_dir or output_dir.parent / 'warm_start',
     others=callbacks,
+    new_seeds=new_seeds,
   )
   with resuming.opened(output_dir, run) as folder:
     result = finish(folder, run)
@@ -148,6 +153,7 @@ def _finish(
   open_engine: OpenEngine,
   warm_start_dir: os.PathLike | str,
   others: Sequence[loop.Callback],
+  new_seeds: NewSeeds,
 ) -> dict[str, Any]:
   """Runs to the end, if not finished yet, and returns the result."""
   result = folder.read_result()
@@ -167,7 +173,9 @@ def _finish(
   )
   with (
     signals.StopSignals() as stop,
-    open_engine(run, resuming.seeds(folder, run.spec.seed)) as engine,
+    open_engine(
+      run, resuming.seeds(folder, run.spec.seed, new_seeds)
+    ) as engine,
     contextlib.ExitStack() as stack,
   ):
     audited = [] if engine.canaries is None else [engine.canaries]

@@ -21,6 +21,7 @@ import os
 import pathlib
 import shlex
 import sys
+import traceback
 from typing import NoReturn
 import warnings
 
@@ -73,6 +74,29 @@ def exit_code_of(error: BaseException) -> int:
   paths = (FileNotFoundError, FileExistsError)
   default = 2 if isinstance(error, (ValueError, *paths)) else 3
   return getattr(error, 'exit_code', default)
+
+
+def explain(error: BaseException) -> int:
+  """Prints an error, as one line if the user can fix it.
+
+  Args:
+    error: Any error, or Ctrl-C.
+
+  Returns:
+    The exit code.
+  """
+  is_known = isinstance(error, USER_ERRORS)
+  code = exit_code_of(error) if is_known else 1
+  if isinstance(error, KeyboardInterrupt):
+    print('interrupted', file=sys.stderr)
+    return 130
+  if isinstance(error, errors.StoppedError):
+    print(error, file=sys.stderr)
+  elif is_known and not DEBUG.value:
+    say_error(str(error))
+  else:
+    traceback.print_exception(error)
+  return code
 
 
 def fail(message: str, exit_code: int = 2) -> NoReturn:
@@ -218,16 +242,8 @@ def run(main: Callable[[], None]) -> NoReturn:
       # this again when it flushes at exit.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(141)
-    except KeyboardInterrupt:
-      print('interrupted', file=sys.stderr)
-      sys.exit(130)
-    except errors.StoppedError as e:
-      print(e, file=sys.stderr)
-      sys.exit(e.exit_code)
-    except USER_ERRORS as e:
-      if DEBUG.value:
-        raise
-      fail(str(e), exit_code_of(e))
+    except (KeyboardInterrupt, *USER_ERRORS) as e:
+      sys.exit(explain(e))
 
   # Not app.run: after it, importing TensorFlow would run TensorFlow's absl hook
   # before TensorFlow is set up, and its control flow would stay that of version

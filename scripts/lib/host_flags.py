@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 import contextlib
+import ctypes
 import os
+import signal
 import sys
-import traceback
-from typing import NoReturn, Optional
+from typing import Any
 
 from absl import flags
 from pda_fed import runs as runs_lib
-from pda_fed.runs import connecting
 from pda_fed.runs import hosts as hosts_lib
 from pda_fed.runs.engines import distributed
 from scripts.lib import cli
@@ -27,7 +27,7 @@ _CLUSTER_SECRET_FILE = flags.DEFINE_string(
   None,
   'File of a secret that all hosts have, of at least 32 bytes. Only its owner'
   ' may have access to it. To create it: (umask 077; openssl rand -hex 32 >'
-  ' FILE).',
+  ' FILE). Whoever has it can remove the noise of a run without --seed.',
 )
 _COORDINATOR = flags.DEFINE_string(
   'coordinator',
@@ -41,7 +41,6 @@ _NUM_HOSTS = flags.DEFINE_integer(
 _HOST_INDEX = flags.DEFINE_integer(
   'host_index', None, 'Index of this host, starting at 0.', lower_bound=0
 )
-
 _CONNECT_TIMEOUT_S = flags.DEFINE_integer(
   'connect_timeout_s',
   45,
@@ -49,18 +48,18 @@ _CONNECT_TIMEOUT_S = flags.DEFINE_integer(
   lower_bound=1,
 )
 
+_NO_ANSWER = (
+  'error: All hosts must connect to --coordinator, an address of host 0, within'
+  ' --connect_timeout_s. At least one did not, or cannot be reached.'
+)
 _LOST = (
-  'error: Host 0 has ended or does not answer, so the run ends here. Give the'
+  'error: A host has ended or does not answer, so the run ends here. Give the'
   ' same command on all hosts to resume it.'
 )
 
 
-def settings() -> Optional[connecting.HostSettings]:
-  """Returns this host's settings; None without --distributed.
-
-  Raises:
-    ValueError: If a flag is out of range, or is given without --distributed.
-  """
+def check() -> None:
+  """Raises ValueError if a flag is missing, or given without --distributed."""
   if DISTRIBUTED.value:
     if _CLUSTER_SECRET_FILE.value is None:
       raise ValueError(
@@ -68,112 +67,90 @@ def settings() -> Optional[connecting.HostSettings]:
         ' all hosts have. To create it: (umask 077; openssl rand -hex 32 >'
         ' FILE).'
       )
-    return connecting.HostSettings(
-      _CLUSTER_SECRET_FILE.value,
+    return
+  places = (_CLUSTER_SECRET_FILE, _COORDINATOR, _NUM_HOSTS, _HOST_INDEX)
+  names = [f'--{flag.name}' for flag in places if flag.value is not None]
+  if names:
+    raise ValueError(f'{", ".join(names)} must be given with --distributed.')
+
+
+def _last_words() -> Callable[[str, int], None]:
+  """Returns a function that sets the words and exit code of an abort.
+
+  JAX aborts a process, with a stack trace, if it cannot connect, or when it
+  knows that another host is lost. What native code prints is hidden, unless
+  with --debug.
+  """
+  words, kept = [b'', 1], [os.dup(1), os.dup(2)]
+
+  def end(signum) -> None:
+    del signum
+    os.write(kept[1], words[0])
+    os._exit(words[1])
+
+  # Python's handlers run later, in the main thread: too late for an abort.
+  handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
+
+  def say(line: str, exit_code: int) -> None:
+    words[:] = f'{line}\n'.encode() if line else b'', exit_code
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
+
+  if not cli.DEBUG.value:
+    sys.stdout, sys.stderr = (open(fd, 'w', buffering=1) for fd in kept)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+  return say
+
+
+def compute(
+  run: runs_lib.Run,
+  open_engine: distributed.OpenEngine,
+  lead: Callable[..., Any],
+) -> None:
+  """Computes a run on several hosts; ends the process on all but host 0.
+
+  Args:
+    run: The run.
+    open_engine: Opens the engine of one host.
+    lead: Trains on host 0, given a function that opens the engine of all hosts
+      and one that makes the seeds of a new run.
+  """
+  import jax
+
+  distributed.check(run, _NUM_HOSTS.value or 1)
+  secret = hosts_lib.read_secret(_CLUSTER_SECRET_FILE.value)
+  hosts = None
+  last_words = _last_words()
+  last_words(_NO_ANSWER, 2)
+  try:
+    hosts = hosts_lib.connect(
+      secret,
       _COORDINATOR.value,
       _NUM_HOSTS.value,
       _HOST_INDEX.value,
       _CONNECT_TIMEOUT_S.value,
     )
-  places = (_CLUSTER_SECRET_FILE, _COORDINATOR, _NUM_HOSTS, _HOST_INDEX)
-  names = [f'--{flag.name}' for flag in places if flag.value is not None]
-  if names:
-    raise ValueError(f'{", ".join(names)} must be given with --distributed.')
-  return None
-
-
-def compute(
-  place: connecting.HostSettings,
-  run: runs_lib.Run,
-  open_engine: distributed.OpenEngine,
-  lead: Callable[[distributed.OpenEngine], None],
-) -> None:
-  """Computes a run on several hosts.
-
-  Args:
-    place: This host's settings.
-    run: The run.
-    open_engine: Opens the engine of one host.
-    lead: Trains, given a function that opens the engine of all hosts. Called on
-      host 0.
-
-  Raises:
-    ValueError: If the run cannot be distributed over hosts. Other errors end
-      the process.
-  """
-  distributed.check(run, place.num_hosts or 1)
-  with contextlib.ExitStack() as stack:
-    last_words = connecting.LastWords()
-    if not cli.DEBUG.value:
-      stack.enter_context(last_words)
-    last_words.set(f'error: {connecting.no_answer(place)}', 2)
-    try:
-      hosts = connecting.connect(place)
-    except BaseException as e:
-      _say(e)
-      _end(e)
-    last_words.set(_LOST, 3)
-    try:
-      distributed.check(run, hosts.count)
-      distributed.agree(hosts, run)
-      if hosts.is_leader:
-        lead(distributed.leading(hosts, open_engine))
-        hosts.send({'do': 'end'})
-      else:
-        distributed.follow(hosts, run, open_engine)
-        print('Host 0 has the results.', file=sys.stderr)
-    except BaseException as e:
-      _tell(hosts, e)
-      _say(e)
-      # Host 0 may end first.
-      last_words.set('', _exit_code(e))
-      hosts.leave()
-      _end(e)
-    last_words.set('', 0)
-    hosts.leave()
-
-
-def _tell(hosts: hosts_lib.Hosts, error: BaseException) -> None:
-  """Tells the other hosts to end."""
-  if isinstance(error, (hosts_lib.DisagreementError, hosts_lib.LeaderError)):
-    return  # They know already.
-  if hosts.is_leader:
-    hosts.end(_words(error), _exit_code(error))
-  else:
-    hosts.fail(_words(error))
-
-
-def _is_explained(error: BaseException) -> bool:
-  return isinstance(error, cli.USER_ERRORS)
-
-
-def _words(error: BaseException) -> str:
-  if isinstance(error, KeyboardInterrupt):
-    return 'interrupted'
-  text = str(error) if _is_explained(error) else repr(error)
-  return ' '.join(text.split())
-
-
-def _exit_code(error: BaseException) -> int:
-  if isinstance(error, KeyboardInterrupt):
-    return 130
-  if isinstance(error, SystemExit):
-    return error.code if isinstance(error.code, int) else 1
-  return cli.exit_code_of(error) if _is_explained(error) else 1
-
-
-def _say(error: BaseException) -> None:
-  """Prints an error: one line if the user can fix it, else a traceback."""
-  if _exit_code(error) > 128:  # A signal.
-    print(_words(error), file=sys.stderr)
-  elif _is_explained(error) and not cli.DEBUG.value:
-    cli.say_error(str(error))
-  elif not isinstance(error, SystemExit):
-    traceback.print_exception(error)
-  sys.stdout.flush()
-  sys.stderr.flush()
-
-
-def _end(error: BaseException) -> NoReturn:
-  """Exits without waiting for threads that wait for lost hosts."""
-  os._exit(_exit_code(error))
+    last_words(_LOST, 3)
+    distributed.check(run, hosts.count)
+    distributed.agree(hosts, run)
+    if hosts.index:
+      line, code = distributed.follow(hosts, run, open_engine)
+      print(line, file=sys.stderr)
+    else:
+      lead(distributed.leading(hosts, open_engine), hosts.seeds)
+      line, code = 'Host 0 has the results.', 0
+  except BaseException as e:
+    code = cli.explain(e)
+    line = ' '.join(str(e).split()) or 'interrupted'
+    line = line if code > 128 else f'error: {line}'
+    if not isinstance(e, ValueError) and (hosts is None or hosts.index):
+      # The others do not know yet, and `shutdown` would wait for them.
+      os._exit(code)
+  last_words('', code)
+  with contextlib.suppress(RuntimeError):  # If a host is lost.
+    if hosts is not None and not hosts.index:
+      hosts.lead(line=line, exit_code=code)
+    jax.distributed.shutdown()
+  if code or hosts.index:
+    sys.exit(code)

@@ -1,7 +1,8 @@
-"""What training prints: the plan of a run before, its result after."""
+"""What programs print: the plan of a run, its result, a comparison."""
 
 from collections.abc import Sequence
 import math
+import pathlib
 from typing import Optional, TextIO
 import warnings
 
@@ -9,15 +10,14 @@ from pda_fed import audit
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.common import tables
+from pda_fed.compare import report as report_lib
 from pda_fed.runs import overview
 
 _MAX_ROWS = 12
 
 
 def show_plan(
-  run: runs_lib.Run,
-  file: Optional[TextIO] = None,
-  cautions: Sequence[str] = (),
+  run: runs_lib.Run, file: Optional[TextIO] = None, cautions: Sequence[str] = ()
 ) -> None:
   """Prints the plan of a run, with its epsilon.
 
@@ -34,6 +34,13 @@ def show_plan(
   found = overview.cautions(run.plan, epsilon, num_weights)
   for caution in (*cautions, *found):
     warnings.warn(caution, stacklevel=2)
+
+
+def show_report(report: report_lib.Report, folder: pathlib.Path) -> None:
+  """Writes a comparison to a folder, and prints it."""
+  report.write(folder)
+  print('\n'.join(report.lines()))
+  print(f'\nThe page: {(folder / "index.html").resolve()}')
 
 
 def _thinned(rows: list) -> list:

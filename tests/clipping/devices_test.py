@@ -11,7 +11,7 @@ from pda_fed import clipping
 
 from tests.clipping import nets
 
-_NETS = ('mlp', 'lstm')
+_NETS = ('mlp', 'recurrent')
 
 
 def _main():

@@ -1,4 +1,4 @@
-"""Small losses in plain JAX, none written for `clipping`.
+"""Losses of libraries and in plain JAX, none written for `clipping`.
 
 Each function returns a loss of one example, its weights and a batch of five
 examples. Together they use every operation that is recognized.
@@ -6,9 +6,12 @@ examples. Together they use every operation that is recognized.
 
 import functools
 
+from flax import nnx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 EXAMPLES = 5
 
@@ -18,21 +21,20 @@ def _normal(*shapes, seed=0):
   return [rng.normal(size=shape) / 2 for shape in shapes]
 
 
-def _entropy(logits, target):
-  logits = logits.astype(jnp.float32) if logits.dtype.itemsize < 4 else logits
-  taken = jnp.take_along_axis(logits, target[..., None], -1)[..., 0]
-  return (jax.nn.logsumexp(logits, axis=-1) - taken).sum()
+def _entropy(logits, y):
+  logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+  hot = jax.nn.one_hot(y, logits.shape[-1])
+  return -(jax.nn.log_softmax(logits) * hot).sum()
 
 
-def _images(*shape, seed=1):
-  rng = np.random.default_rng(seed)
+def _images(*shape):
+  rng = np.random.default_rng(1)
   return rng.normal(size=(EXAMPLES, *shape)), rng.integers(0, 3, EXAMPLES)
 
 
-def _tokens(vocabulary, length, seed=1):
-  rng = np.random.default_rng(seed)
-  tokens = rng.integers(0, vocabulary, (EXAMPLES, length + 1))
-  return tokens[:, :-1], tokens[:, 1:]
+def _tokens(vocabulary, length):
+  tokens = np.random.default_rng(1).integers(0, vocabulary, (EXAMPLES, length))
+  return tokens, tokens[:, ::-1]
 
 
 def _conv(x, kernel, strides=1, padding='SAME', **options):
@@ -95,140 +97,6 @@ def cnn_1d_3d():
   return loss, {'k1': k1, 'k3': k3, 'dense': dense}, (x, y)
 
 
-def _layer_norm(x, scale):
-  x = x - x.mean(axis=-1, keepdims=True)
-  return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5) * scale
-
-
-def _attention(x, p):
-  q, k, v = (jnp.einsum('td,dhe->the', x, p[name]) for name in 'qkv')
-  scores = jnp.einsum('the,she->hts', q, k)
-  mask = jnp.tril(jnp.ones((len(x), len(x)), bool))
-  weights = jax.nn.softmax(jnp.where(mask, scores, -1e9))
-  return jnp.einsum('hts,she,hed->td', weights, v, p['o'])
-
-
-def _blocks(layers, width=8, seed=0):
-  heads = 2
-  shapes = {
-    **{name: (width, heads, width // heads) for name in 'qkv'},
-    'o': (heads, width // heads, width),
-    'up': (width, 2 * width),
-    'down': (2 * width, width),
-    'scale': (width,),
-  }
-  arrays = _normal(*((layers, *s) for s in shapes.values()), seed=seed)
-  return dict(zip(shapes, arrays, strict=True))
-
-
-def _block(x, p):
-  x = x + _attention(_layer_norm(x, p['scale']), p)
-  return x + jax.nn.gelu(x @ p['up']) @ p['down']
-
-
-def transformer(vocabulary=11, length=6):
-  """Tied embeddings, positions, two layers, of which one is computed again."""
-  table, places = _normal((vocabulary, 8), (length, 8))
-
-  def loss(params, tokens, targets):
-    x = params['table'][tokens] + params['places']
-    for layer, run in enumerate((_block, jax.checkpoint(_block))):
-      x = run(
-        x, jax.tree.map(lambda p, layer=layer: p[layer], params['blocks'])
-      )
-    return _entropy(x @ params['table'].T, targets)
-
-  params = {'table': table, 'places': places, 'blocks': _blocks(2)}
-  return loss, params, _tokens(vocabulary, length)
-
-
-def scan_over_layers():
-  """A scan with weights for each step, and others that all steps share."""
-  table, shared = _normal((30, 8), (8, 8))
-
-  def loss(params, tokens, targets):
-    @jax.checkpoint
-    def layer(x, p):
-      x = _block(x, p)
-      return x + jnp.tanh(x @ params['shared']), x.sum()
-
-    x, sums = jax.lax.scan(layer, params['table'][tokens], params['blocks'])
-    return _entropy(x @ params['table'].T, targets) + sums.mean()
-
-  params = {'table': table, 'shared': shared, 'blocks': _blocks(3)}
-  return loss, params, _tokens(30, 5)
-
-
-def lstm(vocabulary=9, length=7):
-  """Joined kernels in a scan, a learned start, a scan in reverse."""
-  table, *kernels = _normal((vocabulary, 4), *[(4, 6)] * 4)
-  recurrent = _normal(*[(6, 6)] * 4, seed=3)
-  bias, start, gru, logits = _normal((24,), (6,), (6, 6), (6, vocabulary))
-
-  def loss(params, tokens, targets):
-    def step(carry, x):
-      h, c = carry
-      gates = x @ jnp.concatenate(params['kernels'], axis=-1)
-      gates += (
-        h @ jnp.concatenate(params['recurrent'], axis=-1) + params['bias']
-      )
-      i, f, g, o = jnp.split(gates, 4)
-      c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-      h = jax.nn.sigmoid(o) * jnp.tanh(c)
-      return (h, c), h
-
-    def back(h, x):
-      h = jnp.tanh(x + h @ params['gru'])
-      return h, h
-
-    start = params['start']
-    x = params['table'][tokens]
-    _, x = jax.lax.scan(step, (start, jnp.zeros_like(start)), x)
-    _, x = jax.lax.scan(back, jnp.zeros_like(start), x, reverse=True)
-    return _entropy(x @ params['logits'], targets)
-
-  params = {
-    'table': table,
-    'kernels': kernels,
-    'recurrent': recurrent,
-    'bias': bias,
-    'start': start,
-    'gru': gru,
-    'logits': logits,
-  }
-  return loss, params, _tokens(vocabulary, length)
-
-
-def experts():
-  """Weights with batch axes, mixed by a gate."""
-  gate, up, down = _normal((6, 3), (3, 6, 8), (3, 8, 4))
-  x, y = _images(5, 6)
-
-  def loss(params, x, y):
-    chosen = jax.nn.softmax(x @ params['gate'])
-    inside = jnp.einsum('te,td->etd', chosen, x)
-    outs = jax.vmap(lambda x, u, d: jnp.tanh(x @ u) @ d)(
-      inside, params['up'], params['down']
-    )
-    return _entropy(outs.sum(axis=(0, 1)), y)
-
-  return loss, {'gate': gate, 'up': up, 'down': down}, (x, y)
-
-
-def lora():
-  """Low-rank weights on a frozen net, and frozen ones among the weights."""
-  base, frozen = _normal((6, 6), (6, 6))
-  a, b = _normal((6, 2), (2, 6), seed=4)
-  x, y = _images(4, 6)
-
-  def loss(params, x, y):
-    x = jnp.tanh(x @ base + x @ params['a'] @ params['b'])
-    merged = jax.lax.stop_gradient(params['frozen']) + params['a'] @ params['b']
-    return _entropy(jnp.tanh(x @ merged).sum(axis=0), y)
-
-  return loss, {'a': a, 'b': b, 'frozen': frozen}, (x, y)
-
-
 @jax.custom_vjp
 def _clip_gradient(x):
   return x
@@ -240,35 +108,229 @@ _clip_gradient.defvjp(
 
 
 def odds_and_ends():
-  """Shared and cut weights, standardized ones, a penalty, custom rules."""
-  w, cut, v, rows = _normal((6, 6), (12, 6), (6, 3), (7, 6))
+  """Shared, cut, merged and frozen weights, a penalty, custom rules."""
+  w, cut, v, rows, a, b = _normal(
+    (6, 6), (12, 6), (6, 3), (7, 6), (6, 2), (2, 6)
+  )
   x, y = _images(4, 6)
 
   def loss(params, x, y):
     for _ in range(2):
       x = _clip_gradient(jax.nn.relu(x @ params['w']))
     x = jnp.tanh(x @ params['cut'][:6] + x @ params['cut'][6:].T)
+    x = x @ (jax.lax.stop_gradient(params['w']) + params['a'] @ params['b'])
     standard = params['v'] - params['v'].mean(axis=0)
     x = x + params['rows'][y + 2] / (1 + jnp.square(params['rows'][0]))
     x = jnp.concatenate([params['rows'][3:4], x])
     return _entropy((x @ standard).sum(axis=0), y) + (params['w'] ** 2).sum()
 
-  params = {'w': w, 'cut': cut, 'v': v, 'rows': rows, 'unused': v}
+  params = {'w': w, 'cut': cut, 'v': v, 'rows': rows, 'a': a, 'b': b}
+  params['unused'] = v
   return loss, params, (x, y)
 
 
-ALL = (
-  mlp,
-  cnn,
-  cnn_1d_3d,
-  transformer,
-  scan_over_layers,
-  lstm,
-  experts,
-  lora,
-  odds_and_ends,
-)
-BY_NAME = {net.__name__: net for net in ALL}
+def _mnist_cnn(x):
+  x = nn.relu(nn.Conv(4, (3, 3))(x))
+  x = nn.avg_pool(x, (2, 2), (2, 2))
+  x = nn.relu(nn.Conv(8, (3, 3))(x))
+  x = nn.avg_pool(x, (2, 2), (2, 2))
+  return nn.Dense(3)(nn.relu(nn.Dense(16)(x.reshape(len(x), -1))))
+
+
+def _resnet(x):
+  x = nn.Conv(4, (3, 3), use_bias=False)(x)
+  for channels, strides in ((4, 1), (8, 2)):
+    y = nn.relu(nn.GroupNorm(2)(x))
+    short = nn.Conv(channels, (1, 1), strides)(y)
+    y = nn.Conv(channels, (3, 3), strides, use_bias=False)(y)
+    y = nn.relu(nn.GroupNorm(2)(y))
+    x = short + nn.Conv(channels, (3, 3), use_bias=False)(y)
+  return nn.Dense(3)(x.mean(axis=(1, 2)))
+
+
+def _separable(x):
+  x = nn.Conv(4, (3, 3))(x)
+  x = nn.relu(nn.Conv(4, (3, 3), feature_group_count=4)(x))
+  x = nn.max_pool(nn.relu(nn.Conv(8, (1, 1))(x)), (2, 2), (2, 2))
+  return nn.Dense(3)(x.mean(axis=(1, 2)))
+
+
+def _recurrent(tokens):
+  x = nn.Embed(7, 4, param_dtype=jnp.float64)(tokens)
+  x = nn.RNN(nn.OptimizedLSTMCell(5, param_dtype=jnp.float64))(x)
+  x = nn.RNN(nn.GRUCell(5, param_dtype=jnp.float64), reverse=True)(x)
+  return nn.Dense(7)(x)
+
+
+def _layers(x, mask=None):
+  y = nn.LayerNorm()(x)
+  x = x + nn.MultiHeadDotProductAttention(2)(y, y, mask=mask)
+  return x + nn.Dense(8)(nn.gelu(nn.Dense(16)(nn.LayerNorm()(x))))
+
+
+def _transformer(tokens, vocabulary=40):
+  embed = nn.Embed(vocabulary, 8)
+  x = _layers(embed(tokens), nn.make_causal_mask(tokens))
+  return embed.attend(nn.LayerNorm()(x))
+
+
+def _vit(x):
+  x = nn.Conv(8, (4, 4), strides=4)(x).reshape(len(x), -1, 8)
+  start = nn.Embed(1, 8)(jnp.zeros((len(x), 1), int))
+  x = jnp.concatenate([start, x], axis=1)
+  x = x + nn.Embed(x.shape[1], 8)(jnp.arange(x.shape[1]))
+  return nn.Dense(3)(_layers(x)[:, 0])
+
+
+def _mixer(x):
+  x = nn.Conv(8, (4, 4), strides=4)(x).reshape(len(x), -1, 8)
+  y = nn.LayerNorm()(x).swapaxes(1, 2)
+  x = x + nn.Dense(4)(nn.gelu(nn.Dense(6)(y))).swapaxes(1, 2)
+  x = x + nn.Dense(8)(nn.gelu(nn.Dense(6)(nn.LayerNorm()(x))))
+  return nn.Dense(3)(x.mean(axis=1))
+
+
+def _experts(x):
+  x = x.reshape(len(x), -1, 8)
+  gates = nn.softmax(nn.Dense(3)(x))
+  many = nn.vmap(
+    nn.Dense,
+    variable_axes={'params': 0},
+    split_rngs={'params': True},
+    in_axes=None,
+    out_axes=-1,
+    axis_size=3,
+  )
+  return nn.Dense(3)((many(8)(x) * gates[..., None, :]).sum(axis=-1).mean(1))
+
+
+def _deep(x):
+  """Layers by `nn.scan`, computed again in the backward pass."""
+
+  class Layer(nn.Module):
+    @nn.compact
+    def __call__(self, x, _):
+      return x + nn.tanh(nn.Dense(8)(nn.LayerNorm()(x))), None
+
+  x = nn.Dense(8)(x.reshape(len(x), -1))
+  many = nn.scan(
+    nn.remat(Layer),
+    variable_axes={'params': 0},
+    split_rngs={'params': True},
+    length=3,
+  )
+  return nn.Dense(3)(many()(x, None)[0])
+
+
+class _Module(nn.Module):
+  """A module of a function of a batch."""
+
+  function: object
+
+  @nn.compact
+  def __call__(self, x):
+    return self.function(x)
+
+
+def _flax(function, batch):
+  net = _Module(function)
+  init = jax.jit(net.init)
+  params = init(jax.random.key(0), jnp.asarray(batch[0][:1]))['params']
+
+  def loss(params, x, y):
+    return _entropy(net.apply({'params': params}, x[None])[0], y)
+
+  return loss, params, batch
+
+
+def lora():
+  """Low-rank weights on each kernel of a frozen transformer."""
+  loss, frozen, batch = _flax(_transformer, _tokens(40, 4))
+  leaves, tree = jax.tree.flatten(cast(frozen, jnp.float64))
+  rng = np.random.default_rng(1)
+  shapes = {k: a.shape for k, a in enumerate(leaves) if a.ndim == 2}
+  params = {
+    k: [rng.normal(size=(rows, 2)), rng.normal(size=(2, columns))]
+    for k, (rows, columns) in shapes.items()
+  }
+
+  def merged(params, x, y):
+    own = list(leaves)
+    for k, (a, b) in params.items():
+      own[k] = own[k] + 0.1 * a @ b
+    return loss(jax.tree.unflatten(tree, own), x, y)
+
+  return merged, params, batch
+
+
+def _nnx():
+  class Net(nnx.Module):
+    def __init__(self, rngs):
+      self.conv = nnx.Conv(2, 4, (3, 3), rngs=rngs)
+      self.norm = nnx.LayerNorm(4, rngs=rngs)
+      self.out = nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+      return self.out(nnx.relu(self.norm(self.conv(x))).mean(axis=(1, 2)))
+
+  graph, params = nnx.split(Net(nnx.Rngs(0)))
+
+  def loss(params, x, y):
+    return _entropy(nnx.merge(graph, params)(x[None])[0], y)
+
+  return loss, params, _images(8, 8, 2)
+
+
+def equinox():
+  eqx = pytest.importorskip('equinox')
+  net = eqx.nn.MLP(128, 3, 8, 2, key=jax.random.key(0))
+  params, static = eqx.partition(net, eqx.is_inexact_array)
+
+  def loss(params, x, y):
+    return _entropy(eqx.combine(params, static)(x.reshape(-1)), y)
+
+  return loss, params, _images(8, 8, 2)
+
+
+def haiku():
+  hk = pytest.importorskip('haiku')
+
+  def forward(x):
+    x = jax.nn.relu(hk.Conv2D(4, 3)(x))
+    start, steps = jnp.zeros((1, 5), x.dtype), x[:, 0].swapaxes(0, 1)
+    x, _ = hk.dynamic_unroll(hk.VanillaRNN(5), steps, start)
+    return hk.Linear(3)(x[-1])
+
+  net = hk.without_apply_rng(hk.transform(forward))
+  batch = _images(8, 8, 2)
+  params = net.init(jax.random.key(0), jnp.asarray(batch[0][:1]))
+
+  def loss(params, x, y):
+    return _entropy(net.apply(params, x[None])[0], y)
+
+  return loss, params, batch
+
+
+def tied(vocabulary, length):
+  """A transformer whose table of embeddings also gives the logits."""
+  transformer = functools.partial(_transformer, vocabulary=vocabulary)
+  return _flax(transformer, _tokens(vocabulary, length))
+
+
+PLAIN = {f.__name__: f for f in (mlp, cnn, cnn_1d_3d, odds_and_ends)}
+BY_NAME = {
+  **PLAIN,
+  **{
+    f.__name__[1:]: functools.partial(lambda f: _flax(f, _images(8, 8, 2)), f)
+    for f in (_mnist_cnn, _resnet, _separable, _vit, _mixer, _experts, _deep)
+  },
+  'recurrent': lambda: _flax(_recurrent, _tokens(7, 4)),
+  'transformer': lambda: tied(40, 4),
+  'lora': lora,
+  'nnx': _nnx,
+  'equinox': equinox,
+  'haiku': haiku,
+}
 
 
 def cast(tree, dtype):

@@ -78,6 +78,22 @@ def test_positions_that_cancel(dtype, backend):
 
 
 @pytest.mark.parametrize('backend', ['cpu', 'gpu'])
+def test_rounded_gradients_are_as_long_as_the_clip(backend):
+  # On a GPU, scaled values are rounded to bfloat16.
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(8, 40, 32)), jnp.bfloat16)
+  delta = jnp.asarray(rng.normal(size=(8, 40, 64)), jnp.bfloat16)
+  weight, run = jnp.zeros((32, 64), jnp.bfloat16), _compiled(_linear, backend)
+  for i in range(len(x)):
+    batch = x, delta.astype(jnp.float32)
+    found, _ = run(weight, *batch, mask=np.arange(len(x)) == i)
+    whole = np.asarray(x[i], 'f8').T @ np.asarray(delta[i], 'f8')
+    goal = _CLIP * whole / np.linalg.norm(whole)
+    assert _CLIP * (1 - 2**-9) < nets.norm_of(found) <= _CLIP
+    assert nets.norm_of(found - goal) < 4e-3
+
+
+@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
 def test_roundings_to_one_side(backend):
   # Two inputs that hardly differ, and deltas that nearly cancel: all roundings
   # of 1,152 products go down, and a squared norm was found to be -160.

@@ -1,6 +1,5 @@
 """Tasks of the benchmark as files, and equal numbers of trials."""
 
-import dataclasses
 import json
 
 from pda_fed.compare import benchmark_tasks
@@ -29,13 +28,9 @@ def _load(folder, **changes):
   return benchmark_tasks.load(path)
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_task_is_read(tmp_path):
   task = _load(tmp_path)
   assert (task.name, task.epsilon, task.trials) == ('some_task', 1.5, 6)
-  task.write(tmp_path / 'other.json')
-  again = benchmark_tasks.load(tmp_path / 'other.json')
-  assert dataclasses.replace(again, name='some_task') == task
-  assert json.loads((tmp_path / 'other.json').read_text()) == CONTENT
 
 
 @pytest.mark.parametrize('data_dir', ['', None])
@@ -81,12 +76,16 @@ def test_unequal_trials_are_refused(tmp_path):
 
 def test_another_method_has_the_rates_of_the_task_or_its_own(tmp_path):
   task = _load(tmp_path)
-  more = task.with_method('mine', _WEIGHTS)
-  assert more.grids['mine'] == {_RATE: [1, 2, 3], **_WEIGHTS}
-  assert task.with_method('mine', {_RATE: [1, 2, 4, 8, 9, 10]}).trials == 6
-  assert list(more.only(['mine', 'pda']).grids) == ['mine', 'pda']
+  found = task.asked_for(['mine', 'pda'], _WEIGHTS).grids
+  assert found == {
+    'mine': {_RATE: [1, 2, 3], **_WEIGHTS},
+    'pda': CONTENT['grids']['pda'],
+  }
+  own = {_RATE: [1, 2, 4, 8, 9, 10]}
+  assert task.asked_for(['mine'], own).grids == {'mine': own}
+  # It has as many trials as those that are not asked for.
   with pytest.raises(ValueError, match='Found .* 9 for mine'):
-    task.with_method('mine', {'method.weight': [0.1, 0.5, 0.9]})
+    task.asked_for(['mine'], {'method.weight': [0.1, 0.5, 0.9]})
 
 
 @pytest.mark.parametrize(
@@ -114,27 +113,3 @@ def test_methods_that_are_asked_for(tmp_path, methods, grid, found):
 def test_methods_that_cannot_be_asked_for(tmp_path, methods, grid, message):
   with pytest.raises(ValueError, match=message):
     _load(tmp_path).asked_for(methods, grid)
-
-
-def test_earlier_methods_stay(tmp_path):
-  task = _load(tmp_path)
-  pda = task.only(['pda'])
-  mine = task.asked_for(['mine'], _WEIGHTS)
-  both = mine.joined_with(pda)
-  assert list(both.grids) == ['pda', 'mine']
-  assert list(pda.joined_with(both).grids) == ['pda', 'mine']
-  other = task.asked_for(['mine'], {'method.weight': [0.5, 0.8]})
-  with pytest.raises(
-    ValueError, match='some_task or one of its grids has changed'
-  ):
-    other.joined_with(both)
-  with pytest.raises(ValueError, match='has changed'):
-    dataclasses.replace(mine, settings={}).joined_with(pda)
-
-
-def test_axes_of_a_task_that_is_not_there_are_refused():
-  with pytest.raises(ValueError, match="one of a, b and a colon. Found 'c:"):
-    benchmark_tasks.grids_by_task(['c:rounds=1'], ['a', 'b'])
-  # A value may have a colon.
-  found = benchmark_tasks.grids_by_task(['data_dir=c:1'], ['a'])
-  assert found == {'a': {'data_dir': ['c:1']}}

@@ -91,11 +91,7 @@ def test_methods_that_are_not_known_or_not_there(tmp_path):
   _choices(warm=2).write(path)
   with pytest.raises(ValueError, match='Found warm, but not cold, pda'):
     choices.load(path, ['cold', 'warm', 'pda'])
-  changed = path.read_text().replace('"warm"', '"hot"')
-  path.write_text(changed)
-  with pytest.raises(ValueError, match="methods must be among .* Found 'hot'"):
-    choices.load(path, ['warm'])
-  path.write_text(changed[:50])
+  path.write_text(path.read_text()[:50])
   with pytest.raises(errors.OutputError, match='cannot be read'):
     choices.load(path, ['warm'])
   with pytest.raises(errors.OutputError, match='cannot be read'):

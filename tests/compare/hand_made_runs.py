@@ -5,6 +5,7 @@ import pathlib
 from pda_fed import privacy
 from pda_fed.common import typed
 from pda_fed.compare import comparison
+from pda_fed.compare import report
 from pda_fed.runs import records
 from pda_fed.runs import spec as spec_lib
 
@@ -60,3 +61,36 @@ def create(method, seed, accuracy, perplexity, epsilon=1.2345, **plan):
       'test': {'accuracy': accuracy, 'perplexity': perplexity, 'loss': 1.0},
     },
   )
+
+
+def three_seeds(*, noise=0.001, warm=(0.2, 100.0)):
+  """Runs of three methods; PDA-DPMD is the best by accuracy."""
+  middles = {'cold': (0.1, 150.0), 'warm': warm, 'pda': (0.22, 90.0)}
+  return [
+    create(
+      method,
+      seed,
+      accuracy + noise * (seed if method == 'pda' else 0),
+      perplexity + seed,
+    )
+    for method, (accuracy, perplexity) in middles.items()
+    for seed in range(3)
+  ]
+
+
+def with_public(starts):
+  """Runs of two methods, with one warm start for each seed."""
+  runs = []
+  for method, mirror in (('warm', 0), ('pda', 1)):
+    for seed, (accuracy, perplexity) in enumerate(starts):
+      run = create(method, seed, 0.2 + 0.02 * mirror, 100 - mirror)
+      test = {'accuracy': accuracy, 'perplexity': perplexity}
+      run.result['warm_start'] = {'epochs': 3, 'test': test}
+      runs.append(run)
+  return runs
+
+
+def page(found, figures=(), **about):
+  """Returns the page of a comparison."""
+  shown = report.Report(comparison=found, command='run <this>', **about)
+  return report.build_page(shown, dict(figures))

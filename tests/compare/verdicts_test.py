@@ -1,4 +1,4 @@
-"""Verdicts: who wins by which metric, how surely, and in which words."""
+"""Intervals and verdicts: by hand, and how often they are right."""
 
 import math
 
@@ -7,69 +7,114 @@ from pda_fed.compare import verdicts
 import pytest
 
 
-def _by_seed(*values):
+def _by_seed(values):
   return dict(enumerate(map(float, values)))
 
 
-def _sentence(metric, values):
-  verdict = verdicts.decide(metric, values)
-  means = {
-    method: {metric: np.mean(list(of.values()))}
-    for method, of in values.items()
-  }
-  writer = verdicts.Writer((metric,), lambda m: f'method {m.upper()}', means)
-  return writer.sentence(verdict)
+def test_a_paired_interval_by_hand():
+  # Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t of 2 degrees 4.303.
+  found = verdicts.difference(_by_seed([11, 22, 33]), _by_seed([10, 20, 30]))
+  assert (found.mean, found.num_seeds, found.paired) == (2.0, 3, True)
+  half = 4.302653 / math.sqrt(3)
+  assert found.low == pytest.approx(2 - half, rel=1e-6)
+  assert found.high == pytest.approx(2 + half, rel=1e-6)
+  assert not found.is_clear
 
 
-def test_a_clear_winner_in_points():
-  values = {'a': _by_seed(0.222, 0.23, 0.238), 'b': _by_seed(0.21, 0.22, 0.228)}
-  # Differences 1.2, 1.0 and 1.0 points: 1.0667 +- 4.303 * 0.0667.
-  assert _sentence('accuracy', values) == (
-    'Method A is better than method B in accuracy, by 1.07 points (95 %'
-    ' interval 0.78 to 1.35).'
+def test_common_seeds_alone_count():
+  a, b = {0: 1.0, 1: 2.0, 7: 99.0}, {1: 1.5, 0: 0.0, 8: -50.0}
+  found = verdicts.difference(a, b)
+  assert (found.mean, found.num_seeds, found.paired) == (0.75, 2, True)
+
+
+def test_runs_without_common_seeds_have_welchs_interval():
+  # Variances 1 and 4, three seeds each: error sqrt(5/3), and by Satterthwaite
+  # (5/3)^2 / ((1/3)^2 / 2 + (4/3)^2 / 2) = 50/17 degrees of freedom.
+  a, b = {0: 1.0, 1: 2.0, 2: 3.0}, {3: 10.0, 4: 12.0, 5: 14.0}
+  found = verdicts.difference(a, b)
+  assert (found.mean, found.num_seeds, found.paired) == (-10.0, 3, False)
+  assert (found.high - found.low) / 2 == pytest.approx(
+    3.219 * math.sqrt(5 / 3), rel=1e-3
   )
+  assert found.high < 0 and not found.is_clear  # Clearly worse.
 
 
-def test_no_clear_winner():
-  values = {'a': _by_seed(90, 91, 92), 'b': _by_seed(90, 92, 94)}
-  # Differences 0, 1 and 2: 1 +- 4.303 * 0.577.
-  assert _sentence('perplexity', values) == (
-    'No clear winner between method A and method B in perplexity (difference'
-    ' 1.00, 95 % interval -1.48 to 3.48).'
-  )
+def test_one_seed_has_no_interval():
+  for b in ({0: 2.0}, {1: 2.0}, {0: 2.0, 1: 3.0}):
+    found = verdicts.difference({0: 5.0}, b)
+    assert (found.low, found.high, found.num_seeds) == (None, None, 1)
+    assert not found.is_clear
+  assert verdicts.difference({0: 5.0}, {0: 2.0, 1: 3.0}).mean == 3.0
+
+
+def test_what_does_not_vary():
+  same = verdicts.difference(_by_seed([1, 2]), _by_seed([1, 2]))
+  assert (same.mean, same.low, same.is_clear) == (0.0, 0.0, False)
+  apart = verdicts.difference({0: 1.0, 1: 1.0}, {2: 0.5, 3: 0.5})
+  assert (apart.mean, apart.low, apart.is_clear) == (0.5, 0.5, True)
+
+
+@pytest.mark.parametrize('bad', [{}, {0: math.nan}, {0: 1.0, 1: math.inf}])
+def test_values_must_be_finite(bad):
+  with pytest.raises(ValueError, match='a must have at least one value'):
+    verdicts.difference(bad, {0: 1.0})
+  with pytest.raises(ValueError, match='b must have at least one value'):
+    verdicts.difference({0: 1.0}, bad)
 
 
 @pytest.mark.parametrize(
-  'difference, words',
-  [
-    # 0.19 +- 4.303 * 0.045.
-    (0.235, '(difference 0.190, 95 % interval -0.004 to 0.384).'),
-    # 0.1867 +- 4.303 * 0.0433.
-    (0.23, 'by 0.1867 (95 % interval 0.0002 to 0.3731).'),
-  ],
+  ('num_seeds', 'errors'), [(3, 4.303), (4, 3.182), (5, 2.776), (10, 2.262)]
 )
-def test_an_interval_that_ends_near_0_has_more_decimals(difference, words):
-  b = _by_seed(90.1, 91 + difference, 92 + difference)
-  text = _sentence('perplexity', {'a': _by_seed(90, 91, 92), 'b': b})
-  assert text.endswith(words)
+def test_how_many_standard_errors_are_clear(num_seeds, errors):
+  # Values of mean 0 and standard error 1, shifted.
+  values = np.linspace(-1, 1, num_seeds)
+  values *= math.sqrt(num_seeds) / values.std(ddof=1)
+  nothing = dict.fromkeys(range(num_seeds), 0.0)
+  for shift, is_clear in ((errors - 0.01, False), (errors + 0.01, True)):
+    found = verdicts.difference(_by_seed(values + shift), nothing)
+    assert found.is_clear == is_clear
+  # Three are clear from five seeds on.
+  found = verdicts.difference(_by_seed(values + 3), nothing)
+  assert found.is_clear == (num_seeds >= 5)
 
 
-def test_one_seed_and_other_seeds():
-  assert _sentence('loss', {'a': {0: 1.5}, 'b': {0: 1.25}}) == (
-    'One seed: no verdict. Method B has the best loss, 0.2500 better than'
-    ' method A.'
+def _share_clear(num_seeds, shift, deviations=(1.0, 1.0), num_trials=4000):
+  """How often an interval leaves out 0; both methods share effects of seeds."""
+  rng = np.random.default_rng(20)
+  shape = (num_trials, num_seeds)
+  effect = 2 * rng.normal(size=shape)
+  a, b = (effect + d * rng.normal(size=shape) for d in deviations)
+  error = math.hypot(*deviations) / math.sqrt(num_seeds)
+  found = [
+    verdicts.difference(_by_seed(x + shift * error), _by_seed(y))
+    for x, y in zip(a, b, strict=True)
+  ]
+  return np.mean([d.low > 0 or d.high < 0 for d in found])
+
+
+@pytest.mark.parametrize('deviations', [(1, 1), (5, 1), (1, 0)])
+def test_intervals_hold_whatever_the_variances(deviations):
+  # The standard deviation of the share is 0.0034.
+  assert _share_clear(3, 0, deviations) == pytest.approx(0.05, abs=0.012)
+
+
+@pytest.mark.parametrize(
+  ('num_seeds', 'share'), [(3, 0.39), (4, 0.53), (5, 0.62), (10, 0.76)]
+)
+def test_how_often_three_standard_errors_are_found(num_seeds, share):
+  # As the module says.
+  assert _share_clear(num_seeds, 3, num_trials=1500) == pytest.approx(
+    share, abs=0.04
   )
-  apart = {'a': {0: 1.0, 1: 1.1}, 'b': {2: 5.0, 3: 5.1}}
-  assert 'share fewer than two seeds' in _sentence('loss', apart)
 
 
 def test_a_winner_is_better_than_each_other():
   verdict = verdicts.decide(
     'accuracy',
     {
-      'a': _by_seed(10, 11, 12),
-      'noisy': _by_seed(0, 9, 18),
-      'b': _by_seed(9.5, 10.5, 11.4),
+      'a': _by_seed([10, 11, 12]),
+      'noisy': _by_seed([0, 9, 18]),
+      'b': _by_seed([9.5, 10.5, 11.4]),
     },
   )
   assert verdict.best == 'a'
@@ -81,28 +126,16 @@ def test_a_winner_is_better_than_each_other():
 
 def test_a_mean_over_other_seeds_makes_no_winner():
   # Over the seeds that both have, b is better.
-  values = {'a': _by_seed(0.1, 0.101, 0.9), 'b': _by_seed(0.2, 0.201)}
+  values = {'a': _by_seed([0.1, 0.101, 0.9]), 'b': _by_seed([0.2, 0.201])}
   verdict = verdicts.decide('accuracy', values)
   assert verdict.best == 'a' and verdict.leads['b'].high < 0
   assert not verdict.is_clear
 
 
-def test_what_diverged_is_left_out():
-  values = {
-    'a': _by_seed(1, 1.1),
-    'b': _by_seed(2, 2.1),
-    'c': _by_seed(0.1, math.nan),
-  }
-  assert verdicts.decide('loss', values).left_out == ('c',)
-  assert 'because runs diverged: method C.' in _sentence('loss', values)
-  del values['a']
-  assert verdicts.decide('loss', values) is None
-
-
 def _simulated(rng, num_methods, num_seeds=3):
   effect = 2 * rng.normal(size=num_seeds)
   return {
-    f'm{i}': _by_seed(*(effect + rng.normal(size=num_seeds)))
+    f'm{i}': _by_seed(effect + rng.normal(size=num_seeds))
     for i in range(num_methods)
   }
 
@@ -116,41 +149,3 @@ def test_equal_methods_have_no_clear_winner(num_methods):
   hundreds = np.reshape([verdict.is_clear for verdict in found], (10, 100))
   assert np.mean(hundreds) < 0.065
   assert hundreds[0].sum() <= 7
-
-
-def _verdicts(**values):
-  return {
-    metric: verdicts.decide(metric, dict(zip('ab', of, strict=True)))
-    for metric, of in values.items()
-  }
-
-
-def _disagreement(found):
-  writer = verdicts.Writer(
-    ('accuracy', 'accuracy_with_oov', 'perplexity'), str.upper, {}
-  )
-  return writer.disagreement(found)
-
-
-def test_metrics_that_disagree():
-  low, high = _by_seed(1.0, 1.1, 1.0), _by_seed(2.0, 2.1, 2.05)
-  found = _verdicts(
-    perplexity=(low, high), accuracy_with_oov=(high, low), accuracy=(low, high)
-  )
-  assert _disagreement(found) == (
-    'Metrics disagree: perplexity and accuracy over all tokens prefer A,'
-    ' accuracy over known words B.'
-  )
-  del found['accuracy']
-  assert _disagreement(found) is None
-
-
-def test_metrics_disagree_only_surely():
-  low, high = _by_seed(1.0, 1.1, 1.0), _by_seed(0.9, 1.3, 1.0)
-  unsure = _verdicts(perplexity=(low, high), accuracy=(low, high))
-  assert _disagreement(unsure) is None
-  surely = (low, _by_seed(2.0, 2.1, 2.05))
-  assert _disagreement(_verdicts(perplexity=surely, accuracy=(low, high)))
-  # With one seed nothing is sure, and the hint is worth it.
-  one = _verdicts(perplexity=({0: 1.0}, {0: 2.0}), accuracy=({0: 1}, {0: 2}))
-  assert 'prefers A, accuracy over known words B.' in _disagreement(one)

@@ -129,21 +129,3 @@ def test_long_runs_of_a_character_do_not_take_for_ever(piece):
   for text in (piece * 200_000, '.' + piece * 200_000 + 'a'):
     tokenizer.split_sentences(text)
   tokenizer.split_html(piece * 20_000)
-
-
-def test_sentences_as_they_are_written():
-  text = 'One (two.) Three? "Four!" Five\n\nSix e.g. this.'
-  assert tokenizer.cut_sentences(text) == [
-    'One (two.)',
-    'Three?',
-    '"Four!"',
-    'Five',
-    'Six e.g. this.',
-  ]
-
-
-def test_masked_urls_have_the_same_tokens():
-  text = 'See (http://a.example/b?c=d). Or www.x.example, FTP://y.example!'
-  masked = tokenizer.mask_urls(text)
-  assert masked == 'See (<URL>). Or <URL>, <URL>!'
-  assert tokenizer.tokenize(masked) == tokenizer.tokenize(text)

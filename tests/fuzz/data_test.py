@@ -165,13 +165,6 @@ def _images_are_sound(expected, found):
     assert 0 <= others.min() and others.max() < expected.num_classes
 
 
-def _write_cifar10(folder):
-  for name in [*(f'data_batch_{i}' for i in range(1, 6)), 'test_batch']:
-    records = _RNG.integers(0, 256, (4, 3073), np.uint8)
-    records[:, 0] = np.arange(4)  # The labels.
-    (folder / f'{name}.bin').write_bytes(records.tobytes())
-
-
 def _idx(array):
   header = struct.pack(f'>4B{array.ndim}I', 0, 0, 8, array.ndim, *array.shape)
   return header + array.tobytes()
@@ -210,22 +203,6 @@ def _write_images(folder):
   np.savez_compressed(folder / 'images.npz', **arrays, num_classes=4)
 
 
-def _write_wikitext(folder):
-  lines = [
-    ' '.join(f'w{(i * j) % 40}' for j in range(1, 40)) for i in range(12)
-  ]
-  for split in ('train', 'valid', 'test'):
-    (folder / f'wiki.{split}.tokens').write_text('\n'.join(lines))
-
-
-def _text_is_sound(expected, found):
-  assert found.num_classes == expected.num_classes == len(found.vocabulary)
-  for inputs, targets in _arrays(found):
-    assert inputs.dtype == targets.dtype == np.uint16
-    assert inputs.shape == targets.shape and inputs.shape[1] == 35
-    assert len(inputs) and inputs.max() < found.num_classes
-
-
 _TARGETS = {
   'sqlite': harness.Target(
     write=lambda f: sqlite.write_sqlite(f / 'users.sqlite', sorted(_ROWS)),
@@ -252,18 +229,7 @@ _TARGETS = {
   'opened store': harness.Target(
     write=_write_store, load=_read_store, check=_store_is_sound
   ),
-  'CIFAR-10': harness.Target(
-    write=_write_cifar10,
-    load=lambda f: sample_level.load_cifar10(f, images_per_batch=4),
-    check=_images_are_sound,
-  ),
-  'EMNIST': harness.Target(
-    write=_write_emnist,
-    load=sample_level.load_emnist,
-    check=_same_arrays,
-    must_find=0.8,
-  ),
-  'EMNIST behind the checksum': harness.Target(
+  'EMNIST, behind its checksum': harness.Target(
     write=lambda f: _write_emnist(f, bytes),
     load=_load_compressed_emnist,
     share=0.3,
@@ -274,12 +240,6 @@ _TARGETS = {
     write=_write_images,
     load=sample_level.load_images,
     check=_same_arrays,
-  ),
-  'WikiText': harness.Target(
-    write=_write_wikitext,
-    load=lambda f: sample_level.load_wikitext(f, vocabulary_size=30),
-    check=_text_is_sound,
-    must_find=0.02,
   ),
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 from pda_fed import linear_regression
 from pda_fed.compare import comparison
 from pda_fed.compare import report
-from pda_fed.compare import result_tables
+from pda_fed.compare import tables
 from pda_fed.runs import checkpoints
 from pda_fed.runs import outputs
 from pda_fed.runs import resuming
@@ -75,10 +75,10 @@ def _show_run(folder):
   """All that a comparison makes of a run, figures aside."""
   run = comparison.load_run(folder)
   compared = comparison.compare([run])
-  result_tables.as_text(compared)
-  result_tables.as_markdown(compared)
-  result_tables.as_latex(compared)
-  report.build_page(compared, {}, 'command')
+  tables.of_comparison(compared).as_markdown()
+  shown = report.Report(comparison=compared, command='command')
+  shown.lines()
+  report.build_page(shown, {})
   return run
 
 

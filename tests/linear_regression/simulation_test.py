@@ -230,3 +230,9 @@ def test_tight_noise_is_less_and_few_public_samples_are_enough():
 def test_bad_config(changes, message):
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(_CONFIG, **changes)
+
+
+@pytest.mark.slow
+def test_the_theory_is_drawn(tmp_path):
+  for path in linear_regression.plot_theory(tmp_path / 'theory.png'):
+    assert path.stat().st_size > 10_000

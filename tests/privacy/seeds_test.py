@@ -1,4 +1,5 @@
 import copy
+import hmac
 import itertools
 import pickle
 
@@ -70,3 +71,40 @@ def test_seeds_stay_in_the_process(seed):
   for leave in (pickle.dumps, copy.copy, copy.deepcopy):
     with pytest.raises(TypeError, match='must not be pickled'):
       leave(streams)
+
+
+def test_hosts_derive_the_same_seeds_from_a_secret_and_a_nonce():
+  secret = b's' * 32
+  derived = privacy.SeedStreams.derived(secret)
+  again = privacy.SeedStreams.derived(secret, derived.nonce)
+  kept = privacy.SeedStreams.from_dict(derived.as_dict())
+  assert derived.as_dict() == again.as_dict() == kept.as_dict()
+  assert not derived.reproducible and len(set(_values(derived))) == 5
+  assert all(0 <= v < 2**63 for v in _values(derived))
+  # RFC 2104, with the standard library's other interface.
+  words = f'pda_fed seeds 1 {derived.nonce} noise'.encode()
+  noise = int(hmac.new(secret, words, 'sha256').hexdigest()[:16], 16) >> 1
+  assert derived.noise == noise
+  # Each run has a nonce of its own, so that one secret serves for many.
+  for other in (
+    privacy.SeedStreams.derived(secret),
+    privacy.SeedStreams.derived(b't' * 32, derived.nonce),
+  ):
+    assert not set(_values(derived)) & set(_values(other))
+
+
+@pytest.mark.parametrize(
+  'secret, nonce, words',
+  [
+    (b's' * 31, None, 'secret must have at least 32 bytes. Found 31.'),
+    (b's' * 32, 'f' * 63, 'nonce must have 64 hex digits'),
+    (b's' * 32, 5, 'nonce must have 64 hex digits. Found 5.'),
+  ],
+)
+def test_secrets_and_nonces_that_are_refused(secret, nonce, words):
+  with pytest.raises(ValueError, match=words):
+    privacy.SeedStreams.derived(secret, nonce)
+  if nonce is not None:
+    given = {**privacy.SeedStreams().as_dict(), 'nonce': nonce}
+    with pytest.raises(ValueError, match=words):
+      privacy.SeedStreams.from_dict(given)

@@ -20,12 +20,9 @@ from pda_fed import privacy
 from pda_fed import runs as runs_lib
 from pda_fed.compare import choices
 from pda_fed.compare import comparison as comparison_lib
-from pda_fed.compare import figures
-from pda_fed.compare import grids
 from pda_fed.compare import jobs
-from pda_fed.compare import ranking
 from pda_fed.compare import report
-from pda_fed.compare import result_tables
+from pda_fed.compare import search as search_lib
 from pda_fed.runs import disclosure
 from pda_fed.runs import model_files
 from pda_fed.runs.callbacks import guard as guard_lib
@@ -74,19 +71,6 @@ def test_of_runs_that_end_early(unfinished):
   assert (disclosure.FILES, 'secret_seeds.json: noise') in unfinished
 
 
-def _prepare(source, path, **options):
-  config = data_prep.PrepareConfig(
-    partition=data_prep.PartitionConfig(
-      seed=0, max_sentences=12, num_public_users=4
-    ),
-    holdout=data_prep.HoldoutConfig(validation_fraction=0.2, test_fraction=0.2),
-    num_processes=1,
-    **options,
-  )
-
-  return data_prep.prepare(source, path, config)
-
-
 @pytest.fixture(scope='module')
 def stores(tmp_path_factory):
   """A store of text, from rows of which one is faulty, and one of arrays."""
@@ -102,12 +86,15 @@ def stores(tmp_path_factory):
   x = np.random.default_rng(0).normal(size=(400, 300))
   np.savez(path / 'x.npz', x=x, y=np.arange(400) % 3, user=np.arange(400) % 40)
   return {
-    'text': _prepare(
+    'text': saved_runs.prepare(
       sources.open_source(f'jsonl:{path}/x.jsonl'),
       path / 'text',
+      12,
       vocabulary=data_prep.VocabularyConfig(size=20),
     ),
-    'arrays': _prepare(sources.open_npz(path / 'x.npz'), path / 'arrays'),
+    'arrays': saved_runs.prepare(
+      sources.open_npz(path / 'x.npz'), path / 'arrays', 12
+    ),
   }
 
 
@@ -181,15 +168,14 @@ def page(tmp_path_factory):
   tried = choices.Choice({'clip_norm': 1}, trials=3, value=4.5)
   chosen = choices.Choices('compare', 'loss', {'cold': tried, 'warm': tried})
   chosen.write(out / 'chosen.json')
-  drawn = figures.draw_comparison(compared, out)
-  text = report.build_page(compared, drawn, 'compare', choices=chosen)
-  (out / 'index.html').write_text(text)
-  (out / 'table.md').write_text(result_tables.as_markdown(compared))
+  report.Report(comparison=compared, command='compare', choices=chosen).write(
+    out
+  )
   cells = [
-    ranking.look(grids.Cell((('clip_norm', i),)), run.path)
+    search_lib.look({'clip_norm': i}, run.path)
     for i, run in enumerate(found, 1)
   ]
-  (out / 'search.csv').write_text(ranking.as_csv(cells))
+  (out / 'search.csv').write_text(search_lib.as_csv(cells))
   return out
 
 

@@ -5,8 +5,8 @@ import shutil
 
 from pda_fed import privacy
 from pda_fed import runs as runs_lib
-from pda_fed.compare import private_runs
-from pda_fed.compare import running
+from pda_fed.compare import jobs
+from pda_fed.compare import private_search
 
 from tests.runs import saved_runs
 
@@ -27,13 +27,13 @@ def make(path: pathlib.Path) -> pathlib.Path:
     {**result, 'method': 'warm', 'epsilon': 1.25, 'seed': None, 'test': {}}
   )
   out = path / 'out'
-  found = private_runs.SecretRuns(
+  found = private_search.SecretRuns(
     DRAWS,
     {'warm': config.spec},
     {'warm': {'server.learning_rate': [1]}},
     'loss',
     out,
-    running.Runner(),
+    jobs.Runner(),
   )
   (out / 'private_search/runs').mkdir(0o700, parents=True)
   shutil.move(saved, out / 'private_search/runs/secret')

@@ -68,21 +68,26 @@ def _array_source(spec) -> sources.ArraySource:
   )
 
 
+def prepare(source, path: pathlib.Path, max_sentences: int = 256, **options):
+  """Writes a store of the users of a source, of whom four are public."""
+  config = data_prep.PrepareConfig(
+    partition=data_prep.PartitionConfig(
+      seed=0, max_sentences=max_sentences, num_public_users=4
+    ),
+    holdout=data_prep.HoldoutConfig(validation_fraction=0.2, test_fraction=0.2),
+    num_processes=1,
+    **options,
+  )
+  return data_prep.prepare(source, path, config)
+
+
 def _write_users(kind: str, data_dir: pathlib.Path) -> None:
   if kind == 'lstm':
     tiny_users.prepare(data_dir)
     return
   linear = models.linear((4,), 3)
-  data_prep.prepare(
-    _array_source(linear if kind == 'linear' else _IMAGES['images']),
-    data_dir,
-    data_prep.PrepareConfig(
-      partition=data_prep.PartitionConfig(seed=0, num_public_users=4),
-      holdout=data_prep.HoldoutConfig(
-        validation_fraction=0.2, test_fraction=0.2
-      ),
-      num_processes=1,
-    ),
+  prepare(
+    _array_source(linear if kind == 'linear' else _IMAGES['images']), data_dir
   )
 
 

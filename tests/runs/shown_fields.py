@@ -155,7 +155,7 @@ def of_comparison(folder):
       found |= {(disclosure.PAGE, column) for column in columns}
     elif name.endswith('.json'):
       found |= _of_json(disclosure.COMPARISON, path, f'{name}: ')
-    elif name != 'table.tex':  # Has columns of table.md.
+    else:
       found.add((disclosure.COMPARISON, name))
   return found
 

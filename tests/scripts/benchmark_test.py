@@ -63,7 +63,8 @@ class TestTasks:
     task = _TASKS[name]
     assert set(task.grids) == {'warm', 'pda', 'semi_dp', 'dope', 'adadps'}
     # Three for a setting of a method that is added.
-    assert task.with_method('own', {'method.w': [1, 2, 3]}).trials == 9
+    own = task.asked_for(['own'], {'method.w': [1, 2, 3]})
+    assert task.trials == own.trials == 9
     rates = {_RATE, 'client.learning_rate'}
     for method, grid in task.grids.items():
       assert methods.get(method).name == method
@@ -111,7 +112,7 @@ class TestBenchmark:
     del done
     old = {p: p.stat().st_mtime_ns for p in folder.glob('out/**/warm*.log')}
     tasks = f'--tasks={folder}/tiny.json,{folder}/broken.json'
-    more = ('--methods=pda', '--tune=tiny:method.alpha_K=3', tasks)
+    more = ('--methods=warm,pda', '--tune=tiny:method.alpha_K=3', tasks)
     found = programs.run(*words, *more)
     assert {p: p.stat().st_mtime_ns for p in old} == old and old
     return found
@@ -132,7 +133,7 @@ class TestBenchmark:
     assert second.code == 2, second.err  # The other task is refused.
     again = programs.run(
       *('benchmark', f'--output_dir={folder}/out', '--seeds=2'),
-      *(f'--tasks={folder}/tiny.json', '--methods=pda'),
+      *(f'--tasks={folder}/tiny.json', '--methods=warm,pda'),
       '--tune=method.alpha_K=3',
     )
     assert again.code == 0, again.err
@@ -163,12 +164,12 @@ class TestBenchmark:
     # t of 1 degree of freedom.
     half = 12.706204736 * statistics.stdev(gains) / math.sqrt(2)
     gain = statistics.fmean(gains)
-    text = f'({gain:+.4f}, {gain - half:+.4f} to {gain + half:+.4f})'
+    text = f'{gain:+.4f}, {gain - half:+.4f} to {gain + half:+.4f}'
     (line,) = re.findall(
-      r'\| PDA-DPMD \| (.*) \| 2 \|', (out / 'table.md').read_text()
+      r'\| PDA-DPMD \| loss \| (.*) \| 2 \|', (out / 'table.md').read_text()
     )
     mean = statistics.fmean(losses[2:])
-    assert line.replace('**', '') == f'{mean:.4f} {text}'
+    assert line.replace('**', '') == f'{mean:.4f} | {text}'
     for suffix in ('png', 'svg'):
       assert (out / f'gains.{suffix}').stat().st_size
 
@@ -198,17 +199,3 @@ class TestBenchmark:
     assert done.code == 2
     assert message in done.error
     assert not any(tmp_path.iterdir())
-
-
-def test_a_task_that_changed_is_refused(tmp_path):
-  place = f'--output_dir={tmp_path}/out', f'--tasks={tmp_path}/tiny.json'
-  path = tmp_path / 'tiny.json'
-  path.write_text(json.dumps(_TINY))
-  cell = tmp_path / f'out/tiny/tuning/warm/cells/{_RATE}=0.2'
-  programs.run('benchmark', *place, '--print_runs')
-  cell.mkdir(parents=True)
-  (cell / 'config.json').touch()  # A run has started.
-  path.write_text(json.dumps({**_TINY, 'epsilon': 3}))
-  done = programs.run('benchmark', *place)
-  assert done.code == 2
-  assert 'tiny or one of its grids has changed' in done.error

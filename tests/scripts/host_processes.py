@@ -7,22 +7,6 @@ import sys
 
 from tests.scripts import programs
 
-
-def secret_file(store, text='s' * 32):
-  """The path of a file beside the data, made as users make it."""
-  path = store.with_name(f'secret_{text[0]}')
-  if not path.exists():
-    path.touch(mode=0o600)
-    path.write_text(f'{text}\n')
-  return path
-
-
-def port():
-  with socket.socket() as s:
-    s.bind(('127.0.0.1', 0))
-    return s.getsockname()[1]
-
-
 _RUN = (
   *('--engine=jax', '--expected_cohort=6', '--rounds=6', '--delta=1e-3'),
   *('--noise_multiplier=0.5', '--clip_norm=0.3', '--method.alpha_K=3'),
@@ -32,24 +16,37 @@ _RUN = (
 )
 
 
-def start(
-  store, folder, num_devices, *arguments, within=(), seed=0, **environment
-):
-  """Starts a process; `within` is a command that starts it somewhere else."""
-  own = () if seed is None else (f'--seed={seed}',)
-  flags = os.environ.get('XLA_FLAGS', '')
-  flags += f' --xla_force_host_platform_device_count={num_devices}'
+def secret_file(store, text):
+  """The path of a file beside the data, made as users make it."""
+  path = store.with_name(f'secret_{text}')
+  if not path.exists():
+    path.touch(mode=0o600)
+    path.write_text(f'{text * 32}\n')
+  return path
+
+
+def address():
+  """An address that nobody uses."""
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    return f'127.0.0.1:{s.getsockname()[1]}'
+
+
+def start(store, folder, num_devices, *arguments, seed=0, **environment):
+  """Starts a process; `environment` has its fate, see `mortal_train`."""
+  flags = f'--xla_force_host_platform_device_count={num_devices}'
   return subprocess.Popen(
     [
-      *(*within, sys.executable, '-m', 'tests.scripts.mortal_train'),
-      *(f'--data_dir={store}', f'--output_dir={folder}', *_RUN, *own),
+      *(sys.executable, '-m', 'tests.scripts.mortal_train', *_RUN),
+      *(f'--data_dir={store}', f'--output_dir={folder}'),
+      *(() if seed is None else (f'--seed={seed}',)),
       *arguments,
     ],
     cwd=programs.ROOT,
     env=os.environ
     | environment
     | {
-      'XLA_FLAGS': flags,
+      'XLA_FLAGS': f'{os.environ.get("XLA_FLAGS", "")} {flags}',
       'JAX_PLATFORMS': 'cpu',
       # Most of such a run is compilation.
       'JAX_COMPILATION_CACHE_DIR': str(store.with_name('cache')),
@@ -61,46 +58,35 @@ def start(
   )
 
 
-def place(store, coordinator, num_hosts, host, secret='s' * 32):
-  """The flags of one host."""
-  return [
-    *('--distributed', f'--coordinator={coordinator}'),
-    f'--cluster_secret_file={secret_file(store, secret)}',
-    *('--connect_timeout_s=120', f'--num_hosts={num_hosts}'),
-    f'--host_index={host}',
-  ]
+def start_host(store, folder, host, devices, place, *arguments, **options):
+  """Starts one host of a run whose hosts have these numbers of devices."""
+  return start(
+    store,
+    folder if host == 0 else folder.with_name('followers_write_nothing'),
+    devices[host],
+    *('--distributed', f'--coordinator={place}', f'--host_index={host}'),
+    *(f'--num_hosts={len(devices)}', '--connect_timeout_s=120'),
+    f'--cluster_secret_file={secret_file(store, "s")}',
+    *arguments,
+    **options,
+  )
 
 
-def start_hosts(
-  store, folder, devices, *arguments, own=None, fates=None, seed=0
-):
-  """Starts a process for each number of devices.
-
-  Args:
-    store: The data.
-    folder: The folder of the run.
-    devices: Number of devices of each host.
-    *arguments: Flags of all hosts.
-    own: Flags of single hosts.
-    fates: Variables of the environment of single hosts; see `mortal_train`.
-    seed: The seed of the run; None for a secret one.
-  """
-  coordinator = f'127.0.0.1:{port()}'
-  return [
-    start(
-      store,
-      folder if host == 0 else folder.with_name('followers_write_nothing'),
-      number,
-      *place(store, coordinator, len(devices), host),
-      *(*arguments, *(own or {}).get(host, ())),
-      seed=seed,
-      **(fates or {}).get(host, {}),
+def start_hosts(store, folder, devices, *arguments, own=None, **options):
+  """Starts all hosts; `own` has more flags or variables of single ones."""
+  place, processes = address(), []
+  for host in range(len(devices)):
+    more = (own or {}).get(host, ())
+    fate = more if isinstance(more, dict) else {}
+    flags = (*arguments, *(() if fate else more))
+    processes.append(
+      start_host(store, folder, host, devices, place, *flags, **options, **fate)
     )
-    for host, number in enumerate(devices)
-  ]
+  return processes
 
 
-def ended(processes, seconds=240):
+def ended(*processes, seconds=240):
+  """The exit codes and outputs of processes."""
   found = []
   for process in processes:
     out, err = process.communicate(timeout=seconds)

@@ -1,6 +1,6 @@
 """`scripts.train` in a process that may be killed or stopped in a round.
 
-DIE_IN_ROUND=3 python -m tests.scripts.mortal_train --data_dir=...
+FATE=SIGKILL ROUND=3 python -m tests.scripts.mortal_train --data_dir=...
 """
 
 import contextlib
@@ -11,41 +11,24 @@ import signal
 from pda_fed import runs as runs_lib
 from pda_fed.runs import hosts
 
-_FATES = {'DIE_IN_ROUND': signal.SIGKILL, 'HANG_IN_ROUND': signal.SIGSTOP}
+
+@contextlib.contextmanager
+def _open_mortal(run, seeds):
+  with _OPEN(run, seeds) as engine:
+    run_rounds = engine.run_rounds
+
+    def run_or_die(state, first_round, num_rounds):
+      if first_round == int(os.environ.get('ROUND', -1)):
+        os.kill(os.getpid(), signal.Signals[os.environ['FATE']])
+      return run_rounds(state, first_round, num_rounds)
+
+    engine.run_rounds = run_or_die
+    yield engine
 
 
-class _Mortal:
-  """An engine whose process ends, or stops, in a round."""
-
-  def __init__(self, engine):
-    self._engine = engine
-
-  def __getattr__(self, name):
-    return getattr(self._engine, name)
-
-  def run_rounds(self, state, first_round, num_rounds):
-    for name, signum in _FATES.items():
-      fate = int(os.environ.get(name, -2))
-      if first_round <= fate < first_round + num_rounds:
-        os.kill(os.getpid(), signum)
-    return self._engine.run_rounds(state, first_round, num_rounds)
-
-
-def main():
-  hosts.TIMEOUT_S = 10.0
-  hosts._BEAT_S = 0.2
-  open_engine = runs_lib.open_engine
-
-  @contextlib.contextmanager
-  def open_mortal(run, seeds):
-    if os.environ.get('DIE_IN_ROUND') == '-1':  # Before devices are known.
-      os.kill(os.getpid(), signal.SIGKILL)
-    with open_engine(run, seeds) as engine:
-      yield _Mortal(engine)
-
-  runs_lib.open_engine = open_mortal
-  runpy.run_module('scripts.train', run_name='__main__')
-
+_OPEN = runs_lib.open_engine
 
 if __name__ == '__main__':
-  main()
+  hosts.HEARTBEAT_S, hosts._SHUTDOWN_S = 20, 10
+  runs_lib.open_engine = _open_mortal
+  runpy.run_module('scripts.train', run_name='__main__')

@@ -128,13 +128,6 @@ def test_the_epsilon_of_a_search(distribution):
   assert '20 runs expected' in table
 
 
-@pytest.mark.parametrize('suffix', ['png', 'svg'])
-def test_plot(tmp_path, suffix):
-  path = tmp_path / f'epsilon.{suffix}'
-  _table('--noise_multiplier=1', f'--plot={path}', *_words())
-  assert path.stat().st_size > 5000
-
-
 _SOLVED = ('--preset=emnist', '--target_epsilon=1')
 _POISSON = ('--preset=emnist', '--private_search=poisson')
 
@@ -174,7 +167,7 @@ _POISSON = ('--preset=emnist', '--private_search=poisson')
     (_POISSON, '--private_search must be given with --search_runs'),
     (
       ['--preset=emnist', '--search_runs=3'],
-      'must be given with --search_runs',
+      '--search_runs must be given with --private_search',
     ),
     (['--preset=emnist', '--num_searches=3'], '--num_searches must be given'),
     ([*_POISSON, '--search_runs=0.5'], 'expected_runs must be in [1, inf]'),

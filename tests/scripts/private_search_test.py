@@ -95,7 +95,7 @@ class TestPrivateSearch:
     assert done.code == 0, done.err
     assert {p.name for p in folder.iterdir()} == {
       *('curves_warm_pda.png', 'curves_warm_pda.svg', 'index.html'),
-      *('private_search.json', 'runs', 'table.md', 'table.tex'),
+      *('private_search.json', 'runs', 'table.md'),
     }
     assert {p.name for p in (folder / 'runs').iterdir()} == {'warm_0', 'pda_0'}
     for method, runs in draws.items():
@@ -186,7 +186,7 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     done = _compare(draws, *words, f'--output_dir={tmp_path}')
     assert done.code == 1
     assert 'cold start: the search released no run.' in done.err
-    assert 'There is no run to compare.' in done.err
+    assert 'There is no run to compare.' in done.error
     assert [p.name for p in tmp_path.iterdir()] == ['private_search.json']
 
 
@@ -204,12 +204,11 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     (['--seeds=2'], '--seeds must be 1 with --private_search'),
     (['--methods=cold,pda'], 'for every method. Found none for cold'),
     (['--tune=rounds=1,2'], '--rounds must not be given in --tune'),
-    (['--tune=plan.delta=1e-5'], '--delta must not be given in --tune'),
+    (['--tune=delta=1e-5'], '--delta must not be given in --tune'),
     (['--tune=method=pda'], '--method must not be given in --tune'),
     (['--seed=1'], '--seed must not be given'),
     (['--set=pda:seed=1'], '--seed must not be given'),
     (['--audit=run'], '--audit must not be given'),
-    (['--extend=clip_norm'], '--extend must not be given'),
     (['--print_runs'], '--print_runs must not be given'),
     (['--tune_set=rounds=3'], '--tune_set must not be given'),
   ],

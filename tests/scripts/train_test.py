@@ -45,16 +45,6 @@ class TestDigits:
     assert (again.code, again.out) == (0, done.out)
     assert (folder / 'metrics.csv').stat().st_mtime_ns == written
 
-  def test_its_folder_takes_no_other_run(self, done, folder):
-    del done
-    for words, change in (
-      (['--seed=1'], 'seed: 0 -> 1'),
-      (['--server.learning_rate=2'], 'server.learning_rate: 0.5 -> 2'),
-    ):
-      other = programs.run('train', *_DIGITS, *words, f'--output_dir={folder}')
-      assert other.code == 2
-      assert change in other.error
-
   def test_its_config_makes_it_again(self, done, folder, tmp_path):
     del done
     config = f'--config={folder / "config.json"}'

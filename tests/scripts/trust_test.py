@@ -133,18 +133,3 @@ def test_a_module_that_is_typed_or_trusted_is(words, stranger, tmp_path):
   done = programs.run(*words, f'--output_dir={tmp_path / "out"}')
   assert done.code == 0, done.err
   assert (tmp_path / 'ran').exists()
-
-
-def test_a_run_names_its_model(tmp_path, stranger):
-  folder = tmp_path / 'run'
-  made = programs.run(
-    'train', *_DIGITS, '--method=cold', '--seed=0', f'--output_dir={folder}'
-  )
-  assert made.code == 0, made.err
-  path = folder / 'config.json'
-  content = json.loads(path.read_text())
-  content['settings']['model'] |= {'module': stranger}
-  path.write_text(json.dumps(content))
-  done = programs.run('predict', f'--run={folder}', '--input=x.npz')
-  assert done.code == 2
-  assert not (tmp_path / 'ran').exists()

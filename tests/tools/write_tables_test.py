@@ -81,7 +81,7 @@ def test_a_changed_number_is_found(results):
     (('', ''), ('k conditions', 'k x'), "benchmark loss.*Found 'benchmark x'."),
     (('', ''), ('end of', 'end of the'), 'Found 0 such tables and 1 names.'),
     (('0.931,12', '0.951,12'), ('', ''), 'epsilon must be.*0.94, 0.96'),
-    (('warm,2', 'warm,3'), ('', ''), r"must have \[\('2', ''\)\]"),
+    (('warm,2', 'warm,3'), ('', ''), r"must have \['2'\]"),
   ],
 )
 def test_mistakes(results, runs, page, message):

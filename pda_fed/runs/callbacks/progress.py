@@ -90,7 +90,7 @@ class Progress(loop_lib.Callback):
 
       def display(self, msg=None, pos=None):
         if msg is None:  # Else the bar is cleared.
-          print(self, file=self.fp, flush=True)
+          print(*str(self).split(), file=self.fp, flush=True)
 
     options |= {'delay': 1e-9, 'miniters': 1, 'mininterval': _SECONDS_PER_LINE}
     self._bar = Lines(
@@ -99,6 +99,7 @@ class Progress(loop_lib.Callback):
 
   def opened(self, loop) -> None:
     """Shows the run's plan, and warnings about its settings."""
+    self._values = {}  # An audit runs a copy after the run.
     run, weights = loop.run, loop.weights
     num_weights = sum(int(w.size) for w in weights)
     for line in overview.describe(run, loop.epsilon, num_weights):

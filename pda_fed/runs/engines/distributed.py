@@ -1,9 +1,8 @@
-"""An engine on several hosts: a leader and its followers.
+"""An engine on several hosts, each of which computes the same rounds.
 
 Every host has an engine with the same settings and seeds, and with the devices
-of all hosts. The leader's loop sees one engine; the other hosts repeat its
-calls of `run_rounds`. The leader sends the state only if the last call did not
-return it: at the start, and after a resume.
+of all hosts. Host 0 has the loop and the run's folder. It tells the others
+which rounds follow, and at the start or after a resume sends them the state.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import hashlib
 import json
 import pathlib
 import platform
+import re
 from typing import Any
 import warnings
 
@@ -20,7 +20,6 @@ import pda_fed
 from pda_fed import errors as base_errors
 from pda_fed import privacy
 from pda_fed.common import signals
-from pda_fed.common import typed
 from pda_fed.runs import hosts as hosts_lib
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
@@ -71,8 +70,7 @@ def agree(hosts: hosts_lib.Hosts, run: resolving.Run) -> None:
     run: This host's run.
 
   Raises:
-    HostError: If a host is lost.
-    DisagreementError: On every host, if a host differs.
+    ValueError: On every host, if a host differs.
   """
   import jax
 
@@ -88,7 +86,7 @@ def agree(hosts: hosts_lib.Hosts, run: resolving.Run) -> None:
     # Do not ask JAX: it would hang if only some hosts have GPUs.
     files = pathlib.Path('/dev').glob('nvidia[0-9]*')
     facts['has_gpus'] = any(files)
-  hosts.agree(facts, typed.differences)
+  hosts.agree(facts)
 
 
 def _opened(
@@ -97,52 +95,48 @@ def _opened(
   opening: contextlib.AbstractContextManager[engine_lib.Engine],
 ) -> engine_lib.Engine:
   """Opens a host's engine. This waits for the devices of all hosts."""
-  import jax
-
-  engine = hosts.call(lambda: stack.enter_context(opening))
-  own = jax.local_devices()[0]
-  facts = {
-    **engine.order_of_sums(),
-    'platform': own.platform,
-    'device': own.device_kind,
-  }
-  hosts.agree(facts, typed.differences)
+  engine = stack.enter_context(opening)
+  hosts.agree(engine.order_of_sums())
   return engine
 
 
-def _packed(arrays: dict[str, np.ndarray]) -> np.ndarray:
-  """Returns the bytes of arrays as integers, so that sums with 0 are exact."""
-  parts = [np.ascontiguousarray(a).tobytes() for a in arrays.values()]
-  content = b''.join(parts)
-  return np.frombuffer(content + bytes(-len(content) % 4), np.int32)
-
-
-def _unpacked(
-  packed: np.ndarray, like: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-  content, start, found = packed.tobytes(), 0, {}
-  for name, array in like.items():
-    part = content[start : start + array.nbytes]
-    found[name] = np.frombuffer(part, array.dtype).reshape(array.shape)
-    start += array.nbytes
-  return found
-
-
-def _send_state(engine: engine_lib.Engine, state: Any, round_num: int) -> Any:
-  """Returns the leader's state on every host."""
+def _spread(engine: engine_lib.Engine, state: Any, round_num: int) -> Any:
+  """Returns the state of host 0, on every host."""
   from jax.experimental import multihost_utils
 
-  is_leader = state is not None
-  own = engine.to_arrays(state if is_leader else engine.initialize())
-  packed = multihost_utils.broadcast_one_to_all(
-    _packed(own), is_source=is_leader
-  )
-  if is_leader:
-    return state
-  return engine.from_arrays(_unpacked(np.asarray(packed), own), round_num)
+  arrays = engine.to_arrays(state)
+  # As bytes, whose sums with the zeros of other hosts are exact.
+  sent = {
+    name: np.frombuffer(np.asarray(array).tobytes(), np.uint8)
+    for name, array in arrays.items()
+  }
+  found = multihost_utils.broadcast_one_to_all(sent)
+  for name, array in arrays.items():
+    content = np.asarray(found[name]).tobytes()
+    arrays[name] = np.frombuffer(content, array.dtype).reshape(array.shape)
+  return engine.from_arrays(arrays, round_num)
 
 
-class LeaderEngine:
+def _run_rounds(engine: engine_lib.Engine, state: Any, step: dict[str, Any]):
+  """Runs the rounds of a step, as all hosts do."""
+  first = step['first_round']
+  try:
+    if step['is_new']:
+      state = _spread(engine, state, first)
+    return engine.run_rounds(state, first, step['num_rounds'])
+  except (RuntimeError, ValueError) as e:
+    if 'RESOURCE_EXHAUSTED' in str(e):
+      raise hosts_lib.HostError(
+        'A device ran out of memory: give a lower --clients_per_chunk or'
+        ' --microbatch_size.'
+      ) from e
+    if not re.match('[A-Z_]+: ', str(e)):  # Not JAX's.
+      raise
+    line = str(e).splitlines()[0]
+    raise hosts_lib.HostError(f'Another host is lost: {line}.') from e
+
+
+class LeadingEngine:
   """The engine that the loop of host 0 sees; see `base.Engine`."""
 
   def __init__(self, engine: engine_lib.Engine, hosts: hosts_lib.Hosts):
@@ -155,35 +149,14 @@ class LeaderEngine:
 
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `base.Engine`."""
-    is_new = state is not self._shared
-    self._hosts.check()
-    self._hosts.send(
-      {
-        'do': 'rounds',
-        'first': first_round,
-        'count': num_rounds,
-        'is_new': is_new,
-      }
-    )
-
-    def compute():
-      if is_new:
-        _send_state(self._engine, state, first_round)
-      return self._engine.run_rounds(state, first_round, num_rounds)
-
-    self._shared = None  # If the call fails, the other hosts' state is unknown.
-    self._shared, metrics = self._hosts.call(compute)
+    step = {
+      'first_round': first_round,
+      'num_rounds': num_rounds,
+      'is_new': state is not self._shared,
+    }
+    self._hosts.lead(**step)
+    self._shared, metrics = _run_rounds(self._engine, state, step)
     return self._shared, metrics
-
-  def evaluate(self, *arguments):
-    """See `base.Engine`; other hosts wait, and lost hosts are noticed."""
-    return self._hosts.call(lambda: self._engine.evaluate(*arguments))
-
-  def pretrain(self, *arguments, **options):
-    """See `base.Engine`; other hosts wait, and lost hosts are noticed."""
-    return self._hosts.call(
-      lambda: self._engine.pretrain(*arguments, **options)
-    )
 
 
 def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
@@ -198,65 +171,53 @@ def leading(hosts: hosts_lib.Hosts, open_engine: OpenEngine) -> OpenEngine:
   def open_on_all(
     run: resolving.Run, seeds: privacy.SeedStreams
   ) -> Iterator[engine_lib.Engine]:
-    # Only host 0 has drawn secret seeds.
-    secret = seeds.as_dict() if run.spec.seed is None else None
-    hosts.send({'do': 'open', 'seeds': secret})
+    if not seeds.reproducible:
+      nonce = seeds.nonce
+      if not nonce or hosts.seeds(nonce).as_dict() != seeds.as_dict():
+        raise ValueError(
+          'cluster_secret_file must be that with which the run began, because'
+          ' its seeds follow from it. A run that began without --distributed'
+          ' must resume without it.'
+        )
+    hosts.lead(nonce=seeds.nonce)
     with contextlib.ExitStack() as stack:
       engine = _opened(hosts, stack, open_engine(run, seeds))
-      yield LeaderEngine(engine, hosts)
+      yield LeadingEngine(engine, hosts)
 
   return open_on_all
 
 
 def follow(
-  hosts: hosts_lib.Hosts,
-  run: resolving.Run,
-  open_engine: OpenEngine,
-) -> None:
-  """Executes the leader's commands until the run ends; for other hosts.
+  hosts: hosts_lib.Hosts, run: resolving.Run, open_engine: OpenEngine
+) -> tuple[str, int]:
+  """Computes the same rounds as host 0, until it ends the run.
 
   Args:
     hosts: The hosts.
     run: The run.
     open_engine: Opens the engine of one host.
 
+  Returns:
+    The last line and the exit code of host 0.
+
   Raises:
     HostError: If a host is lost.
-    LeaderError: If the leader ends the run early.
   """
+  engine = state = None
   with (
     contextlib.ExitStack() as stack,
     signals.StopSignals() as stop,
     warnings.catch_warnings(),
   ):
     warnings.simplefilter('ignore')  # Host 0 shows the same warnings.
-    hosts.heed(stop)
-    engine = state = None
-    while (command := hosts.receive())['do'] != 'end':
-      if command['do'] == 'open':
-        seeds = privacy.SeedStreams(run.spec.seed)
-        if command['seeds'] is not None:
-          seeds = privacy.SeedStreams.from_dict(command['seeds'])
+    while 'exit_code' not in (step := hosts.follow(stop)):
+      if engine is None:
+        nonce, seeds = step['nonce'], privacy.SeedStreams(run.spec.seed)
+        seeds = hosts.seeds(nonce) if nonce else seeds
         engine = _opened(hosts, stack, open_engine(run, seeds))
+        state = engine.initialize()
         continue
-      state = _repeat(hosts, engine, state, command)
-
-
-def _repeat(
-  hosts: hosts_lib.Hosts,
-  engine: engine_lib.Engine,
-  state: Any,
-  command: dict[str, Any],
-) -> Any:
-  """Runs the rounds that the leader runs, and returns the new state."""
-
-  def compute():
-    before = state
-    if command['is_new']:
-      before = _send_state(engine, None, command['first'])
-    return engine.run_rounds(before, command['first'], command['count'])[0]
-
-  try:
-    return hosts.call(compute)
-  except base_errors.DivergenceError:
-    return None  # The leader reports it and decides what to do.
+      # Host 0 has the same error, and decides what to do.
+      with contextlib.suppress(base_errors.DivergenceError):
+        state, _ = _run_rounds(engine, state, step)
+  return step['line'], step['exit_code']

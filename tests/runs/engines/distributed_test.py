@@ -1,11 +1,13 @@
 """What hosts must have in common, and how a state travels."""
 
 import dataclasses
+from unittest import mock
 
 import jax
 import numpy as np
 from pda_fed import privacy
 from pda_fed.common import typed
+from pda_fed.runs import hosts
 from pda_fed.runs.engines import distributed
 from pda_fed.runs.engines import jax_federated
 import pytest
@@ -23,91 +25,78 @@ def config(data_dir):
   return tiny_users.make_run(data_dir, engine='jax')
 
 
-class _Facts:
-  """Hosts that take note of what they should agree on."""
-
-  def __init__(self):
-    self.found = {}
-
-  def agree(self, facts, differences):
-    self.found |= facts
-
-
-def _differences(run, monkeypatch, changes=(), **values):
-  """What `agree` says of a second host with changes."""
-  found = []
-  for step in range(2):
-    facts = _Facts()
-    if step == 1:
-      run = dataclasses.replace(run, spec=run.spec.with_values(values))
-      for target, name, value in changes:
-        monkeypatch.setattr(target, name, value)
-    distributed.agree(facts, run)
-    found.append(facts.found)
-  return typed.differences(*found)
+def _facts(run, **values):
+  """What a host with other settings says of itself."""
+  found = {}
+  hosts_of_test = mock.Mock(agree=found.update)
+  run = dataclasses.replace(run, spec=run.spec.with_values(values))
+  distributed.agree(hosts_of_test, run)
+  return found
 
 
-def test_what_hosts_must_have_in_common(config, monkeypatch):
-  assert _differences(config, monkeypatch) == []
-  (line,) = _differences(config, monkeypatch, **{'server.momentum': 0.5})
-  assert line == 'settings.server.momentum: 0.9 -> 0.5'
-  (line,) = _differences(config, monkeypatch, seed=5)
-  assert line == 'settings.seed: 0 -> 5'
-  # Where data lie is each host's own affair.
-  assert _differences(config, monkeypatch, data_dir='/elsewhere') == []
-  code = [(distributed, '_code_hash', lambda: 'f' * 16)]
-  (line,) = _differences(config, monkeypatch, code)
-  assert line.startswith('code.sha256: ') and line.endswith(f"'{'f' * 16}'")
-
-
-def test_code_is_told_apart(tmp_path, monkeypatch):
-  for name in ('a.py', 'b.py'):
-    (tmp_path / name).write_text('x = 1\n')
-  monkeypatch.setattr(
-    distributed.pda_fed, '__file__', str(tmp_path / '__init__.py')
-  )
-  before = distributed._code_hash()
-  assert distributed._code_hash() == before
-  (tmp_path / 'b.py').write_text('x = 2\n')
-  assert distributed._code_hash() != before
+def test_what_hosts_must_have_in_common(config, tmp_path, monkeypatch):
+  first = _facts(config)
+  for values, lines in (
+    ({}, []),
+    ({'server.momentum': 0.5}, ['settings.server.momentum: 0.9 -> 0.5']),
+    ({'seed': 5}, ['settings.seed: 0 -> 5']),
+    ({'data_dir': '/elsewhere'}, []),  # Each host's own affair.
+  ):
+    assert typed.differences(first, _facts(config, **values)) == lines
+  (tmp_path / 'a.py').write_text('x = 1\n')
+  monkeypatch.setattr(distributed.pda_fed, '__file__', str(tmp_path / 'b.py'))
+  (line,) = typed.differences(first, _facts(config))
+  assert line.startswith('code.sha256: ')
 
 
 @pytest.mark.parametrize(
   'changes, num_hosts, words',
   [
     ({'engine': 'tff'}, 2, 'engine must be jax with --dist.* Found .tff.'),
-    (
-      {},
-      3,
-      'num_hosts must be at most 2, the expected users per round. Found 3.',
-    ),
+    ({}, 3, 'num_hosts must be at most 2, the expected users .* Found 3.'),
+    ({'audit': 'copy'}, 2, 'audit must not use a copy'),
   ],
 )
 def test_runs_that_cannot_be_spread(config, changes, num_hosts, words):
   distributed.check(config, 2)
+  spec = config.spec.with_values(changes)
   with pytest.raises(ValueError, match=words):
-    spec = config.spec.with_values(changes)
     distributed.check(dataclasses.replace(config, spec=spec), num_hosts)
 
 
-def test_an_audit_of_a_copy_is_refused(config):
-  spec = config.spec.with_values({'audit': 'copy'})
-  with pytest.raises(ValueError, match='audit must not use a copy'):
-    distributed.check(dataclasses.replace(config, spec=spec), 2)
-
-
-def test_bytes_of_a_state_travel_unchanged():
+def test_a_state_travels_unchanged():
+  """Also what a sum with the zeros of other hosts would change."""
   arrays = {
     'a': np.float32([[-0.0, np.nan], [1e-45, -np.inf]]),
-    'b': np.uint8([1, 2, 3]),
-    'c': np.asarray(2.5, np.float64),
+    'b': np.asarray(2.5, np.float64),
   }
-  packed = distributed._packed(arrays)
-  # A sum with the zeros of the other hosts.
-  found = distributed._unpacked(packed + np.zeros_like(packed), arrays)
+
+  class Engine:
+    to_arrays = staticmethod(dict)
+    from_arrays = staticmethod(lambda found, round_num: found)
+
+  found = distributed._spread(Engine, arrays, 0)
   for name, array in arrays.items():
     assert found[name].tobytes() == array.tobytes()
     assert found[name].shape == array.shape and found[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+  'error, kind, words',
+  [
+    (RuntimeError('RESOURCE_EXHAUSTED: Memory.'), hosts.HostError, 'lower --c'),
+    (ValueError('UNKNOWN: Gloo failed'), hosts.HostError, 'Another host is l'),
+    (ValueError('ours'), ValueError, '^ours$'),
+  ],
+)
+def test_errors_in_a_round(error, kind, words):
+  class Engine:
+    def run_rounds(self, *arguments):
+      raise error
+
+  step = {'first_round': 0, 'num_rounds': 1, 'is_new': False}
+  with pytest.raises(kind, match=words):
+    distributed._run_rounds(Engine(), None, step)
 
 
 def test_a_host_reads_its_own_clients_alone(config, monkeypatch):
@@ -154,44 +143,3 @@ def test_memory_that_is_short_on_one_host_is_not_met_by_smaller_chunks(
   monkeypatch.setattr(engine._trainer, 'run', run)
   with pytest.raises(RuntimeError, match='RESOURCE_EXHAUSTED'):
     engine.run_rounds(engine.initialize(), 0, 1)
-
-
-class _Calls:
-  """Hosts of one process that keep what the leader says."""
-
-  def __init__(self):
-    self.sent = []
-
-  def check(self):
-    pass
-
-  def send(self, command):
-    self.sent.append(command)
-
-  def call(self, function):
-    return function()
-
-
-class _Engine:
-  name = 'fake'
-
-  def run_rounds(self, state, first_round, num_rounds):
-    return f'{state}+{num_rounds}', [{}] * num_rounds
-
-
-def test_the_state_travels_only_when_it_is_new(monkeypatch):
-  travelled = []
-  monkeypatch.setattr(
-    distributed,
-    '_send_state',
-    lambda engine, state, round_num: travelled.append((state, round_num)),
-  )
-  hosts = _Calls()
-  leader = distributed.LeaderEngine(_Engine(), hosts)
-  state, _ = leader.run_rounds('start', 0, 2)
-  leader.run_rounds(state, 2, 1)
-  leader.run_rounds('other', 5, 1)
-  assert travelled == [('start', 0), ('other', 5)]
-  assert [c['is_new'] for c in hosts.sent] == [True, False, True]
-  assert [c['first'] for c in hosts.sent] == [0, 2, 5]
-  assert leader.name == 'fake'

@@ -12,8 +12,7 @@ would be a second look at the data. OUTPUT_DIR/private_search.json records what
 was released, but not K, the number of runs, or the other runs' results.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os
@@ -34,19 +33,65 @@ from pda_fed.common import seal
 from pda_fed.common import typed
 from pda_fed.compare import grids as grids_lib
 from pda_fed.compare import jobs
-from pda_fed.compare import metrics as metrics_lib
-from pda_fed.compare import private_settings
-from pda_fed.compare import ranking
-from pda_fed.compare import running
+from pda_fed.compare import names
+from pda_fed.compare import search as search_lib
 from pda_fed.runs import outputs
 from pda_fed.runs import spec as spec_lib
 
 if TYPE_CHECKING:
-  from pda_fed.privacy import search as search_lib
+  from pda_fed.privacy import search as private_lib
 
-_SECONDS_OF_SILENCE = 60
 # Exit code of a program that refuses its settings.
 _REFUSED = 2
+# Settings that affect epsilon, which must be the same for all runs.
+_ACCOUNTED = frozenset(
+  'data_dir dataset delta epochs expected_cohort noise_multiplier'
+  ' public_dataset public_examples rounds sampling split_seed target_epsilon'
+  ' validation_examples'.split()
+)
+# Settings that the search makes itself.
+_SET_HERE = ('final_test', 'method', 'seed')
+
+
+def _check(
+  specs: Mapping[str, spec_lib.RunSpec], grids: Mapping[str, grids_lib.Grid]
+) -> None:
+  """Raises ValueError if settings do not fit a private search."""
+  without = [method for method in specs if method not in grids]
+  if without:
+    raise ValueError(
+      '--private_search must be given with --tune for every method. Found none'
+      f' for {", ".join(without)}.'
+    )
+  for spec in specs.values():
+    if spec.seed is not None:
+      raise ValueError(
+        '--seed must not be given with --private_search: runs that share a'
+        ' seed share their noise.'
+      )
+    if spec.audit.audit is not None:
+      raise ValueError(
+        '--audit must not be given with --private_search: epsilon does not'
+        ' cover what an audit shows.'
+      )
+  for name in sorted({name for grid in grids.values() for name in grid}):
+    if name in _ACCOUNTED:
+      raise ValueError(
+        f'--{name} must not be given in --tune with --private_search: it'
+        ' changes epsilon, which must be the same for all runs.'
+      )
+    if name in _SET_HERE:
+      raise ValueError(
+        f'--{name} must not be given in --tune: the search sets it.'
+      )
+
+
+def describe(search: 'private_lib.PrivateSearch') -> str:
+  """Returns a description of the search, without its secrets."""
+  kind, shape = 'Poisson', ''
+  if search.distribution == 'negative_binomial':
+    kind, shape = 'truncated negative binomial', f', eta {search.eta:g}'
+  return f'{kind}, {search.expected_runs:g} runs expected{shape}'
 
 
 class SecretRuns:
@@ -54,12 +99,12 @@ class SecretRuns:
 
   def __init__(
     self,
-    search: 'search_lib.PrivateSearch',
+    search: 'private_lib.PrivateSearch',
     specs: Mapping[str, spec_lib.RunSpec],
     grids: Mapping[str, grids_lib.Grid],
     metric: str,
     folder: pathlib.Path,
-    runner: running.Runner,
+    runner: jobs.Runner,
   ):
     """Initializes the searches.
 
@@ -70,21 +115,24 @@ class SecretRuns:
       metric: The validation metric that chooses the best run.
       folder: Folder of the comparison.
       runner: Makes the runs.
+
+    Raises:
+      ValueError: If settings do not fit a private search.
     """
-    self._search = search
-    self._specs = specs
-    self._runner = runner
-    self._settings = private_settings.Settings(
-      specs={m: spec.as_json() for m, spec in specs.items()},
-      grids={m: {n: list(v) for n, v in g.items()} for m, g in grids.items()},
-      metric=metric,
-      search=dataclasses.asdict(search),
-    )
-    self._output = folder
+    _check(specs, grids)
+    self._search, self._specs, self._grids = search, specs, grids
+    self._metric, self._runner, self._output = metric, runner, folder
+    # What determines the runs, as JSON values.
+    self._settings = {
+      'specs': {m: spec.as_json() for m, spec in specs.items()},
+      'grids': dict(grids),
+      'metric': metric,
+      'search': dataclasses.asdict(search),
+    }
     self._record = folder / 'private_search.json'
     self._secret = folder / 'private_search'
     self._state = self._secret / 'draws.json'
-    # The runs of each method: name of the folder, and values of the cell.
+    # The runs of each method: name of the folder, and its settings.
     self._draws: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     # Result of `_choose`, once it was called.
     self._chosen: Optional[dict[str, Any]] = None
@@ -92,24 +140,48 @@ class SecretRuns:
     self._checked: set[pathlib.Path] = set()
     self._spoke = time.monotonic()
 
-  @contextlib.contextmanager
-  def locked(self) -> Iterator[None]:
-    """Locks the folder against other processes.
+  def release(self) -> tuple[list[pathlib.Path], list[str]]:
+    """Searches for each method, or resumes, and releases the best runs.
+
+    Returns:
+      The folders of the released runs, and notes about them. Unchanged if the
+      search has already ended.
 
     Raises:
       BusyError: If another process searches in the folder.
-      OutputError: If the folder holds earlier runs.
+      OutputError: If the folder holds other runs or another search.
+      ValueError: If the runs' plan has no epsilon, or their plans differ.
     """
-    self._refuse_runs_made_before()
-    self._secret.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-      with files.locked(self._secret / '.lock'):
-        yield
-    except BlockingIOError as e:
-      raise errors.BusyError(
-        f'{self._output} is in use. Only one process at a time can make a'
-        ' private search: its number of runs is secret.'
-      ) from e
+    if not self._is_released():
+      self._refuse_runs_made_before()
+      self._secret.mkdir(mode=0o700, parents=True, exist_ok=True)
+      try:
+        with files.locked(self._secret / '.lock'):
+          if not self._is_released():  # By a process that has just ended.
+            self._draw()
+            self._run()
+            self.publish()
+      except BlockingIOError as e:
+        raise errors.BusyError(
+          f'{self._output} is in use. Only one process at a time can make a'
+          ' private search: its number of runs is secret.'
+        ) from e
+    found = files.read_json(self._record)
+    released = [name for name in found['released'].values() if name is not None]
+    return [self._output / 'runs' / name for name in released], found['notes']
+
+  def _is_released(self) -> bool:
+    """Returns whether the search has ended.
+
+    Raises:
+      OutputError: If the search had other settings.
+    """
+    if not self._record.exists():
+      return False
+    self._refuse_others(files.read_json(self._record)['settings'])
+    if self._secret.exists():  # Killed while removing it.
+      shutil.rmtree(self._secret)
+    return True
 
   def _refuse_runs_made_before(self) -> None:
     if self._state.exists():
@@ -123,15 +195,14 @@ class SecretRuns:
       )
 
   def _refuse_others(self, before: dict[str, Any]) -> None:
-    now = dataclasses.asdict(self._settings)
-    lines = typed.differences(before, now)
+    lines = typed.differences(before, self._settings)
     if lines:
       raise errors.OutputError(
         f'{self._output} holds a private search with other settings:'
         f' {"; ".join(lines)}. Give the same settings, or another --output_dir.'
       )
 
-  def draw(self) -> None:
+  def _draw(self) -> None:
     """Draws the runs of each method, or reads them to resume."""
     if self._state.exists():
       try:
@@ -142,18 +213,16 @@ class SecretRuns:
       self._draws, self._chosen = found['draws'], found['chosen']
       return
     rng = np.random.default_rng(secrets.randbits(256))
-    for method, grid in self._settings.grids.items():
+    for method, grid in self._grids.items():
       cells = grids_lib.cells(grid)
       places = rng.integers(len(cells), size=self._search.draw(rng))
       # Random names: numbers of released runs would reveal K.
-      self._draws[method] = [
-        (secrets.token_hex(8), dict(cells[i].values)) for i in places
-      ]
+      self._draws[method] = [(secrets.token_hex(8), cells[i]) for i in places]
     self._save()
 
   def _save(self) -> None:
     content = {
-      'settings': dataclasses.asdict(self._settings),
+      'settings': self._settings,
       'draws': self._draws,
       'chosen': self._chosen,
     }
@@ -162,16 +231,7 @@ class SecretRuns:
   def _folder(self, name: str) -> pathlib.Path:
     return self._secret / 'runs' / name
 
-  def _jobs(self) -> list[jobs.Job]:
-    return [
-      self._runner.job(
-        name, self._specs[method].with_values(cell), self._folder(name)
-      )
-      for method, draws in self._draws.items()
-      for name, cell in draws
-    ]
-
-  def run(self) -> None:
+  def _run(self) -> None:
     """Makes the unfinished runs; exits if one fails.
 
     Raises:
@@ -180,21 +240,23 @@ class SecretRuns:
     """
     if self._chosen is not None:
       return
-    running.say(
-      'The private search is running. Its number of runs stays secret.'
-    )
-    all_jobs = self._jobs()
-    waiting = [
-      job
-      for job in all_jobs
-      if outputs.RunFolder(job.folder).read_result() is None
+    jobs.say('The private search is running. Its number of runs stays secret.')
+    all_jobs = [
+      jobs.Job(
+        name,
+        self._specs[method].with_values(cell),
+        self._folder(name),
+        self._runner.options,
+      )
+      for method, draws in self._draws.items()
+      for name, cell in draws
     ]
     try:
+      # Not the runner, which would tell how many there are.
       failures = jobs.run_jobs(
-        waiting,
+        [job for job in all_jobs if job.run.read_result() is None],
         self._secret / 'logs',
         num_processes=self._runner.num_processes,
-        gpus=running.gpus_for(waiting),
         on_change=self._look,
       )
       self._check_runs(all_jobs)
@@ -206,51 +268,42 @@ class SecretRuns:
     diverged = errors.DivergenceError.exit_code
     failed = [f for f in failures if f.exit_code != diverged]
     if failed:
-      self._end(failed[0])
+      self._end(failed[0], all_jobs)
 
-  def _end(self, failure: jobs.Failure) -> NoReturn:
+  def _end(
+    self, failure: jobs.Failure, all_jobs: Sequence[jobs.Job]
+  ) -> NoReturn:
     """Reports a run that failed, and exits."""
     advice = 'Give the same command again to resume the search.'
     if failure.exit_code == _REFUSED:
       advice = 'Correct the settings and give another --output_dir.'
-      folders = [outputs.RunFolder(job.folder) for job in self._jobs()]
-      if all(folder.is_new() for folder in folders):
+      if all(job.run.is_new() for job in all_jobs):
         shutil.rmtree(self._secret)
         advice = 'Nothing was run.'
     # Other lines may show losses of a run that is not released.
-    said = [
-      line
-      for line in failure.last_lines.splitlines()
-      if line.startswith('error:')
-    ]
-    running.say(
-      '\n'.join(
-        [f'A run failed with exit code {failure.exit_code}.', *said, advice]
-      )
-    )
+    lines = failure.last_lines.splitlines()
+    said = [line for line in lines if line.startswith('error:')]
+    first = f'A run failed with exit code {failure.exit_code}.'
+    jobs.say('\n'.join([first, *said, advice]))
     sys.exit(1)
 
   def _look(self, started: Sequence[jobs.Job], ended: Sequence[jobs.Job]):
     """Checks runs early; says that there is progress, but not how much."""
     self._check_runs([*started, *ended])
-    if time.monotonic() - self._spoke > _SECONDS_OF_SILENCE:
+    if time.monotonic() - self._spoke > jobs.SECONDS_OF_SILENCE:
       self._spoke = time.monotonic()
-      running.say('The private search is still running.')
+      jobs.say('The private search is still running.')
 
   def _check_runs(self, some_jobs: Sequence[jobs.Job]) -> None:
     """Raises ValueError if plans of runs differ, or the metric is missing."""
     for job in some_jobs:
-      folder = outputs.RunFolder(job.folder)
-      if (
-        job.folder in self._checked
-        or not (job.folder / outputs.CONFIG).exists()
-      ):
+      if job.folder in self._checked:
         continue
-      self._check_plan(folder)
-      if folder.read_result() is not None:
-        found = ranking.look(grids_lib.Cell(()), job.folder)
-        ranking.rank([found], self._settings.metric)
-        self._checked.add(job.folder)
+      if (job.folder / outputs.CONFIG).exists():
+        self._check_plan(job.run)
+        if job.run.read_result() is not None:
+          search_lib.rank([search_lib.look({}, job.folder)], self._metric)
+          self._checked.add(job.folder)
 
   def _check_plan(self, folder: outputs.RunFolder) -> None:
     with warnings.catch_warnings():  # The runs warn of their delta.
@@ -262,9 +315,8 @@ class SecretRuns:
     if self._plan is None:
       privacy.search_epsilon(plan, self._search)  # May raise ValueError.
       self._plan = plan
-    lines = typed.differences(
-      dataclasses.asdict(self._plan), dataclasses.asdict(plan)
-    )
+    before, now = map(dataclasses.asdict, (self._plan, plan))
+    lines = typed.differences(before, now)
     if lines:
       raise ValueError(
         'All runs of --private_search must have the same population, cohort,'
@@ -274,30 +326,19 @@ class SecretRuns:
   def _best(self, method: str) -> Optional[str]:
     """Returns the name of a method's best run; None if none is finite."""
     found = [
-      ranking.look(grids_lib.Cell((('', name),)), self._folder(name))
+      search_lib.look({'name': name}, self._folder(name))
       for name, _ in self._draws[method]
     ]
-    ranked = ranking.rank(found, self._settings.metric)
-    hashes = {f.data_hash for f in ranked}
-    if len(hashes) > 1:
-      raise errors.OutputError(
-        f'Runs of {self._secret} must use the same data. Found different'
-        ' values of data_hash in their config.json. Give another --output_dir.'
-      )
-    if not ranked or not math.isfinite(
-      ranked[0].metrics[self._settings.metric]
-    ):
-      return None
-    return ranked[0].cell.values[0][1]
+    for best in search_lib.rank(found, self._metric)[:1]:
+      if math.isfinite(best.metrics[self._metric]):
+        return best.cell['name']
+    return None
 
   def _choose(self) -> dict[str, Any]:
     """Returns the best runs by method, and notes about them."""
     best = {method: self._best(method) for method in self._draws}
-    notes = []
-    statement = None
-    if self._plan is not None:
-      statement = self._statement()
-      notes.append(statement)
+    statement = None if self._plan is None else self._statement()
+    notes = [] if statement is None else [statement]
     notes += [
       f'{methods.title(methods.get(method).name)}: the search released no run.'
       for method, name in best.items()
@@ -314,14 +355,13 @@ class SecretRuns:
 
   def _statement(self) -> str:
     epsilon = privacy.search_epsilon(self._plan, self._search)
-    metric = metrics_lib.name_of(self._settings.metric)
     return (
       'Private search: the search of one method has (epsilon, delta) ='
       f' ({privacy.round_up(epsilon)}, {self._plan.delta:g}). Each run shown is'
-      ' the best of a secret number of runs'
-      f' ({private_settings.describe(self._search)}) by validation {metric}. An'
-      ' epsilon shown beside a run is that of this run alone. Validation data'
-      ' chose the runs and are not covered.'
+      f' the best of a secret number of runs ({describe(self._search)}) by'
+      f' validation {names.metric_name(self._metric)}. An epsilon shown beside'
+      ' a run is that of this run alone. Validation data chose the runs and are'
+      ' not covered.'
     )
 
   def publish(self) -> None:
@@ -338,14 +378,8 @@ class SecretRuns:
         self._add_statement(self._folder(name))
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(self._folder(name), target)
-    files.write_json(
-      self._record,
-      {
-        'settings': dataclasses.asdict(self._settings),
-        'released': released,
-        'notes': self._chosen['notes'],
-      },
-    )
+    record = {'settings': self._settings, 'released': released}
+    files.write_json(self._record, {**record, 'notes': self._chosen['notes']})
     shutil.rmtree(self._secret)
 
   def _add_statement(self, folder: pathlib.Path) -> None:
@@ -353,41 +387,3 @@ class SecretRuns:
     content = files.read_json(folder / outputs.CONFIG)
     content['private_search'] = self._chosen['statement']
     files.write_json(folder / outputs.CONFIG, content)
-
-  def is_released(self) -> bool:
-    """Returns whether the search has ended.
-
-    Raises:
-      OutputError: If the search had other settings.
-    """
-    if not self._record.exists():
-      return False
-    self._refuse_others(files.read_json(self._record)['settings'])
-    if self._secret.exists():  # Killed while removing it.
-      shutil.rmtree(self._secret)
-    return True
-
-  def released(self) -> tuple[list[pathlib.Path], list[str]]:
-    """Returns the folders of the released runs, and notes about them."""
-    found = files.read_json(self._record)
-    names = [name for name in found['released'].values() if name is not None]
-    return [self._output / 'runs' / name for name in names], found['notes']
-
-  def release(self) -> tuple[list[pathlib.Path], list[str]]:
-    """Searches for each method, or resumes, and releases the best runs.
-
-    Returns:
-      See `released`. Unchanged if the search has already ended.
-
-    Raises:
-      BusyError: If another process searches in the folder.
-      OutputError: If the folder holds other runs or another search.
-      ValueError: If the runs' plan has no epsilon, or their plans differ.
-    """
-    if not self.is_released():
-      with self.locked():
-        if not self.is_released():  # By a process that has just ended.
-          self.draw()
-          self.run()
-          self.publish()
-    return self.released()
