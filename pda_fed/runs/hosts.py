@@ -91,7 +91,8 @@ def _own_address(coordinator: str) -> str:
       'coordinator must be an address of host 0, this host, and a free port.'
       f' Found {coordinator}: {e.strerror}.'
     ) from e
-  return f'[{address[0]}]:{port}' if ':' in name else f'{address[0]}:{port}'
+  own = f'[{address[0]}]' if family == socket.AF_INET6 else address[0]
+  return f'{own}:{port}'
 
 
 def connect(

@@ -164,6 +164,16 @@ def test_a_run_that_is_not_tested_keeps_no_secret_either(tmp_path):
   assert not secret.exists()
 
 
+def test_a_secret_that_outlived_its_run_is_removed(tmp_path):
+  run = fake_engine.make_run(seed=None)
+  folder, engine = runs.train(tmp_path / 'run', run)
+  # As if the run had been killed between its end and the removal.
+  secret = folder.path / 'secret_seeds.json'
+  secret.write_text(json.dumps(engine.seeds.as_dict()))
+  runs.train(tmp_path / 'run', run)
+  assert not secret.exists()
+
+
 def test_other_settings_are_refused_with_the_difference(tmp_path):
   runs.train(tmp_path / 'run')
   other = fake_engine.make_run(seed=3, rounds_per_evaluation=5)
