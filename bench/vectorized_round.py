@@ -24,6 +24,7 @@ from absl import flags
 import data_prep
 import jax
 import numpy as np
+import optax
 from pda_fed import jax as pda_jax
 from pda_fed.common import tables
 from pda_fed.jax import devices as devices_lib
@@ -132,8 +133,8 @@ def _round_fn(
   trainer = pda_jax.Federated(
     work.spec.jax_model(),
     rounds.plan(work),
-    client_optimizer=pda_jax.sgd(0.5),
-    server_optimizer=pda_jax.sgd(1.0, 0.9),
+    client_optimizer=optax.sgd(0.5),
+    server_optimizer=optax.sgd(1.0, 0.9),
     compute_dtype=dtype,
   )
   state = trainer.init(trainer.model.initial_params(0))

@@ -69,9 +69,11 @@ class Group:
 
   Attributes:
     PREFIX: What names of its settings begin with: 'server.', or nothing.
+    ONLY: What its settings are for, if they do not say so themselves.
   """
 
   PREFIX: ClassVar[str] = ''
+  ONLY: ClassVar[Optional[str]] = None
 
   def __post_init__(self):
     of = typed.hints(type(self))
@@ -83,7 +85,10 @@ class Group:
       check = field.metadata.get('check')
       if choices is not None and value not in choices:
         known = ', '.join(repr(c) for c in choices if c is not None)
-        raise ValueError(f'{name} must be one of {known}. Found {value!r}.')
+        near = typed.nearest(str(value), [c for c in choices if c is not None])
+        raise ValueError(
+          f'{name} must be one of {known}. Found {value!r}.{near}'
+        )
       if check is not None and value is not None:
         check(**{name: value})
 
@@ -192,6 +197,7 @@ def by_name(cls: Any) -> Mapping[str, Leaf]:
       name = f'{cls.PREFIX}{field.name}'
       names = ('help', 'choices', 'only')
       about = {n: field.metadata.get(n) for n in names}
+      about['only'] = about['only'] or cls.ONLY
       found[name] = Leaf(name, (field.name,), hint, field.default, **about)
   return types.MappingProxyType(found)
 

@@ -1,1 +1,1 @@
-"""Analysis of finished runs: comparisons, sweeps, figures, the HTML report."""
+"""From specs to answers: searches, runs, verdicts, tables, figures, a page."""

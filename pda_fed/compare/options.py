@@ -159,6 +159,11 @@ class CompareOptions(PrivateSearchOptions, SweepOptions):
 class BenchmarkOptions(SweepOptions):
   """What `scripts.benchmark` does."""
 
+  seeds: int = _setting(
+    3,
+    'Number of final runs of each method: seeds 0, 1, ...',
+    check=functools.partial(validate.integers, 1),
+  )
   data_dir: str = _setting('data', 'Folder of the data of all tasks.')
   tasks: Words = _setting(
     (),

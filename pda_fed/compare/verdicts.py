@@ -12,15 +12,7 @@ assumption about the variances of methods. A pooled variance would: in
 simulations where one of four methods varied five times as much as the others,
 its 95 % intervals missed the true value in 20 % of the cases.
 
-Few seeds detect only large differences. This table shows how large an observed
-difference must be to be clear (in standard errors), and how often a true
-difference of three standard errors is detected:
-
-    seeds    smallest clear difference    three errors are detected in
-      3                4.30                          39 %
-      4                3.18                          53 %
-      5                2.78                          62 %
-     10                2.26                          76 %
+Few seeds detect only large differences: docs/training.md says how large.
 """
 
 from collections.abc import Hashable, Mapping

@@ -17,10 +17,7 @@ from pda_fed.jax.federated.chunks import RoundInputs
 from pda_fed.jax.federated.evaluation import evaluate
 from pda_fed.jax.federated.pretraining import pretrain
 from pda_fed.jax.federated.training import Federated
-from pda_fed.jax.optimizers import adam
-from pda_fed.jax.optimizers import of_server
-from pda_fed.jax.optimizers import Optimizer
-from pda_fed.jax.optimizers import sgd
+from pda_fed.jax.optimizers import build_optimizer
 from pda_fed.jax.rounds import draw_rows
 from pda_fed.jax.rounds import draw_users
 from pda_fed.jax.rounds import noise_key
@@ -42,14 +39,13 @@ __all__ = [
   'DeviceError',
   'ExampleArrays',
   'Federated',
-  'Optimizer',
   'RoundInputs',
   'SampleLevelSettings',
   'SampleTrainer',
   'ServerState',
   'StepInputs',
   'TrainingArrays',
-  'adam',
+  'build_optimizer',
   'chunk_clients',
   'chunk_rounds',
   'chunk_users',
@@ -61,9 +57,7 @@ __all__ = [
   'evaluate',
   'noise_key',
   'noised_mean',
-  'of_server',
   'pretrain',
-  'sgd',
   'stack_cohorts',
   'stack_rounds',
 ]

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
+import optax
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.jax import aggregation
 from pda_fed.jax import canaries as canaries_lib
 from pda_fed.jax import clipping
-from pda_fed.jax import optimizers
 from pda_fed.methods import arrays
 
 
@@ -68,7 +68,7 @@ def leaves_of(tree: Any) -> arrays.Update:
 def initial_state(
   plan: privacy.PrivacyPlan,
   method: methods.Method,
-  optimizer: optimizers.Optimizer,
+  optimizer: optax.GradientTransformation,
   params: Any,
 ) -> ServerState:
   """Returns the state before the first round.
@@ -114,7 +114,7 @@ def before_clip(method: methods.Method, public: PublicUpdate) -> Any:
 def server_round(
   plan: privacy.PrivacyPlan,
   method: methods.Method,
-  optimizer: optimizers.Optimizer,
+  optimizer: optax.GradientTransformation,
   state: ServerState,
   sums: aggregation.ClippedSum,
   public: PublicUpdate,
@@ -184,7 +184,7 @@ def server_round(
   changes, optimizer_state = optimizer.update(
     update, state.optimizer, state.params
   )
-  params = optimizers.apply_updates(state.params, changes)
+  params = optax.apply_updates(state.params, changes)
   metrics['weights_norm'] = arrays.norm(leaves_of(params))
   return state._replace(
     params=params,

@@ -13,11 +13,11 @@ import functools
 from typing import Any, Optional, Protocol
 
 import numpy as np
+from pda_fed.common import optimizers
 from pda_fed.common import settings
 from pda_fed.common import validate
 from pda_fed.privacy import seeds
 
-OPTIMIZERS = ('adam', 'sgd')
 DECAYS = ('none', 'cosine')
 AUGMENTATIONS = ('none', 'standard', 'strong')
 
@@ -59,10 +59,8 @@ _EXAMPLES: Any = {'only': 'examples'}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(settings.Group):
+class PretrainingConfig(optimizers.OptimizerSettings):
   """Settings of a warm start: pre-training on public data.
-
-  Users' engines take the first six; the others are for sample-level runs.
 
   Example:
 
@@ -72,6 +70,9 @@ class PretrainingConfig(settings.Group):
 
   PREFIX = 'pretraining.'
 
+  optimizer: str = setting(
+    'adam', 'Optimizer of the warm start.', choices=optimizers.NAMES
+  )
   learning_rate: float = _positive(
     1e-2,
     'Learning rate of the warm start, for the mean loss of targets.',
@@ -95,24 +96,9 @@ class PretrainingConfig(settings.Group):
     ' different seeds that set the same value here share one warm start.',
     check=functools.partial(validate.integers, 0),
   )
-  optimizer: str = setting(
-    'adam', 'Optimizer of the warm start.', choices=OPTIMIZERS, **_EXAMPLES
-  )
-  momentum: float = _below_one(
-    0.0,
-    'Momentum of the warm start, with sgd.',
-    **_EXAMPLES,
-  )
   clip_norm: Optional[float] = _positive(
     None,
     'Bound on the norm of the gradients of the warm start.',
-    **_EXAMPLES,
-  )
-  weight_decay: float = setting(
-    0.0,
-    'Weight decay of the warm start. Each step shrinks the weights by this'
-    ' times the learning rate.',
-    check=validate.non_negative,
     **_EXAMPLES,
   )
   dropout: float = _below_one(

@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import types
 from typing import Optional, Union
 
 from pda_fed import audit as audit_lib
-from pda_fed.common import server_optimizers
+from pda_fed.common import optimizers
 from pda_fed.common import settings
 from pda_fed.common import validate
 from pda_fed.runs import tasks
@@ -189,42 +190,52 @@ class PlanSpec(settings.Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClientSpec(settings.Group):
-  """Local training of users."""
+class ClientSpec(optimizers.OptimizerSettings):
+  """Local training of users, one epoch."""
 
   PREFIX = 'client.'
+  ONLY = 'users'
 
-  learning_rate: float = _positive(
-    0.5, "Learning rate of the clients' local SGD, one epoch.", only='users'
-  )
-  batch_size: int = _count(
-    16, 'Batch size of local training, in examples.', only='users'
-  )
+  learning_rate: float = _positive(0.5, 'The learning rate of local training.')
+  batch_size: int = _count(16, 'Batch size of local training, in examples.')
   gradient_clip: Optional[float] = _positive(
     None,
     'Bound on the norm of each gradient in local training. It keeps clients'
     ' from diverging. It does not affect epsilon.',
-    only='users',
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerSpec(settings.Group):
-  """The step on the noised mean."""
+class ServerSpec(optimizers.OptimizerSettings):
+  """The step on the noised mean.
+
+  The constants of adaptive optimizers are from "Adaptive Federated
+  Optimization" (Reddi et al., ICLR 2021, arXiv:2003.00295). They act on the
+  noised mean, so they do not affect epsilon.
+  """
+
+  DEFAULTS = types.MappingProxyType(
+    {
+      'sgd': {'momentum': 0.9},
+      'adam': {'beta1': 0.9, 'beta2': 0.99, 'epsilon': 1e-3},
+      'yogi': {
+        'beta1': 0.9,
+        'beta2': 0.99,
+        'epsilon': 1e-3,
+        'initial_accumulator': 1e-6,
+      },
+      'adagrad': {'epsilon': 1e-6, 'initial_accumulator': 0.0},
+    }
+  )
 
   PREFIX = 'server.'
 
   optimizer: str = setting(
     'sgd',
-    'Optimizer that applies the noised mean to the model. adam and yogi use'
-    ' momentum as beta_1, and need learning rates near 0.01.',
-    choices=server_optimizers.NAMES,
-    only='users',
+    'Optimizer that applies the noised mean to the model. adam and yogi need'
+    ' learning rates near 0.01.',
+    choices=optimizers.NAMES,
   )
-  learning_rate: float = _positive(
-    1.0, "Learning rate of the server's optimizer; with --dataset, of DP-SGD."
-  )
-  momentum: float = _below_one(0.9, "Momentum of the server's optimizer.")
   decay: str = setting(
     'none',
     'How the learning rate decays to 0 at the last step, with --dataset.',

@@ -14,6 +14,7 @@ from pda_fed.tff.aggregators import build_dp_aggregator
 from pda_fed.tff.evaluation import FederatedEvaluator
 from pda_fed.tff.model_fns import build_model_fn
 from pda_fed.tff.model_fns import make_dataset
+from pda_fed.tff.optimizers import build_optimizer
 from pda_fed.tff.pretraining import pretrain
 from pda_fed.tff.pretraining import Pretrained
 from pda_fed.tff.pretraining import PretrainingConfig
@@ -36,6 +37,7 @@ __all__ = [
   'build_dp_fedavg',
   'build_learning_process',
   'build_model_fn',
+  'build_optimizer',
   'build_pda_dpmd',
   'load_synthetic_stackoverflow',
   'make_dataset',

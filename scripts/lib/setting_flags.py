@@ -8,10 +8,11 @@ Name, type, choices and help stand beside the field; see `common.settings`.
 """
 
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin, Optional, Union
+from typing import Any, get_origin, Optional
 
 from absl import flags
 from pda_fed.common import settings
+from pda_fed.common import typed
 
 
 def define(cls: type, *, shows_defaults: bool = True) -> None:
@@ -31,11 +32,14 @@ def define(cls: type, *, shows_defaults: bool = True) -> None:
     choices = [choice for choice in leaf.choices or () if choice is not None]
     if leaf.type is bool:
       flags.DEFINE_bool(name, None, text)
-    elif choices:
-      flags.DEFINE_enum(name, None, choices, text)
-    elif leaf.type in (int, float):
+    elif leaf.hint in (int, float):
       define_number = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
       define_number[leaf.type](name, None, text)
+    elif choices:
+      flags.DEFINE_string(name, None, f'<{"|".join(choices)}>: {text}')
+    elif leaf.type in (int, float):  # 'none' removes a value of a preset.
+      text += f'\n({typed.describe_type(leaf.hint)})'
+      flags.DEFINE_string(name, None, text)
     elif get_origin(leaf.type) is list:  # Given once for each.
       flags.DEFINE_multi_string(name, None, text)
     else:
@@ -52,10 +56,10 @@ def parsed(leaf: settings.Leaf, value: Any) -> Any:
   """Returns a flag's value as a JSON value."""
   if not isinstance(value, str) or leaf.type in (str, settings.Choice):
     return value
-  hint = leaf.type
-  if get_origin(hint) is Union and float in get_args(hint):
-    hint = Union[hint, None]
-  return settings.parse(value, hint)
+  try:
+    return settings.parse(value, leaf.hint)
+  except ValueError as e:
+    raise ValueError(f'{leaf.name} {e}') from e
 
 
 def given(cls: type) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def _config(method, seed, plan):
       'execution': {'engine': 'fake'},
       'dataset': 'task',
       'data_hash': '0',
-      'noise_version': 5,
+      'noise_version': 6,
       'seed': seed,
       'rate': '<1>',
     },

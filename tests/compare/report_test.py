@@ -4,7 +4,6 @@ from pda_fed.compare import choices
 from pda_fed.compare import comparison
 from pda_fed.compare import figures
 from pda_fed.compare import findings
-from pda_fed.compare import names
 import pytest
 
 from tests.compare import hand_made_runs
@@ -121,11 +120,6 @@ def test_shared_noise_is_said():
   apart = page(('cold', 0), ('cold', 1))
   assert shared not in apart
   assert 'of several published runs' in apart
-
-
-def test_public_data_alone_is_on_the_page():
-  runs = hand_made_runs.with_public([(0.26, 96.0), (0.3, 96.5)])
-  assert f'>{names.PUBLIC}<' in _page(comparison.compare(runs))
 
 
 def test_the_page_says_how_settings_were_chosen():

@@ -102,7 +102,7 @@ def test_intervals_hold_whatever_the_variances(deviations):
   ('num_seeds', 'share'), [(3, 0.39), (4, 0.53), (5, 0.62), (10, 0.76)]
 )
 def test_how_often_three_standard_errors_are_found(num_seeds, share):
-  # As the module says.
+  # As docs/training.md says.
   assert _share_clear(num_seeds, 3, num_trials=1500) == pytest.approx(
     share, abs=0.04
   )

@@ -27,7 +27,7 @@ _RECORD = {'rows': [{'round': 0, 'loss': 1.5}], 'pending': [], 'seconds': 2.5}
 def _arrays(scale=1.0):
   return {
     'weights/0': scale * np.arange(12, dtype=np.float32).reshape(3, 4),
-    'momentum/0': scale * np.ones(5, np.float32),
+    'optimizer/0': scale * np.ones(5, np.float32),
     'clip_norm': np.array(0.3, np.float32),
   }
 

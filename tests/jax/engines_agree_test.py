@@ -13,7 +13,6 @@ from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
 from pda_fed.models import jax_recurrent
 from pda_fed.runs import groups
-from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow_federated as tff
 
@@ -21,7 +20,6 @@ from tests.jax import small_users
 
 _SPEC = models.RecurrentSpec(num_words=11, embedding_size=5, lstm_size=6)
 _BATCH = 3
-_RATES = dict(client=0.8, server=0.7, momentum=0.9)
 _PUBLIC_SEED = 77
 _USERS = small_users.make_users(_SPEC, [7, 1, 3, 12, 5, 2], seed=0)
 _PUBLIC = small_users.make_users(_SPEC, [4, 9, 2, 6], seed=1)
@@ -41,7 +39,12 @@ def _plan(**changes) -> privacy.PrivacyPlan:
   return privacy.PrivacyPlan(**(settings | changes))
 
 
-_SERVER_RATES = {'sgd': _RATES['server'], 'adam': 0.01, 'yogi': 0.01}
+_CLIENTS = {
+  'sgd': groups.ClientSpec(learning_rate=0.8),
+  # A smaller epsilon would let last digits of small gradients decide steps.
+  'adam': groups.ClientSpec(optimizer='adam', learning_rate=0.02, epsilon=1e-3),
+}
+_SERVER_RATES = {'sgd': 0.7, 'adam': 0.01, 'yogi': 0.01, 'adagrad': 0.01}
 _ADAPTIVE = privacy.AdaptiveClipping(target_quantile=0.3, count_stddev=1e-9)
 # Each costs TFF some seconds to build, so a case has several settings.
 _CASES = {
@@ -74,11 +77,19 @@ _CASES = {
     public_clip_norm=0.1,
     mean_clip_norm=0.04,
   ),
-  'adadps': dict(method=methods.AdaDps()),
+  "adadps, clients' Adam": dict(
+    method=methods.AdaDps(), optimizer='adagrad', client='adam'
+  ),
   'adadps, multiplied back, gradient mode': dict(
     method=methods.AdaDps(multiply_back=True), public='gradient'
   ),
 }
+
+
+def _server(optimizer):
+  return groups.ServerSpec(
+    optimizer=optimizer, learning_rate=_SERVER_RATES[optimizer]
+  )
 
 
 def _tff_rounds(
@@ -89,18 +100,14 @@ def _tff_rounds(
   public_clip_norm,
   mean_clip_norm,
   optimizer,
+  client,
   gradient_clip,
 ):
-  server = groups.ServerSpec(
-    optimizer=optimizer,
-    learning_rate=_SERVER_RATES[optimizer],
-    momentum=_RATES['momentum'],
-  )
   process = pda_tff.build_learning_process(
     pda_tff.build_model_fn(_SPEC),
     plan,
-    tff.learning.optimizers.build_sgdm(_RATES['client']),
-    tff_federated.build_server_optimizer(server),
+    pda_tff.build_optimizer(_CLIENTS[client]),
+    pda_tff.build_optimizer(_server(optimizer)),
     method=method,
     public_data=[
       (s[:, :-1].astype(np.int64), s[:, 1:].astype(np.int64)) for s in _PUBLIC
@@ -143,17 +150,17 @@ def _jax_rounds(
   public_clip_norm,
   mean_clip_norm,
   optimizer,
+  client,
   gradient_clip,
 ):
   trainer = training.Federated(
     _SPEC.jax_model(),
     plan,
     method,
-    client_optimizer=optimizers.sgd(_RATES['client']),
-    server_optimizer=optimizers.of_server(
-      optimizer, _SERVER_RATES[optimizer], _RATES['momentum']
+    client_optimizer=optimizers.build_optimizer(
+      _CLIENTS[client], gradient_clip
     ),
-    client_gradient_clip=gradient_clip,
+    server_optimizer=optimizers.build_optimizer(_server(optimizer)),
     public_clip_norm=public_clip_norm,
     mean_clip_norm=mean_clip_norm,
     devices=jax.devices()[:1],
@@ -191,6 +198,7 @@ def test_weights_agree(case):
     'public_clip_norm': None,
     'mean_clip_norm': None,
     'optimizer': 'sgd',
+    'client': 'sgd',
     'gradient_clip': None,
   } | _CASES[case]
   weights = list(jax_recurrent.initial_params(_SPEC, 5))

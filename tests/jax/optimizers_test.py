@@ -1,106 +1,93 @@
-"""Optimizers in JAX, by numbers that were computed by hand."""
+"""Optimizers by name: the steps of TFF's, and one computed by hand."""
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
-from pda_fed.jax import optimizers
+import optax
+from pda_fed import jax as pda_jax
+from pda_fed import tff as pda_tff
+from pda_fed.common import optimizers
+from pda_fed.jax import optimizers as optimizers_lib
 from pda_fed.runs import groups
-from pda_fed.runs.engines import tff_federated
 import pytest
 import tensorflow as tf
 
-_PARAMS = (jnp.array([3.0, 0.0]), jnp.array([[4.0]]))
-_UPDATE = (jnp.array([8.0, 0.0]), jnp.array([[6.0]]))
+
+def _steps(settings, weights, updates):
+  optimizer = pda_jax.build_optimizer(settings)
+  state = optimizer.init(weights)
+  for update in updates:
+    changes, state = optimizer.update(update, state, weights)
+    weights = optax.apply_updates(weights, changes)
+    yield weights
 
 
-def _flat(tree):
-  return np.concatenate([np.ravel(leaf) for leaf in tree]).tolist()
-
-
-def _step(optimizer, params, state, update):
-  changes, state = optimizer.update(update, state, params)
-  return optimizers.apply_updates(params, changes), state
-
-
-def test_sgd():
-  optimizer = optimizers.sgd(0.5)
-  params, state = _step(optimizer, _PARAMS, optimizer.init(_PARAMS), _UPDATE)
-  assert _flat(params) == [-1, 0, 1]
-  assert state == ()
-
-
-def test_sgd_with_momentum():
-  zeros = (jnp.zeros(2), jnp.zeros((1, 1)))
-  optimizer = optimizers.sgd(0.5, 0.5)
-  params, momentum = _step(optimizer, zeros, optimizer.init(zeros), _UPDATE)
-  assert (_flat(params), _flat(momentum)) == ([-4, 0, -3], [8, 0, 6])
-  params, momentum = _step(optimizer, params, momentum, _PARAMS)
-  # 0.5 * 8 + 3 = 7 and 0.5 * 6 + 4 = 7.
-  assert (_flat(params), _flat(momentum)) == ([-7.5, 0, -6.5], [7, 0, 7])
-
-
-def test_the_first_step_of_adam_is_as_long_as_the_rate():
-  optimizer = optimizers.adam(0.5)
-  params, state = _step(optimizer, _PARAMS, optimizer.init(_PARAMS), _UPDATE)
-  # A coordinate without a gradient stays where it is.
-  np.testing.assert_allclose(_flat(params), [2.5, 0, 3.5], rtol=1e-5)
-  assert int(state.count) == 1
-
-
-def test_adam_by_the_paper():
-  rng = np.random.default_rng(0)
-  w, m, v = np.array([1.0, -2.0, 0.5]), np.zeros(3), np.zeros(3)
-  params = jnp.asarray(w, jnp.float32)
-  optimizer = optimizers.adam(0.1)
-  state = optimizer.init(params)
-  for t in range(1, 6):
-    gradient = rng.normal(size=3)
-    params, state = _step(
-      optimizer, params, state, jnp.asarray(gradient, jnp.float32)
-    )
-    m = 0.9 * m + 0.1 * gradient
-    v = 0.999 * v + 0.001 * gradient**2
-    w -= 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-7)
-    np.testing.assert_allclose(params, w, rtol=1e-4)
-
-
-@pytest.mark.parametrize('name', ['sgd', 'adam', 'yogi'])
-def test_the_server_steps_as_tff_does(name):
-  server = groups.ServerSpec(optimizer=name, learning_rate=0.1, momentum=0.8)
-  theirs = tff_federated.build_server_optimizer(server)
-  ours = optimizers.of_server(name, 0.1, 0.8)
+@pytest.mark.parametrize(
+  'group', [groups.ServerSpec, optimizers.OptimizerSettings]
+)
+@pytest.mark.parametrize(
+  'values',
+  [
+    {'optimizer': 'sgd', 'momentum': 0.0},
+    {'optimizer': 'sgd', 'momentum': 0.8},
+    {'optimizer': 'adam'},
+    {'optimizer': 'adam', 'beta1': 0.5, 'beta2': 0.7, 'epsilon': 0.1},
+    {'optimizer': 'yogi', 'initial_accumulator': 0.01},
+    {'optimizer': 'yogi'},
+    {'optimizer': 'adagrad'},
+  ],
+  ids=str,
+)
+def test_steps_of_both_engines(group, values):
+  settings = group(learning_rate=0.1, **values)
+  theirs = pda_tff.build_optimizer(settings)
   rng = np.random.default_rng(0)
   weights = rng.normal(size=5).astype(np.float32)
-  expected = tf.constant(weights)
-  state, own_state = theirs.initialize(tf.TensorSpec([5])), ours.init(weights)
-  for _ in range(4):
-    update = rng.normal(size=5).astype(np.float32)
+  # At 1e-4, epsilon, where it is added, and first means of squares matter.
+  scales = np.array([[1e-4], [1e-4], [1], [1]])
+  updates = (scales * rng.normal(size=(4, 5))).astype(np.float32)
+  updates[:, 0] = 0
+  expected, state = tf.constant(weights), theirs.initialize(tf.TensorSpec([5]))
+  steps = _steps(settings, weights, updates)
+  for update, found in zip(updates, steps, strict=True):
     state, expected = theirs.next(state, expected, tf.constant(update))
-    weights, own_state = _step(ours, weights, own_state, update)
-    np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
 def test_yogi_by_hand():
   # One step: m = 0.1 u, s = 1e-6 + 0.01 u^2, both corrected for their start.
-  optimizer, start = optimizers.of_server('yogi', 1.0, 0.9), np.zeros(1, 'f4')
-  weights, state = _step(
-    optimizer, start, optimizer.init(start), np.full(1, 2.0, np.float32)
+  server = groups.ServerSpec(optimizer='yogi')
+  (weights,) = _steps(
+    server, np.zeros(1, np.float32), [np.full(1, 2.0, np.float32)]
   )
-  assert state.mean == pytest.approx(0.2)
-  assert state.square == pytest.approx(0.040001)
   rate = math.sqrt(0.01) / 0.1
   assert weights == pytest.approx(-rate * 0.2 / (math.sqrt(0.040001) + 1e-3))
 
 
+def test_weight_decay_shrinks_weights_by_the_rate():
+  settings = optimizers.OptimizerSettings(learning_rate=0.5, weight_decay=0.1)
+  (weights,) = _steps(settings, np.array([2.0]), [np.array([3.0])])
+  assert weights == pytest.approx(2 - 0.5 * (3 + 0.1 * 2))
+  with pytest.raises(ValueError, match='weight_decay must be 0 in TFF'):
+    pda_tff.build_optimizer(settings)
+
+
 @pytest.mark.parametrize(
-  ('name', 'numbers', 'words'),
+  ('optimizer', 'rate'),
   [
-    ('sgd', (0.0,), 'learning_rate must be positive'),
-    ('adam', (1.0, -0.5), 'momentum must be non-negative'),
-    ('lion', (1.0,), "server_optimizer must be one of 'sgd', 'adam', 'yogi'"),
+    (optax.sgd(0.3), 0.3),
+    (pda_jax.build_optimizer(groups.ClientSpec(learning_rate=0.3)), 0.3),
+    (optax.sgd(0.3, 0.5), None),
+    (optax.sgd(optax.linear_schedule(0.3, 0.1, 5)), None),
+    (optax.sign_sgd(0.3), None),
+    (optax.chain(optax.sgd(0.3), optax.add_decayed_weights(0.1)), None),
+    (optax.chain(optax.clip(1.0), optax.sgd(0.3)), None),
+    (optax.masked(optax.sgd(0.3), {'a': True, 'b': False}), None),
+    (optax.set_to_zero(), None),
+    (optax.identity(), None),
   ],
 )
-def test_bad_arguments(name, numbers, words):
-  with pytest.raises(ValueError, match=words):
-    optimizers.of_server(name, *numbers)
+def test_plain_sgd_is_known(optimizer, rate):
+  params = {'a': np.zeros((2, 3), np.float32), 'b': np.float32(0)}
+  found = optimizers_lib.sgd_rate(optimizer, params)
+  assert found == (rate and pytest.approx(rate))

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import optax
 from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import schedules
@@ -70,8 +71,8 @@ def _jax_round(method, users, public):
     tiny.LinearModel(),
     tiny.plan(),
     method,
-    client_optimizer=pda_jax.sgd(tiny.RATE),
-    server_optimizer=pda_jax.sgd(1.0),
+    client_optimizer=optax.sgd(tiny.RATE),
+    server_optimizer=optax.sgd(1.0),
     devices=jax.devices()[:1],
   )
   inputs = pda_jax.RoundInputs(

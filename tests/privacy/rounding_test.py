@@ -8,11 +8,11 @@ all but invisible. Without rounding the bits tell which it was.
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed import linear_regression
 from pda_fed import privacy
 from pda_fed import tff as pda_tff
 from pda_fed.jax import aggregation
-from pda_fed.jax import optimizers
 from pda_fed.privacy import rounding
 from pda_fed.tff import noise
 import pytest
@@ -70,8 +70,8 @@ def _tf_sums(total, seed):
 def _jax_weights(total, seed):
   """A step from weights that are known, and zero as a new embedding is."""
   mean = _jax_sums(total, seed)
-  changes, _ = optimizers.sgd(0.5).update(mean, ())
-  return optimizers.apply_updates(jnp.zeros_like(mean), changes)
+  changes, _ = optax.sgd(0.5).update(mean, optax.sgd(0.5).init(mean))
+  return optax.apply_updates(jnp.zeros_like(mean), changes)
 
 
 def _features(values):

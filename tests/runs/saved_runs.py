@@ -151,7 +151,7 @@ def save(path: pathlib.Path, run, weights, **arrays) -> pathlib.Path:
   """Writes the folder of a run."""
   with resuming.opened(path, run) as folder:
     beside = {
-      **{f'momentum/{i}': w + 1 for i, w in enumerate(weights)},
+      **{f'optimizer/{i}': w + 1 for i, w in enumerate(weights)},
       'audit/scores': np.ones(3),
       'tff/aggregator/0': np.ones(3),
       'clip_norm': np.ones(()),

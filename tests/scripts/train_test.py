@@ -188,6 +188,8 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path):
   [
     (['--rounds=0'], 'rounds must be'),
     (['--server.learning_rte=1'], 'Did you mean: server.learning_rate'),
+    (['--server.optimizer=adm'], 'Did you mean adam?'),
+    (['--server.beta1=0.5'], 'server.beta1 must be none with sgd'),
     (['--server.learning_rate=fast'], 'learning_rate'),
     (['--dataset=mnist2'], 'dataset'),
     (['--data_dir=nowhere'], 'nowhere'),

@@ -8,10 +8,11 @@ the loss; a padded batch or client changes nothing.
 """
 
 import functools
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from pda_fed.jax import optimizers
 from pda_fed.models import jax_model
 
@@ -39,9 +40,8 @@ def train_clients(
   examples: tuple[jax.Array, ...],
   weights: jax.Array,
   num_steps: jax.Array,
-  optimizer: optimizers.Optimizer,
+  optimizer: optax.GradientTransformation,
   *,
-  gradient_clip: Optional[float] = None,
   dtype=jnp.float32,
 ) -> LocalResults:
   """Trains clients side by side, all from the same weights.
@@ -54,8 +54,6 @@ def train_clients(
     num_steps: Number of steps, at least that of the largest client. It may be
       traced, so that clients of all sizes share a compiled program.
     optimizer: The optimizer of each client.
-    gradient_clip: An optional bound on the norm of each gradient, only for SGD
-      without momentum.
     dtype: Dtype of matrix products.
 
   Returns:
@@ -68,17 +66,15 @@ def train_clients(
     lambda w: jnp.broadcast_to(w, (num_clients, *w.shape)), params
   )
 
-  rate = optimizer.learning_rate
+  rate = optimizers.sgd_rate(optimizer, params)
 
   def step(params, state, examples, weights):
     if rate is not None:
       stepped, stats = model.sgd_step(params, examples, weights, rate, dtype)
-      if gradient_clip is not None:
-        stepped = _clipped_step(params, stepped, gradient_clip * rate)
       return stepped, state, stats
     stats, gradients = model.gradients(params, examples, weights, dtype)
     changes, new_state = optimizer.update(gradients, state, params)
-    stepped = optimizers.apply_updates(params, changes), new_state
+    stepped = optax.apply_updates(params, changes), new_state
     # Momentum would move the weights in a batch of padding.
     params, state = jax.tree_util.tree_map(
       functools.partial(jnp.where, stats.examples > 0),
@@ -108,21 +104,3 @@ def train_clients(
 
 def _mean_loss(stats: jax_model.BatchStats) -> jax.Array:
   return stats.batch_loss / jnp.maximum(stats.examples, 1)
-
-
-def _clipped_step(params: Any, stepped: Any, length: Any) -> Any:
-  """Shortens a step to a length: with SGD, this clips the gradient.
-
-  Models compute gradient and step together, so only the step is available.
-  """
-  change = jax.tree_util.tree_map(jnp.subtract, stepped, params)
-  leaves = jax.tree_util.tree_leaves(change)
-  norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in leaves))
-  scale = jnp.where(norm > length, length / norm, 1.0)
-  return jax.tree_util.tree_map(
-    # A short step stays unchanged, bit for bit.
-    lambda w, s, c: jnp.where(norm > length, w + scale * c, s),
-    params,
-    stepped,
-    change,
-  )

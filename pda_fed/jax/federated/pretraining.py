@@ -7,37 +7,36 @@ from typing import Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed.common import validate
-from pda_fed.jax import optimizers
 from pda_fed.models import convergence
 from pda_fed.models import jax_model
 
 _EVALUATION_BATCH = 256
 
 
-@functools.partial(jax.jit, static_argnames=('model', 'dtype'))
-def _epoch(params, state, examples, weights, learning_rate, *, model, dtype):
-  """Takes one step of Adam per batch.
+@functools.partial(jax.jit, static_argnames=('optimizer', 'model', 'dtype'))
+def _epoch(params, state, examples, weights, *, optimizer, model, dtype):
+  """Takes one step per batch.
 
   Args:
     params: The weights.
-    state: The state of Adam.
+    state: The state of the optimizer.
     examples: Arrays [steps, batch, ...].
     weights: [steps, batch]: 1 for an example, 0 for padding.
-    learning_rate: Learning rate of Adam.
+    optimizer: The optimizer.
     model: The model.
     dtype: Dtype of the forward and backward pass.
 
   Returns:
     The new weights and state.
   """
-  optimizer = optimizers.adam(learning_rate)
 
   def step(carry, batch):
     params, state = carry
     _, gradients = model.gradients(params, *batch, dtype)
-    changes, state = optimizer.update(gradients, state)
-    return (optimizers.apply_updates(params, changes), state), None
+    changes, state = optimizer.update(gradients, state, params)
+    return (optax.apply_updates(params, changes), state), None
 
   return jax.lax.scan(step, (params, state), (examples, weights))[0]
 
@@ -57,14 +56,12 @@ def _mean_loss(params, examples, weights, *, model, dtype):
 class _Trainer:
   """See `convergence.Trainer`."""
 
-  def __init__(
-    self, model, weights, examples, learning_rate, batch_size, dtype
-  ):
+  def __init__(self, model, weights, examples, optimizer, batch_size, dtype):
     self._model = model
     self._params = model.check_params(weights)
-    self._state = optimizers.adam(learning_rate).init(self._params)
+    self._state = optimizer.init(self._params)
     self._examples = examples
-    self._learning_rate = learning_rate
+    self._optimizer = optimizer
     self._batch_size = batch_size
     self._options = {'model': model, 'dtype': dtype}
 
@@ -76,7 +73,7 @@ class _Trainer:
       self._params,
       self._state,
       *self._batches(rows, self._batch_size),
-      self._learning_rate,
+      optimizer=self._optimizer,
       **self._options,
     )
 
@@ -99,20 +96,20 @@ def pretrain(
   model: jax_model.Model,
   weights: Sequence[np.ndarray],
   examples: tuple[np.ndarray, ...],
-  learning_rate: float,
+  optimizer: optax.GradientTransformation,
   config: Optional[convergence.PretrainingConfig] = None,
   *,
   compute_dtype: str = 'float32',
   on_epoch: Optional[Callable[[int, float], None]] = None,
 ) -> convergence.Pretrained:
-  """Trains with Adam on the examples of all public users together.
+  """Trains on the examples of all public users together.
 
   Takes the same steps as `pda_tff.pretrain` from the same weights.
 
   Example:
 
   ```
-  warm = pretrain(model, weights, (public_sentences,), learning_rate=1e-2)
+  warm = pretrain(model, weights, (public_sentences,), optax.adam(1e-2))
   state = trainer.init(warm.weights)
   ```
 
@@ -120,8 +117,8 @@ def pretrain(
     model: The model.
     weights: The initial weights.
     examples: Arrays with one row per example, in the model's input format.
-    learning_rate: The learning rate of Adam.
-    config: The stopping rule and the batch size.
+    optimizer: The optimizer, any of optax; Adam is a good choice.
+    config: The stopping rule and the batch size; not its optimizer.
     compute_dtype: Dtype of matrix products.
     on_epoch: Called with the number of epochs and the held-out loss.
 
@@ -132,13 +129,13 @@ def pretrain(
     ValueError: If there are too few examples to hold some out, or the loss is
       not finite.
   """
-  validate.positive(learning_rate=learning_rate)
+  validate.instances(optax.GradientTransformation, optimizer=optimizer)
   config = config or convergence.PretrainingConfig()
   trainer = _Trainer(
     model,
     weights,
     examples,
-    learning_rate,
+    optimizer,
     config.batch_size,
     jnp.dtype(compute_dtype),
   )

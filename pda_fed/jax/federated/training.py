@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Optional, Union
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import divergence
@@ -28,7 +29,6 @@ from pda_fed.jax import aggregation
 from pda_fed.jax import canaries as canaries_lib
 from pda_fed.jax import clipping
 from pda_fed.jax import devices as devices_lib
-from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
 from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.federated import chunks as chunks_lib
@@ -66,7 +66,7 @@ class Federated:
   ```
   trainer = Federated(
       model, plan, methods.PdaDpmd(alpha=schedules.cosine(400)), public=public,
-      client_optimizer=sgd(0.5), server_optimizer=sgd(1.0))
+      client_optimizer=optax.sgd(0.5), server_optimizer=optax.sgd(1.0))
   state = trainer.init(model.initial_params(0))
   for cohort in plan.cohorts(private):
     state, metrics = trainer.step(state, cohort)
@@ -76,14 +76,14 @@ class Federated:
     model: The model.
     plan: The privacy plan. The mechanism must be 'gaussian'.
     method: The public-data method; by default, no public data is used.
-    client_optimizer: The optimizer of local training, such as `sgd`.
-    server_optimizer: The optimizer of the server.
+    client_optimizer: The optimizer of local training, any of optax. SGD
+      without momentum is fastest. To bound each gradient's norm, chain it with
+      `optax.clip_by_global_norm`.
+    server_optimizer: The optimizer of the server, any of optax.
     public: The data of each public user, for `step`: arrays with one row per
       example, or a tuple of such arrays.
     public_users_per_round: How many of them `step` samples; by default all.
     batch_size: Examples in a batch of local training, for `step`.
-    client_gradient_clip: An optional bound on the norm of each gradient of
-      local training; only for clients' SGD without momentum.
     public_clip_norm: The bound on the public update's norm: a number, 'private'
       for the clipping norm of private updates, or None for no bound.
     mean_clip_norm: An optional bound on the noised mean's norm.
@@ -98,12 +98,11 @@ class Federated:
   plan: privacy.PrivacyPlan
   method: methods.Method = methods.ColdStart()
   _: dataclasses.KW_ONLY
-  client_optimizer: optimizers.Optimizer
-  server_optimizer: optimizers.Optimizer
+  client_optimizer: optax.GradientTransformation
+  server_optimizer: optax.GradientTransformation
   public: Sequence[Any] = ()
   public_users_per_round: Optional[int] = None
   batch_size: int = 16
-  client_gradient_clip: Optional[float] = None
   public_clip_norm: Union[float, str, None] = 'private'
   mean_clip_norm: Optional[float] = None
   compute_dtype: str = 'float32'
@@ -112,25 +111,21 @@ class Federated:
 
   def __post_init__(self):
     validate.instances(jax_model.Model, model=self.model)
+    validate.instances(
+      optax.GradientTransformation,
+      client_optimizer=self.client_optimizer,
+      server_optimizer=self.server_optimizer,
+    )
     validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
     validate.one_of(('float32', 'bfloat16'), compute_dtype=self.compute_dtype)
     validate.integers(1, batch_size=self.batch_size)
     validate.positive_or(
       (None,),
-      client_gradient_clip=self.client_gradient_clip,
       mean_clip_norm=self.mean_clip_norm,
     )
     validate.positive_or(
       ('private', None), public_clip_norm=self.public_clip_norm
     )
-    if (
-      self.client_gradient_clip is not None
-      and self.client_optimizer.learning_rate is None
-    ):
-      raise ValueError(
-        'client_gradient_clip must be None unless client_optimizer is SGD'
-        f' without momentum. Found {self.client_gradient_clip}.'
-      )
     self.devices = self.devices or devices_lib.choose_devices()
     self._clients_per_chunk: Optional[int] = None
     self._compiled = jax.jit(self._run)
@@ -344,7 +339,6 @@ class Federated:
         clients.weights[i],
         clients.num_steps[i],
         self.client_optimizer,
-        gradient_clip=self.client_gradient_clip,
         dtype=jnp.dtype(self.compute_dtype),
       )
       updates, stats = trained.updates, trained.stats

@@ -56,7 +56,8 @@ class StepInputs(NamedTuple):
     round_num: Index of the step.
     rows: Indices of private examples, [room].
     present: True for examples and False for padding, [room].
-    learning_rate: Learning rate of SGD.
+    learning_rate: The factor of the optimizer's steps: with `optax.sgd(1.0)`,
+      the learning rate.
     epoch: Number of whole epochs completed before the step; t of the schedules.
     public_rows: Indices of public examples, [public batch]; None for DP-SGD.
     schedules: Values of the method's schedules, by field name.

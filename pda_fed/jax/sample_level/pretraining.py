@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.jax import clipping
+import optax
 from pda_fed.jax import optimizers
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
@@ -33,7 +33,11 @@ class _Trainer:
     weights: Sequence[np.ndarray],
     examples: batches_lib.ExampleArrays,
     config: convergence.PretrainingConfig,
+    optimizer: Optional[optax.GradientTransformation] = None,
   ):
+    self._optimizer = optimizer or optimizers.build_optimizer(
+      config, config.clip_norm
+    )
     self._model = model
     self._steps = steps
     self._examples = examples
@@ -61,26 +65,24 @@ class _Trainer:
     size = min(self._config.batch_size, len(rows))
     # Left-over rows may be used in another epoch's order.
     batches = rows[: len(rows) // size * size].reshape(-1, size)
-    rate = self._config.learning_rate
+    decay = 1.0
     if self._config.decay == 'cosine':
-      rate *= 0.5 * (1 + np.cos(np.pi * self._epochs / self._config.max_epochs))
-    self._state = self._epoch(self._state, batches, self._examples, rate)
+      decay = 0.5 * (1 + np.cos(np.pi * self._epochs / self._config.max_epochs))
+    self._state = self._epoch(self._state, batches, self._examples, decay)
     self._epochs += 1
 
   def loss(self, rows: np.ndarray) -> float:
     held_out = self._examples.take(rows)
     return self._steps.evaluate(self._best_params, held_out)['loss']
 
-  def _run_epoch(self, state, batches, examples, rate):
+  def _run_epoch(self, state, batches, examples, decay):
     def step(state, rows):
-      return self._step(state, examples.take(rows), rate), None
+      return self._step(state, examples.take(rows), decay), None
 
     return jax.lax.scan(step, state, batches)[0]
 
-  def _optimizer_at(self, rate) -> optimizers.Optimizer:
-    if self._config.optimizer == 'adam':
-      return optimizers.adam(rate)
-    return optimizers.sgd(rate, self._config.momentum)
+  def _optimizer_at(self, decay) -> optax.GradientTransformation:
+    return optax.chain(self._optimizer, optax.scale(decay))
 
   def _varied(self, batch, key) -> batches_lib.ExampleArrays:
     """Returns a batch as model inputs, augmented as configured."""
@@ -105,7 +107,7 @@ class _Trainer:
 
     return jax.grad(mixed)(params)
 
-  def _step(self, state: _State, batch, rate) -> _State:
+  def _step(self, state: _State, batch, decay) -> _State:
     options = self._config
     step_key = jax.random.fold_in(self._key, state.step)
     augment_key, drop_key = jax.random.split(step_key)
@@ -119,17 +121,10 @@ class _Trainer:
       return trace.token_losses.mean()
 
     gradients = self._gradient(loss, state.params, batch, mix_key)
-    if options.clip_norm is not None:
-      gradients = clipping.clip_one(gradients, options.clip_norm)
-    changes, optimizer = self._optimizer_at(rate).update(
-      gradients, state.optimizer
+    changes, optimizer = self._optimizer_at(decay).update(
+      gradients, state.optimizer, state.params
     )
-    params = optimizers.apply_updates(state.params, changes)
-    if options.weight_decay:
-      params = tuple(
-        new - rate * options.weight_decay * old
-        for new, old in zip(params, state.params, strict=True)
-      )
+    params = optax.apply_updates(state.params, changes)
     average = state.average
     if options.averaging:
       average = training.averaged(
@@ -145,6 +140,7 @@ def pretrain(
   config: convergence.PretrainingConfig,
   *,
   initialization_seed: int,
+  optimizer: Optional[optax.GradientTransformation] = None,
   on_epoch: Optional[Callable[[int, float], None]] = None,
 ) -> convergence.Pretrained:
   """Trains on public examples until the held-out loss stops improving.
@@ -157,6 +153,8 @@ def pretrain(
       different initial weights, to train. The one with the lowest held-out loss
       is returned.
     initialization_seed: Seed of the initial weights.
+    optimizer: The optimizer, instead of the one that `config` names and the
+      clip before it.
     on_epoch: Called with the number of epochs and the held-out loss.
 
   Returns:
@@ -177,5 +175,6 @@ def pretrain(
     # The first candidate is the same whatever the number of candidates.
     seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
     weights = model.initial_params(seed)
-    found.append(train(_Trainer(model, steps, weights, examples, config)))
+    trainer = _Trainer(model, steps, weights, examples, config, optimizer)
+    found.append(train(trainer))
   return min(found, key=lambda done: done.held_out_losses[done.epochs])

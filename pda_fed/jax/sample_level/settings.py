@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Optional
 
+import optax
 from pda_fed import methods
 from pda_fed import privacy
 from pda_fed.common import validate
@@ -31,7 +32,8 @@ class SampleLevelSettings:
       multiplier is an input of a step, so that runs with different noise share
       a program.
     method: The public-data method; by default, no public data is used.
-    momentum: Momentum of SGD.
+    optimizer: The optimizer. Its steps are multiplied by the learning rate of
+      `StepInputs`, so that runs with different rates share a program.
     mean_clip_norm: A bound on the norm of the noised mean, or None. The paper
       uses S for images.
     public_update: 'gradient' is the gradient of a public batch's mean loss.
@@ -53,7 +55,7 @@ class SampleLevelSettings:
 
   plan: privacy.PrivacyPlan
   method: methods.Method = methods.ColdStart()
-  momentum: float = 0.0
+  optimizer: optax.GradientTransformation = optax.sgd(1.0)
   mean_clip_norm: Optional[float] = None
   public_update: str = 'gradient'
   public_clip_norm: Optional[float] = None
@@ -67,11 +69,8 @@ class SampleLevelSettings:
   def __post_init__(self):
     validate.one_of(('gaussian',), mechanism=self.plan.mechanism)
     validate.one_of((None,), adaptive_clipping=self.plan.adaptive_clipping)
-    for name in ('momentum', 'averaging'):
-      value = getattr(self, name)
-      validate.non_negative(**{name: value})
-      if value >= 1:
-        raise ValueError(f'{name} must be in [0, 1). Found {value}.')
+    validate.instances(optax.GradientTransformation, optimizer=self.optimizer)
+    validate.below_one(averaging=self.averaging)
     validate.positive_or(
       (None,),
       mean_clip_norm=self.mean_clip_norm,

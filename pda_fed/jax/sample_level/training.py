@@ -6,7 +6,8 @@ mirror step of equation (3), where a round is a step, a cohort is a Poisson
 batch of examples, and an update is a gradient:
 
     rows of a batch -> gradients of examples -> [before_clip] -> clip -> sum
-      -> server_round: noise -> / expected batch -> clip -> [after_noise] -> SGD
+      -> server_round: noise -> / expected batch -> clip -> [after_noise]
+      -> optimizer
 
 where the method supplies the steps in brackets. All steps of a call are one
 compiled program, the data is on the device, and several runs can be computed
@@ -24,9 +25,9 @@ from typing import Any, Optional
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed.jax import canaries as canaries_lib
 from pda_fed.jax import devices as devices_lib
-from pda_fed.jax import optimizers
 from pda_fed.jax import rounds as rounds_lib
 from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.sample_level import augmentation
@@ -99,10 +100,14 @@ class SampleTrainer:
     state = server_lib.initial_state(
       settings.plan,
       settings.method,
-      optimizers.sgd(1.0, settings.momentum),  # The rate is no state.
+      self._optimizer(1.0),
       self._model.check_params(weights),
     )
     return state._replace(average=state.params) if settings.averaging else state
+
+  def _optimizer(self, rate) -> optax.GradientTransformation:
+    """Returns the optimizer at a rate, which is not in its state."""
+    return optax.chain(self._settings.optimizer, optax.scale(rate))
 
   def run(
     self,
@@ -206,7 +211,7 @@ class SampleTrainer:
     state, metrics = server_lib.server_round(
       settings.plan,
       method,
-      optimizers.sgd(inputs.learning_rate, settings.momentum),
+      self._optimizer(inputs.learning_rate),
       state,
       sums,
       public,
@@ -284,6 +289,4 @@ def averaged(
   """
   t = jnp.asarray(round_num, jnp.float32)
   kept = jnp.minimum(decay, (1 + t) / (10 + t))
-  return jax.tree_util.tree_map(
-    lambda a, w: kept * a + (1 - kept) * w, average, params
-  )
+  return optax.incremental_update(params, average, 1 - kept)

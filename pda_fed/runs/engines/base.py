@@ -32,8 +32,7 @@ METRICS = ('loss', 'accuracy', 'accuracy_with_oov', 'perplexity')
 # Names of a checkpoint's arrays that all engines of a task share. Arrays of a
 # single engine are named `<engine>/...`.
 WEIGHTS = 'weights'
-MOMENTUM = 'momentum'
-SQUARES = 'squares'
+OPTIMIZER = 'optimizer'
 CLIP_NORM = 'clip_norm'
 METHOD = 'method'
 # The state of TFF's tree aggregation: its generator and its noise, which are as
@@ -140,10 +139,10 @@ class Engine(Protocol):
       state: Any state.
 
     Returns:
-      `weights/0`, `weights/1`, ...; `momentum/0`, ... (of the server optimizer;
-      none for SGD without momentum); `squares/0`, ... (second moments of Adam
-      and Yogi); `method/0`, ... (the method's memory); `clip_norm`; and this
-      engine's own arrays under `<engine>/`. Never a seed.
+      `weights/0`, `weights/1`, ...; `optimizer/0`, ... (the state of the server
+      optimizer; none for SGD without momentum); `method/0`, ... (the method's
+      memory); `clip_norm`; and this engine's own arrays under `<engine>/`.
+      Never a seed.
     """
 
   def from_arrays(

@@ -73,11 +73,10 @@ class JaxEngine:
       self._model,
       run.plan,
       run.method,
-      client_optimizer=pda_jax.sgd(spec.client.learning_rate),
-      server_optimizer=pda_jax.of_server(
-        spec.server.optimizer, spec.server.learning_rate, spec.server.momentum
+      client_optimizer=pda_jax.build_optimizer(
+        spec.client, spec.client.gradient_clip
       ),
-      client_gradient_clip=spec.client.gradient_clip,
+      server_optimizer=pda_jax.build_optimizer(spec.server),
       public_clip_norm=spec.public.clip_norm,
       mean_clip_norm=run.bound(spec.server.mean_clip_norm),
       compute_dtype=spec.execution.compute_dtype,
@@ -288,7 +287,7 @@ class JaxEngine:
       self._model,
       self._model.initial_params(seeds.initialization),
       self._public_examples,
-      config.learning_rate,
+      pda_jax.build_optimizer(config),
       dataclasses.replace(config, seed=seeds.shuffling),
       compute_dtype=self.run.spec.execution.compute_dtype,
       on_epoch=on_epoch,
@@ -309,7 +308,7 @@ class JaxEngine:
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
       **engine_lib.numbered(
-        engine_lib.MOMENTUM, jax.tree_util.tree_leaves(state.optimizer)
+        engine_lib.OPTIMIZER, jax.tree_util.tree_leaves(state.optimizer)
       ),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
       engine_lib.CLIP_NORM: np.asarray(state.clip_norm),
@@ -324,7 +323,7 @@ class JaxEngine:
       engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
     )
     memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
-    optimizer = engine_lib.from_numbered(engine_lib.MOMENTUM, arrays)
+    optimizer = engine_lib.from_numbered(engine_lib.OPTIMIZER, arrays)
     return state._replace(
       optimizer=jax.tree_util.tree_structure(start.optimizer).unflatten(
         map(jnp.asarray, optimizer)

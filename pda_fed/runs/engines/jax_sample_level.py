@@ -137,7 +137,10 @@ class SampleLevelEngine:
       plan=dataclasses.replace(run.plan, noise_multiplier=1.0),
       # Schedules are inputs, so that runs with different alpha share a program.
       method=run.method.with_schedules_at(dict.fromkeys(run.method.schedules)),
-      momentum=spec.server.momentum,
+      # Rates are inputs, too.
+      optimizer=pda_jax.build_optimizer(
+        dataclasses.replace(spec.server, learning_rate=1.0)
+      ),
       mean_clip_norm=run.bound(spec.server.mean_clip_norm),
       public_update=spec.public.update,
       public_clip_norm=run.bound(spec.public.clip_norm),
@@ -329,7 +332,9 @@ class SampleLevelEngine:
     """See `engine.Engine`."""
     return {
       **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
-      **engine_lib.numbered(engine_lib.MOMENTUM, list(state.optimizer)),
+      **engine_lib.numbered(
+        engine_lib.OPTIMIZER, jax.tree_util.tree_leaves(state.optimizer)
+      ),
       **engine_lib.numbered(_AVERAGE, list(state.average)),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
     }
@@ -337,16 +342,19 @@ class SampleLevelEngine:
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
     del round_num  # The loop gives each round its number.
-    engine_lib.check_fit(self.to_arrays(self.initialize()), arrays, self.name)
+    start = self.initialize()
+    engine_lib.check_fit(self.to_arrays(start), arrays, self.name)
     parts = {
       'params': engine_lib.WEIGHTS,
-      'optimizer': engine_lib.MOMENTUM,
+      'optimizer': engine_lib.OPTIMIZER,
       'average': _AVERAGE,
       'memory': engine_lib.METHOD,
     }
-    return self.initialize()._replace(
+    return start._replace(
       **{
-        field: tuple(map(jnp.asarray, engine_lib.from_numbered(name, arrays)))
+        field: jax.tree_util.tree_structure(getattr(start, field)).unflatten(
+          map(jnp.asarray, engine_lib.from_numbered(name, arrays))
+        )
         for field, name in parts.items()
       }
     )

@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Iterator, Mapping
 import contextlib
+import copy
 import dataclasses
 import functools
 import platform
@@ -13,9 +14,7 @@ import numpy as np
 from pda_fed import audit
 from pda_fed import privacy
 from pda_fed import tff as pda_tff
-from pda_fed.common import server_optimizers
 from pda_fed.models import metrics as metrics_lib
-from pda_fed.runs import groups
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 from pda_fed.tff import runtime
@@ -26,11 +25,8 @@ import tensorflow_federated as tff
 _EVALUATION_BATCH = 64
 _AGGREGATOR = engine_lib.SECRET
 _TOKEN_LOSS = 'token_loss'
-# The server optimizer's state: names in checkpoints and in TFF.
-_OPTIMIZER_ARRAYS = {
-  engine_lib.MOMENTUM: 'accumulator',
-  engine_lib.SQUARES: 'preconditioner',
-}
+# The parts of an optimizer's state that change, in the order of optax.
+_OPTIMIZER_STATE = 'step', 'accumulator', 'preconditioner'
 
 
 @contextlib.contextmanager
@@ -50,27 +46,6 @@ def open_engine(
   most = run.spec.execution.max_concurrent_clients
   with runtime.in_process(max_concurrent_clients=most):
     yield engine
-
-
-def build_server_optimizer(
-  server: groups.ServerSpec,
-) -> tff.learning.optimizers.Optimizer:
-  """Returns the server's optimizer."""
-  rate, momentum = server.learning_rate, server.momentum
-  if server.optimizer == 'sgd':
-    # A momentum of 0 would keep a useless copy of the model.
-    return tff.learning.optimizers.build_sgdm(rate, momentum or None)
-  options = {
-    'beta_1': momentum,
-    'beta_2': server_optimizers.BETA_2,
-    'epsilon': server_optimizers.EPSILON,
-  }
-  if server.optimizer == 'adam':
-    return tff.learning.optimizers.build_adam(rate, **options)
-  first = server_optimizers.FIRST_SQUARE['yogi']
-  return tff.learning.optimizers.build_yogi(
-    rate, **options, initial_preconditioner_value=first
-  )
 
 
 class TffEngine:
@@ -102,8 +77,8 @@ class TffEngine:
     return pda_tff.build_learning_process(
       self._model_fn,
       run.plan,
-      tff.learning.optimizers.build_sgdm(spec.client.learning_rate),
-      build_server_optimizer(spec.server),
+      pda_tff.build_optimizer(spec.client),
+      pda_tff.build_optimizer(spec.server),
       method=run.method,
       public_data=self._public_data if run.method.uses_public else None,
       public_update=cast(Any, spec.public.update),
@@ -243,7 +218,7 @@ class TffEngine:
     done = pda_tff.pretrain(
       pda_tff.build_model_fn(self.run.model, seeds.initialization),
       self._public_data,
-      tff.learning.optimizers.build_adam(config.learning_rate),
+      pda_tff.build_optimizer(config),
       dataclasses.replace(config, seed=seeds.shuffling),
       on_epoch=on_epoch,
     )
@@ -265,9 +240,8 @@ class TffEngine:
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`; only this engine can use the tree's state."""
     arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
-    optimizer = self._optimizer_state(state)
-    for prefix, key in _OPTIMIZER_ARRAYS.items():
-      arrays |= engine_lib.numbered(prefix, optimizer.get(key, []))
+    changing = tf.nest.flatten(self._changing(state))
+    arrays |= engine_lib.numbered(engine_lib.OPTIMIZER, changing)
     if self.run.method.uses_public:
       memory = list(state.finalizer['memory'])
       arrays |= engine_lib.numbered(engine_lib.METHOD, memory)
@@ -278,9 +252,13 @@ class TffEngine:
     arrays[engine_lib.CLIP_NORM] = np.asarray(query.clip_norm)
     return arrays
 
-  def _optimizer_state(self, state) -> Mapping[str, Any]:
+  def _optimizer_state(self, state) -> dict[str, Any]:
     wrapped = self.run.method.uses_public
     return state.finalizer['inner'] if wrapped else state.finalizer
+
+  def _changing(self, state) -> list[Any]:
+    optimizer = self._optimizer_state(state)
+    return [optimizer[key] for key in _OPTIMIZER_STATE if key in optimizer]
 
   def from_arrays(self, arrays: Mapping[str, np.ndarray], round_num: int):
     """See `engine.Engine`."""
@@ -297,14 +275,14 @@ class TffEngine:
     )
 
   def _restored_finalizer(self, state, arrays, round_num: int):
-    optimizer = dict(self._optimizer_state(state))
-    for prefix, key in _OPTIMIZER_ARRAYS.items():
-      if key in optimizer:
-        optimizer[key] = engine_lib.from_numbered(prefix, arrays)
-    if 'step' in optimizer:
-      optimizer['step'] = np.int32(round_num)
-    kind: Any = type(self._optimizer_state(state))
-    optimizer = kind(optimizer)
+    optimizer = self._optimizer_state(state)
+    changing = tf.nest.pack_sequence_as(
+      self._changing(state),
+      engine_lib.from_numbered(engine_lib.OPTIMIZER, arrays),
+    )
+    keys = (key for key in _OPTIMIZER_STATE if key in optimizer)
+    optimizer = copy.copy(optimizer)
+    optimizer.update(zip(keys, changing, strict=True))
     if not self.run.method.uses_public:
       return optimizer
     return type(state.finalizer)(

@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed import models
-from pda_fed.jax import optimizers
 from pda_fed.jax.federated import local_training
 from pda_fed.models import jax_model
 from pda_fed.models import jax_next_word
@@ -20,7 +20,7 @@ _MODEL = _SPEC.jax_model()
 _PARAMS = jax_recurrent.initial_params(_SPEC, 2)
 _USERS = small_users.make_users(_SPEC, [7, 2, 4], seed=0)
 _RATE = 0.6
-_SGD = optimizers.sgd(_RATE)
+_SGD = optax.sgd(_RATE)
 _STEP = jax.jit(_MODEL.sgd_step)
 _TRAIN = jax.jit(
   lambda *arguments: local_training.train_clients(_MODEL, *arguments, _SGD)
@@ -177,8 +177,7 @@ def test_clipped_gradients_by_hand():
     examples,
     np.ones((2, 1, 1), np.float32),
     1,
-    optimizers.sgd(0.1),
-    gradient_clip=1.0,
+    optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
   )
   np.testing.assert_allclose(
     found.updates[0], [[0.06, 0.08], [0.03, 0.04]], rtol=1e-6

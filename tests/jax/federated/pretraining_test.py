@@ -1,7 +1,10 @@
 """Warm starts of both engines, and evaluation."""
 
 import numpy as np
+import optax
+from pda_fed import jax as pda_jax
 from pda_fed import models
+from pda_fed.common import optimizers
 from pda_fed.jax.federated import evaluation
 from pda_fed.jax.federated import pretraining
 from pda_fed.models import convergence as pretraining_lib
@@ -23,15 +26,15 @@ _CONFIG = pretraining_lib.PretrainingConfig(
 def test_both_engines_train_alike():
   # Here: the other tests need no TFF.
   from pda_fed import tff as pda_tff
-  import tensorflow_federated as tff
 
+  settings = optimizers.OptimizerSettings(optimizer='yogi', learning_rate=0.05)
   keras = keras_recurrent.create_keras_model(_SPEC, 0).get_weights()
   epochs = []
   ours = pretraining.pretrain(
     _MODEL,
     keras,
     (_SENTENCES,),
-    0.05,
+    pda_jax.build_optimizer(settings),
     _CONFIG,
     on_epoch=lambda *e: epochs.append(e),
   )
@@ -41,7 +44,7 @@ def test_both_engines_train_alike():
   theirs = pda_tff.pretrain(
     pda_tff.build_model_fn(_SPEC, 0),
     public,
-    tff.learning.optimizers.build_adam(0.05),
+    pda_tff.build_optimizer(settings),
     _CONFIG,
   )
   assert ours.epochs == theirs.epochs
@@ -54,7 +57,7 @@ def test_both_engines_train_alike():
 def test_a_rate_too_high_says_so():
   with pytest.raises(ValueError, match='lower the learning rate'):
     pretraining.pretrain(
-      _MODEL, _MODEL.initial_params(0), (_SENTENCES,), 1e38, _CONFIG
+      _MODEL, _MODEL.initial_params(0), (_SENTENCES,), optax.sgd(1e38), _CONFIG
     )
 
 

@@ -11,6 +11,7 @@ import sys
 
 import jax
 import numpy as np
+import optax
 from pda_fed import jax as pda_jax
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax.sample_level import augmentation
@@ -20,7 +21,7 @@ import pytest
 from tests.jax import small_models
 
 _ROUNDS = 3
-_PLAIN = small_models.step_settings(0.3, momentum=0.5)
+_PLAIN = small_models.step_settings(0.3, optimizer=optax.sgd(1.0, 0.5))
 # An image is varied by its place in the batch.
 _MICRO = dataclasses.replace(_PLAIN, augmentation='all', microbatch_size=2)
 # By name: settings, rows of a batch, whether they are examples, and the numbers

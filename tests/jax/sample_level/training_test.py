@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from pda_fed import jax as pda_jax
 from pda_fed import methods
 from pda_fed import privacy
@@ -113,7 +114,7 @@ def _mean_gradient(task, params, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
 def test_without_noise_and_clip_it_is_sgd(task, momentum):
-  settings = dataclasses.replace(_PLAIN, momentum=momentum)
+  settings = dataclasses.replace(_PLAIN, optimizer=optax.sgd(1.0, momentum))
   inputs = _inputs()
   state, metrics = _run(task, settings, inputs)
   params = task[1]
@@ -271,7 +272,9 @@ def test_fewer_rounds_than_there_is_room_for(images):
 @pytest.mark.slow
 def test_side_by_side_runs_are_those_of_their_own():
   model, params, examples = _task('small_text')
-  settings = small_models.step_settings(0.3, momentum=0.5, method=_PDA)
+  settings = small_models.step_settings(
+    0.3, optimizer=optax.sgd(1.0, 0.5), method=_PDA
+  )
   trainer = _trainer(model, settings)
   data = pda_jax.TrainingArrays(examples, examples)
   runs = [
@@ -380,7 +383,6 @@ def test_an_image_is_varied_by_its_place_alone():
 @pytest.mark.parametrize(
   'options',
   [
-    {'momentum': 1.0},
     {'averaging': 1.0},
     {'public_update': 'other'},
     {'augmentation': 'other'},

@@ -81,8 +81,9 @@ def _same(a, b):
 
 @pytest.fixture(name='remembering', scope='module')
 def fixture_remembering(store):
-  """An engine whose method remembers public updates."""
-  return _engine(_make_run(store, method='adadps'))
+  """An engine whose method and server remember more than one update."""
+  server = {'server.optimizer': 'adam', 'server.learning_rate': 0.01}
+  return _engine(_make_run(store, method='adadps', **server))
 
 
 @pytest.mark.slow
@@ -231,7 +232,10 @@ def test_the_tree_is_for_the_other_engine(store):
   [
     (lambda a: a | {'weights/0': a['weights/0'][:-1]}, 'must have the shape'),
     (lambda a: a | {'tff/aggregator/0': np.zeros(1)}, 'from another engine'),
-    (lambda a: {n: v for n, v in a.items() if n != 'momentum/3'}, 'momentum/3'),
+    (
+      lambda a: {n: v for n, v in a.items() if n != 'optimizer/3'},
+      'optimizer/3',
+    ),
   ],
 )
 def test_checkpoints_of_others(engine, change, words):

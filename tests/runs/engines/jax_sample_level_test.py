@@ -209,8 +209,11 @@ def test_canaries_are_added_once_by_two_devices(two_devices):
 
 
 @pytest.mark.slow
-def test_what_a_method_remembers_is_in_checkpoints():
-  config = _make_run(methods.AdaDps())
+def test_what_method_and_optimizer_remember_is_in_checkpoints():
+  config = _make_run(
+    methods.AdaDps(),
+    **{'server.optimizer': 'yogi', 'server.momentum': None},
+  )
   engine = _engine(config)
   state, metrics = engine.run_rounds(engine.initialize(), 0, 4)
   half, first = engine.run_rounds(engine.initialize(), 0, 2)
