@@ -7,8 +7,8 @@ import stat
 import subprocess
 
 import pytest
+import yaml
 
-from tests.deploy import plain_yaml
 from tests.scripts import programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -19,7 +19,7 @@ _RUNS = [_DEPLOY / 'kubernetes/run.yaml', _DEPLOY / 'slurm/run.sbatch']
 
 
 def _manifest(name):
-  found = plain_yaml.parse((_DEPLOY / 'kubernetes' / name).read_text())
+  found = yaml.safe_load_all((_DEPLOY / 'kubernetes' / name).read_text())
   return {document['kind']: document for document in found}
 
 
@@ -37,9 +37,7 @@ def _srun(path):
 def _words(path):
   """A recipe's module and its arguments."""
   if path.suffix == '.yaml':
-    (job,) = [
-      d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job'
-    ]
+    job = _manifest(path.name)['Job']
     (container,) = _pod(job)['containers']
     module, *arguments = container['args']
   else:
@@ -135,7 +133,9 @@ def test_a_pod_of_a_sweep_makes_its_run(tmp_path):
 
 @pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
 def test_pods_that_end_are_not_started_for_nothing(path):
-  (job,) = [d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job']
+  (job,) = [
+    d for d in yaml.safe_load_all(path.read_text()) if d['kind'] == 'Job'
+  ]
   assert _pod(job)['restartPolicy'] == 'Never'  # podFailurePolicy needs it.
   (container,) = _pod(job)['containers']
   rule = job['spec']['podFailurePolicy']['rules'][0]
@@ -253,7 +253,9 @@ def test_no_recipe_has_a_seed(path):
 
 @pytest.mark.parametrize('path', _MANIFESTS, ids=lambda p: p.name)
 def test_pods_and_the_image_have_an_ordinary_user(path):
-  (job,) = [d for d in plain_yaml.parse(path.read_text()) if d['kind'] == 'Job']
+  (job,) = [
+    d for d in yaml.safe_load_all(path.read_text()) if d['kind'] == 'Job'
+  ]
   context = _pod(job)['securityContext']
   assert context['runAsNonRoot'] is True and context['runAsUser'] > 0
   assert context['fsGroup'] == context['runAsUser']

@@ -38,7 +38,7 @@ def test_what_hosts_must_have_in_common(config, tmp_path, monkeypatch):
   first = _facts(config)
   for values, lines in (
     ({}, []),
-    ({'server.momentum': 0.5}, ['settings.server.momentum: 0.9 -> 0.5']),
+    ({'server.momentum': 0.5}, ['settings.server.momentum: None -> 0.5']),
     ({'seed': 5}, ['settings.seed: 0 -> 5']),
     ({'data_dir': '/elsewhere'}, []),  # Each host's own affair.
   ):
