@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
+from pda_fed.models import batches
 from pda_fed.models import convolutional
 from pda_fed.models import residual
 import torch
@@ -73,7 +74,8 @@ def _convolutional_net(spec: convolutional.ConvolutionalSpec) -> nn.Module:
       stack.append(nn.MaxPool2d(c.pool_size, c.pool_stride))
     channels = c.filters
   stack.append(nn.Flatten())
-  shapes = [s for s in spec.parameter_shapes if len(s) == 2]
+  found = batches.named_shapes(spec.jax_model()).values()
+  shapes = [shape for shape in found if len(shape) == 2]
   for place, (units, size) in enumerate(shapes):
     stack.append(nn.Linear(units, size))
     if place + 1 < len(shapes):

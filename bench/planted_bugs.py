@@ -50,9 +50,9 @@ def _no_noise_in_one_layer():
   add = aggregation._add_noise
 
   def add_but_once(tree, *others):
-    noised = list(add(tree, *others))
-    noised[2] = tree[2]  # The kernel of the last layer.
-    return tuple(noised)
+    kept = {'kernel': tree['logits']['kernel']}
+    noised = add(tree, *others)
+    return {**noised, 'logits': {**noised['logits'], **kept}}
 
   return mock.patch.object(aggregation, '_add_noise', add_but_once)
 
@@ -133,11 +133,11 @@ def audited(bug: str, run: Optional[runs_lib.Run] = None) -> audit.AuditReport:
     engine = jax_sample_level.SampleLevelEngine(run, privacy.SeedStreams(0))
     auditor = audit.Auditor(engine.canaries)
     state = engine.initialize()
-    auditor.start(engine.get_weights(state))
+    auditor.start(list(engine.get_weights(state).values()))
     state, metrics = engine.run_rounds(state, 0, run.plan.rounds)
   for row in metrics:
     auditor.add_round(row['canary_scores'])
-  weights = engine.get_weights(state)
+  weights = list(engine.get_weights(state).values())
   assert all(np.isfinite(w).all() for w in weights)
   return auditor.report(weights, run.plan.epsilon())
 

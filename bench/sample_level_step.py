@@ -145,7 +145,7 @@ def _ours(
       np.asarray(examples.inputs[:100])
     )
   trainer = pda_jax.SampleTrainer(model, settings, standardization)
-  state = trainer.init(model.initial_params(0))
+  state = trainer.init(model.init(0))
   data = pda_jax.TrainingArrays(examples, examples if mirror else None)
   # All runs get the same batches, so that shapes agree.
   inputs = _inputs(task, batch, mirror, seed=0)

@@ -116,7 +116,7 @@ def _inputs(
 
 def _clients_per_chunk(work: rounds.Work, users, used: Sequence) -> int:
   return devices_lib.choose_clients_per_chunk(
-    sum(work.spec.parameter_counts.values()),
+    work.spec.num_parameters,
     used[0],
     -(-users.sizes // _BATCH),
     -(-work.clients // len(used)),
@@ -137,7 +137,7 @@ def _round_fn(
     server_optimizer=optax.sgd(1.0, 0.9),
     compute_dtype=dtype,
   )
-  state = trainer.init(trainer.model.initial_params(0))
+  state = trainer.init(trainer.model.init(0))
   key = pda_jax.noise_key(0)
   room, seeds = _ROUNDS_PER_DISPATCH.value, itertools.count()
 

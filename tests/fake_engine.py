@@ -48,27 +48,28 @@ class FakeEngine:
   def evaluate(self, weights, group, max_users=None):
     del max_users
     # The walk leads away from 0: the loss falls, as a guard expects it.
-    loss = 1 / (1 + float(np.square(weights[0]).sum())) + (group == 'test')
+    loss = 1 / (1 + float(np.square(weights['w']).sum())) + (group == 'test')
     return {'loss': loss, 'accuracy': 1 / (1 + loss), 'perplexity': 1 + loss}
 
   def pretrain(self, on_epoch=None):
     self.num_pretrainings += 1
     for epoch in range(1, 4):
       on_epoch(epoch, 1 / epoch)
-    return [np.full(3, 0.5, np.float32)], {'epochs': 3}
+    return {'w': np.full(3, 0.5, np.float32)}, {'epochs': 3}
 
   def get_weights(self, state):
-    return [state['w']]
+    return {'w': state['w']}
 
   def set_weights(self, state, weights):
-    return {**state, 'w': weights[0]}
+    return {**state, 'w': weights['w']}
 
   def to_arrays(self, state):
-    return engine_lib.numbered('weights', [state['w']]) | {'fake/m': state['m']}
+    weights = engine_lib.prefixed(engine_lib.WEIGHTS, self.get_weights(state))
+    return weights | {'fake/m': state['m']}
 
   def from_arrays(self, arrays, round_num):
     del round_num
-    return {'w': arrays['weights/0'], 'm': arrays['fake/m']}
+    return {'w': arrays['weights/w'], 'm': arrays['fake/m']}
 
 
 def make_method(method, alpha):

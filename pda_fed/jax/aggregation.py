@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import privacy
+from pda_fed.clipping import checks
 from pda_fed.jax import clipping
 from pda_fed.privacy import rounding
 
@@ -82,7 +83,7 @@ def clipped_sum(
       f'mask must have the shape ({num_clients},), one number per client. '
       f'Found {mask.shape}.'
     )
-  clipping.check_clip_norm(clip_norm)
+  checks.check_options(clip_norm, 1, None, None)
   return _clipped_sum(updates, mask, clip_norm)
 
 

@@ -5,15 +5,13 @@ CCS 2016, arXiv:1607.00133): an update of norm n is multiplied by min(1, S / n),
 so that it changes a sum by at most S.
 """
 
-import math
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from pda_fed.common import validate
+from pda_fed.clipping import checks
 
-Scalar = Union[float, jax.Array]
+Scalar = checks.Scalar
 
 
 class ClippedUpdates(NamedTuple):
@@ -33,39 +31,25 @@ class ClippedUpdates(NamedTuple):
   was_non_finite: jax.Array
 
 
-class ClipFactors(NamedTuple):
-  """Factors that clip updates of known norms.
-
-  Attributes:
-    scales: Factor of each update; 1 if its norm is at most S.
-    was_clipped: Whether each update is scaled down.
-    was_non_finite: Whether the norm of each update is not finite. Such an
-      update must be replaced by zeros: multiplying it by 0 may give NaN.
-  """
-
-  scales: jax.Array
-  was_clipped: jax.Array
-  was_non_finite: jax.Array
-
-
 def clip_factors(
-  norms: jax.Array, clip_norm: Scalar, unit: Scalar = 1.0
-) -> ClipFactors:
+  norms: jax.Array, clip_norm: Scalar, unit: Scalar
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns factors that reduce updates to a norm of at most `clip_norm`.
-
-  Used both for clients' updates, which are arrays, and for examples' gradients,
-  of which only the norms are computed.
 
   Args:
     norms: Norms of the updates, each multiplied by its `unit`.
     clip_norm: S.
     unit: Factor by which updates were rescaled to avoid overflow. The returned
       scales apply to the rescaled updates.
+
+  Returns:
+    Factors, whether each is below 1, and whether each norm is not finite. Such
+    an update must be replaced by zeros: multiplying it by 0 may give NaN.
   """
   finite = jnp.isfinite(norms)
   clipped = finite & (norms > clip_norm * unit)
   scales = jnp.where(clipped, clip_norm / norms, 1.0).astype(norms.dtype)
-  return ClipFactors(scales, clipped, ~finite)
+  return scales, clipped, ~finite
 
 
 def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
@@ -98,7 +82,7 @@ def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
       differ, or if `clip_norm` is not positive.
   """
   count_clients(updates)
-  check_clip_norm(clip_norm)
+  checks.check_options(clip_norm, 1, None, None)
   return clip_unchecked(updates, clip_norm)
 
 
@@ -113,21 +97,23 @@ def clip_unchecked(updates: Any, clip_norm: jax.Array) -> ClippedUpdates:
     lambda leaf: jnp.asarray(leaf, dtype), updates
   )
   rescaled_norm, rescale = _rescaled_norms(updates)
-  factors = clip_factors(rescaled_norm, jnp.asarray(clip_norm, dtype), rescale)
+  scales, was_clipped, was_non_finite = clip_factors(
+    rescaled_norm, jnp.asarray(clip_norm, dtype), rescale
+  )
   # An update that is not clipped stays unchanged, bit for bit.
-  before = jnp.where(factors.was_clipped, rescale, 1.0).astype(dtype)
+  before = jnp.where(was_clipped, rescale, 1.0).astype(dtype)
 
   def clip(leaf):
     # Two factors: their product, 2^-80 * S / norm, may underflow float32.
     scaled = leaf * per_client(before, leaf)
-    scaled = scaled * per_client(factors.scales, leaf)
+    scaled = scaled * per_client(scales, leaf)
     # A factor of 0 would not do: NaN times 0 is NaN.
-    return jnp.where(per_client(factors.was_non_finite, leaf), 0, scaled)
+    return jnp.where(per_client(was_non_finite, leaf), 0, scaled)
 
   return ClippedUpdates(
     updates=jax.tree_util.tree_map(clip, updates),
-    was_clipped=factors.was_clipped,
-    was_non_finite=factors.was_non_finite,
+    was_clipped=was_clipped,
+    was_non_finite=was_non_finite,
   )
 
 
@@ -228,20 +214,3 @@ def count_clients(updates: Any) -> int:
         f'{num_clients}. Found shape {shape}.'
       )
   return num_clients
-
-
-def known_number(value: Scalar) -> Optional[float]:
-  """Returns the value as a number, or None if it is a tracer."""
-  if not isinstance(value, (jax.Array, np.ndarray)):
-    return value
-  try:
-    return float(value)
-  except jax.errors.ConcretizationTypeError:
-    return None
-
-
-def check_clip_norm(clip_norm: Scalar) -> None:
-  """Raises if S is concrete and not positive."""
-  number = known_number(clip_norm)
-  if number is not None and number != math.inf:
-    validate.positive(clip_norm=number)

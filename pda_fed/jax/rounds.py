@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 import contextlib
 from typing import Any
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,22 @@ def run_rounds(
     )
 
   return jax.lax.fori_loop(0, num_rounds, body, (state, metrics))
+
+
+def warn_non_finite(count: float, non_finite: float, hint: str) -> None:
+  """Says that no update of a round is finite, so that only noise was added.
+
+  Args:
+    count: Number of clients or examples.
+    non_finite: How many of their updates are not finite.
+    hint: What to do.
+  """
+  if 0 < count == non_finite:
+    warnings.warn(
+      'In some rounds no update or gradient was finite, and only noise was'
+      f' added. {hint}',
+      stacklevel=3,
+    )
 
 
 def noise_key(seed: int) -> np.ndarray:

@@ -123,34 +123,15 @@ class ConvolutionalSpec(spec_lib.ModelSpec):
     return height, width, channels
 
   @property
-  def parameter_shapes(self) -> list[tuple[int, ...]]:
-    """Shapes of kernels and biases in turn, layer by layer."""
-    shapes: list[tuple[int, ...]] = []
-    channels = self.image_shape[-1]
-    for layer in self.convolutions:
-      shapes += [(layer.size, layer.size, channels, layer.filters)]
-      shapes += [(layer.filters,)]
-      channels = layer.filters
-    units = math.prod(self._flat_shape)
-    for size in (*self.dense_sizes, self.num_classes):
-      shapes += [(units, size), (size,)]
-      units = size
-    return shapes
-
-  @property
-  def num_parameters(self) -> int:
-    return sum(math.prod(shape) for shape in self.parameter_shapes)
-
-  @property
   def input_shape(self) -> tuple[int, ...]:
     return self.image_shape
 
   @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
   def jax_model(self):
     """See the base class."""
-    from pda_fed.models import jax_convolutional
+    from pda_fed.models import flax_convolutional
 
-    return jax_convolutional.ConvolutionalModel(self)
+    return flax_convolutional.create(self)
 
   def keras_model(self, seed: int):
     """See the base class."""
@@ -207,8 +188,8 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> ConvolutionalSpec:
 
   Example:
 
-    >>> linear((20,), 3).parameter_shapes
-    [(20, 3), (3,)]
+    >>> linear((20,), 3).num_parameters
+    63
 
   Args:
     input_shape: The number of features, or height, width and channels.

@@ -1,4 +1,4 @@
-"""The Keras model of a `ConvolutionalSpec`; see `jax_convolutional`."""
+"""The Keras model of a `ConvolutionalSpec`; see `flax_convolutional`."""
 
 import os
 
@@ -16,8 +16,8 @@ def create_keras_model(
 ) -> tf.keras.Model:
   """Creates the model: inputs [batch, *image_shape] to logits [batch, classes].
 
-  Its weights have the same order and shapes as the JAX model's. Its initial
-  weights have the same distributions but not the same values.
+  Its weights have the names and shapes of the JAX model's. Its initial weights
+  have the same distributions but not the same values.
 
   Args:
     spec: The sizes.
@@ -27,13 +27,13 @@ def create_keras_model(
     An uncompiled `tf.keras.Model` with float32 inputs.
   """
   layers = tf.keras.layers
-  num_layers = len(spec.parameter_shapes) // 2
+  num_layers = len(spec.convolutions) + len(spec.dense_sizes) + 1
   # Each layer needs its own seed, because equal seeds give equal values. Keras
   # takes 31 bits.
   state = np.random.SeedSequence(seed).generate_state(num_layers) >> 1
   glorot = map(tf.keras.initializers.GlorotUniform, state.tolist())
   x = inputs = layers.Input(spec.image_shape, dtype=tf.float32)
-  for c in spec.convolutions:
+  for i, c in enumerate(spec.convolutions):
     x = layers.Conv2D(
       c.filters,
       c.size,
@@ -41,11 +41,19 @@ def create_keras_model(
       c.padding,
       activation=spec.activation,
       kernel_initializer=next(glorot),
+      name=f'conv_{i + 1}',
     )(x)
     if c.pool_size is not None:
       x = layers.MaxPool2D(c.pool_size, c.pool_stride)(x)
   x = layers.Flatten()(x)
-  for size in spec.dense_sizes:
-    x = layers.Dense(size, spec.activation, kernel_initializer=next(glorot))(x)
-  logits = layers.Dense(spec.num_classes, kernel_initializer=next(glorot))(x)
+  for i, size in enumerate(spec.dense_sizes):
+    x = layers.Dense(
+      size,
+      spec.activation,
+      kernel_initializer=next(glorot),
+      name=f'dense_{i + 1}',
+    )(x)
+  logits = layers.Dense(
+    spec.num_classes, kernel_initializer=next(glorot), name='logits'
+  )(x)
   return tf.keras.Model(inputs, logits)

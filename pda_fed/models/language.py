@@ -7,7 +7,6 @@ layers of 120 units, and a dense layer to the 8,000 words.
 
 import dataclasses
 import functools
-import math
 
 from pda_fed.common import validate
 from pda_fed.models import spec as spec_lib
@@ -48,33 +47,9 @@ class LanguageSpec(spec_lib.ModelSpec):
     )
     validate.one_of(('sum', 'mean'), loss_per_sequence=self.loss_per_sequence)
 
-  @property
-  def parameter_shapes(self) -> list[tuple[int, ...]]:
-    """Shapes of the embedding, the LSTMs' arrays, and the dense layer."""
-    shapes: list[tuple[int, ...]] = [
-      (self.vocabulary_size, self.embedding_size)
-    ]
-    units = self.embedding_size
-    for _ in range(self.num_layers):
-      shapes += [
-        (units, 4 * self.lstm_size),
-        (self.lstm_size, 4 * self.lstm_size),
-        (4 * self.lstm_size,),
-      ]
-      units = self.lstm_size
-    return [
-      *shapes,
-      (units, self.vocabulary_size),
-      (self.vocabulary_size,),
-    ]
-
-  @property
-  def num_parameters(self) -> int:
-    return sum(math.prod(shape) for shape in self.parameter_shapes)
-
   @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
   def jax_model(self):
     """See the base class."""
-    from pda_fed.models import jax_language
+    from pda_fed.models import flax_language
 
-    return jax_language.LanguageModel(self)
+    return flax_language.create(self)

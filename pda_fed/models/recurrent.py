@@ -28,7 +28,7 @@ class RecurrentSpec(spec_lib.ModelSpec):
   Example:
 
     >>> spec = RecurrentSpec()
-    >>> spec.vocabulary_size, sum(spec.parameter_counts.values())
+    >>> spec.vocabulary_size, spec.num_parameters
     (10004, 4050748)
 
   Attributes:
@@ -71,23 +71,12 @@ class RecurrentSpec(spec_lib.ModelSpec):
   def eos(self) -> int:
     return self.num_words + 3
 
-  @property
-  def parameter_counts(self) -> dict[str, int]:
-    """The number of trainable parameters of each layer."""
-    v, e, h = self.vocabulary_size, self.embedding_size, self.lstm_size
-    return {
-      'embedding': v * e,
-      'lstm': 4 * h * (e + h + 1),
-      'projection': (h + 1) * e,
-      'logits': (e + 1) * v,
-    }
-
   @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
   def jax_model(self):
     """See the base class."""
-    from pda_fed.models import jax_next_word
+    from pda_fed.models import next_word
 
-    return jax_next_word.NextWordModel(self)
+    return next_word.create(self)
 
   def keras_model(self, seed: int):
     """See the base class."""

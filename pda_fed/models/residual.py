@@ -9,7 +9,6 @@ gradients could not be clipped one by one.
 
 import dataclasses
 import functools
-import math
 import re
 
 from pda_fed.common import validate
@@ -106,40 +105,15 @@ class ResidualSpec(spec_lib.ModelSpec):
     return tuple(blocks)
 
   @property
-  def parameter_shapes(self) -> list[tuple[int, ...]]:
-    """Shapes of the weights, layer by layer: scale or kernel, then bias."""
-    shapes = []
-
-    def add(size, inputs, outputs):
-      shapes.extend([(size, size, inputs, outputs), (outputs,)])
-
-    add(3, self.image_shape[-1], _FIRST_CHANNELS)
-    for block in self.blocks:
-      shapes += [(block.inputs,)] * 2
-      if block.has_projection:
-        add(1, block.inputs, block.outputs)
-      add(3, block.inputs, block.outputs)
-      shapes += [(block.outputs,)] * 2
-      add(3, block.outputs, block.outputs)
-    channels = self.blocks[-1].outputs
-    shapes += [(channels,)] * 2
-    shapes += [(channels, self.num_classes), (self.num_classes,)]
-    return shapes
-
-  @property
-  def num_parameters(self) -> int:
-    return sum(math.prod(shape) for shape in self.parameter_shapes)
-
-  @property
   def input_shape(self) -> tuple[int, ...]:
     return self.image_shape
 
   @functools.lru_cache(maxsize=8)  # noqa: B019 - a value, not an object.
   def jax_model(self):
     """See the base class."""
-    from pda_fed.models import jax_residual
+    from pda_fed.models import flax_residual
 
-    return jax_residual.ResidualModel(self)
+    return flax_residual.create(self)
 
 
 def wide_residual_net(

@@ -11,15 +11,15 @@ class ModelSpec(abc.ABC):
 
   Subclass it as a frozen dataclass. A run's settings store the fields, so these
   must be numbers, strings, or tuples of them. The JAX engines need `jax_model`,
-  the TFF engine `keras_model`. Both models must have the same weights in the
-  same order.
+  the TFF engine `keras_model`. Both models must have the same weights, by
+  name: name Keras' layers as the JAX model names their weights.
 
   Example: see `RecurrentSpec`.
   """
 
   @abc.abstractmethod
   def jax_model(self) -> Any:
-    """Returns the model of the JAX engines, a `jax_model.Model`."""
+    """Returns the model of the JAX engines, a `Model`."""
 
   def keras_model(self, seed: int) -> Any:
     """Returns an uncompiled Keras model with initial weights.
@@ -35,6 +35,13 @@ class ModelSpec(abc.ABC):
     raise ValueError(
       f'engine must be jax for {type(self).__name__}, which has no Keras model.'
     )
+
+  @property
+  def num_parameters(self) -> int:
+    """The number of weights."""
+    from pda_fed.models import batches
+
+    return batches.num_weights(self.jax_model())
 
   def keras_loss(self) -> Any:
     """Returns the loss of the Keras model; by default, for classification."""

@@ -179,7 +179,7 @@ class Loop:
     return found
 
   @property
-  def weights(self) -> list[np.ndarray]:
+  def weights(self) -> engine_lib.Weights:
     """The model's weights."""
     return self.engine.get_weights(self.state)
 

@@ -17,6 +17,7 @@ import numpy as np
 from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.common import validate
+from pda_fed.models import keras_names
 from pda_fed.runs import building
 from pda_fed.runs import checkpoints
 from pda_fed.runs import data as data_lib
@@ -117,8 +118,8 @@ def _from_run(
       f'{path} has no checkpoint: the run has not saved a model yet.'
     )
   arrays = checkpoint.arrays
-  weights = engine_lib.from_numbered(_AVERAGE, arrays)
-  weights = weights or engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+  weights = engine_lib.from_prefixed(_AVERAGE, arrays)
+  weights = weights or engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
   with _raising(f'{path} is damaged'):
     spec = building.model_from_json(
       config.model, str(source), trust_code=trust_code
@@ -132,7 +133,7 @@ def _from_run(
   with _raising(f'{path} is damaged'):
     return released_model.ReleasedModel(
       spec=spec,
-      weights=[np.asarray(w, np.float32) for w in weights],
+      weights={n: np.asarray(w, np.float32) for n, w in weights.items()},
       round_num=checkpoint.round_num,
       privacy=_privacy(folder, config, checkpoint.round_num),
       **of_data,
@@ -191,13 +192,13 @@ def _from_file(
     about = json.loads(str(arrays[_ABOUT]))
     if about['format'] != _FORMAT:
       raise ValueError(f'its format is {about["format"]!r:.80}')
-    weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    weights = engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
     words = arrays.get('vocabulary')
     return released_model.ReleasedModel(
       spec=building.model_from_json(
         about['model'], str(path), trust_code=trust_code
       ),
-      weights=[np.asarray(w, np.float32) for w in weights],
+      weights={n: np.asarray(w, np.float32) for n, w in weights.items()},
       round_num=int(about['round']),
       privacy=tuple(map(str, about['privacy'])),
       vocabulary=words if words is None else tuple(words.tolist()),
@@ -252,7 +253,7 @@ def _arrays_of_data(
 def _write_npz(model: released_model.ReleasedModel, path: pathlib.Path) -> None:
   arrays: dict[str, Any] = {
     _ABOUT: np.array(json.dumps(_about(model))),
-    **engine_lib.numbered(engine_lib.WEIGHTS, model.weights),
+    **engine_lib.prefixed(engine_lib.WEIGHTS, model.weights),
     **_arrays_of_data(model),
   }
   buffer = io.BytesIO()
@@ -265,7 +266,7 @@ def _write_tff(model: released_model.ReleasedModel, path: pathlib.Path) -> None:
 
   spec = model.spec
   built = spec.keras_model(0)
-  built.set_weights(model.weights)
+  keras_names.set_weights(built, model.weights)
   of_data = {n: a.tolist() for n, a in _arrays_of_data(model).items()}
   with tempfile.TemporaryDirectory(dir=path.parent) as folder:
     saved = pathlib.Path(folder) / 'model'

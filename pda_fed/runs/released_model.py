@@ -5,10 +5,10 @@ This module opens no engine and needs no TensorFlow: the JAX model computes the
 logits, whichever engine trained the weights.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-from typing import Optional
+from typing import Any, Optional
 
 from data_prep import tokenizer
 import numpy as np
@@ -28,7 +28,7 @@ class ReleasedModel:
 
   Attributes:
     spec: The model's specification.
-    weights: float32 arrays, in the order of the Keras model.
+    weights: float32 arrays by name, such as 'dense_1/kernel'.
     round_num: The number of training rounds.
     privacy: The privacy guarantee in one sentence, then its caveats. If a
       private search released the run, the search's guarantee comes first.
@@ -40,7 +40,7 @@ class ReleasedModel:
   """
 
   spec: models.ModelSpec
-  weights: list[np.ndarray]
+  weights: Mapping[str, np.ndarray]
   round_num: int
   privacy: tuple[str, ...]
   vocabulary: Optional[tuple[str, ...]] = None
@@ -48,13 +48,7 @@ class ReleasedModel:
   scale: Optional[np.ndarray] = None
 
   def __post_init__(self):
-    found = [w.shape for w in self.weights]
-    expected = [tuple(s) for s in self.spec.jax_model().shapes]
-    if found != expected:
-      raise ValueError(
-        f'weights must have the shapes {expected}, like the model. Found'
-        f' {found}.'
-      )
+    self._params()  # Raises if they belong to another model.
     size = getattr(self.spec, 'vocabulary_size', None)
     if size is not None and len(self.vocabulary or ()) != size:
       raise ValueError(
@@ -163,30 +157,20 @@ class ReleasedModel:
     inputs = inputs.astype(np.float32)
     return inputs if self.mean is None else (inputs - self.mean) / self.scale
 
+  def _params(self) -> Any:
+    from pda_fed.models import batches
+
+    return batches.from_named(self.spec.jax_model(), self.weights)
+
   @functools.cached_property
   def _logits_fn(self) -> Callable[[np.ndarray], np.ndarray]:
     import jax
-    from pda_fed.models import jax_layers
-    from pda_fed.models import jax_next_word
-    from pda_fed.models import jax_recurrent
 
     model = self.spec.jax_model()
-    if hasattr(model, 'logits'):  # A user's model.
-      compute = model.logits
-    elif isinstance(model, jax_next_word.NextWordModel):
-      compute = jax_recurrent.apply
-    elif isinstance(model, jax_layers.Model):
-
-      def compute(params, inputs):
-        # Targets only affect the losses, which are not used.
-        shape = inputs.shape if self.is_text else inputs.shape[:1]
-        targets = np.zeros(shape, np.int32)
-        return model.run(params, inputs, targets).outputs[-1]
-
-    else:
+    if model.logits is None:
       return self._keras_logits()
-    params = model.check_params(self.weights)
-    compute = jax.jit(compute)
+    params = jax.device_put(self._params())
+    compute = jax.jit(jax.vmap(model.logits, in_axes=(None, 0)))
 
     def logits(inputs):
       # By default, GPUs round factors to 10 bits of mantissa.
@@ -196,6 +180,8 @@ class ReleasedModel:
     return logits
 
   def _keras_logits(self) -> Callable[[np.ndarray], np.ndarray]:
+    from pda_fed.models import keras_names
+
     model = self.spec.keras_model(0)
-    model.set_weights(self.weights)
+    keras_names.set_weights(model, self.weights)
     return lambda inputs: np.asarray(model(inputs), np.float32)

@@ -42,7 +42,8 @@ class Run:
   # Version of the map from seed and round to noise and sums. A round repeated
   # after a kill must be the same round, so a run of another version cannot be
   # resumed. Version 4 rounds noised sums to a grid. Version 5 gives TFF's noise
-  # a seed of 128 bits for each draw. Version 6 has the optimizers of optax.
+  # a seed of 128 bits for each draw. Version 6 has the optimizers of optax, and
+  # JAX draws noise in the order of the weights' names.
   noise_version: ClassVar[int] = 6
 
   spec: spec_lib.RunSpec

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from pda_fed import models
+from pda_fed.models import keras_names
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -13,9 +14,12 @@ def build_model_fn(
 ) -> Callable[[], tff.learning.models.VariableModel]:
   """Returns a function that creates the model, for TFF's algorithms.
 
+  Its trainable variables have the order of the JAX model's: sorted by name.
+
   Example:
 
     >>> from pda_fed import models
+  from pda_fed.models import keras_names
     >>> spec = models.RecurrentSpec(num_words=10, embedding_size=2, lstm_size=3)
     >>> build_model_fn(spec)().input_spec[0].dtype
     tf.int64
@@ -26,12 +30,26 @@ def build_model_fn(
   """
 
   def model_fn():
-    return tff.learning.models.from_keras_model(
-      spec.keras_model(seed),
+    keras_model = spec.keras_model(seed)
+    model = tff.learning.models.from_keras_model(
+      keras_model,
       loss=spec.keras_loss(),
       input_spec=spec.keras_input_spec(),
       metrics=spec.keras_metrics(),
     )
+    names = keras_names.weight_names(keras_model)
+    order = sorted(range(len(names)), key=lambda i: names[i].split('/'))
+
+    class InOrder(type(model)):
+      """The model with variables in order."""
+
+      @property
+      def trainable_variables(self):
+        variables = super().trainable_variables
+        return [variables[i] for i in order]
+
+    model.__class__ = InOrder
+    return model
 
   return model_fn
 

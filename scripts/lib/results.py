@@ -28,8 +28,7 @@ def show_plan(
   """
   spent = overview.spent(run.plan, [run.plan.rounds])
   epsilon = None if spent is None else spent[run.plan.rounds]
-  shapes = run.model.jax_model().shapes
-  num_weights = sum(math.prod(shape) for shape in shapes)
+  num_weights = run.model.num_parameters
   print('\n'.join(overview.describe(run, epsilon, num_weights)), file=file)
   found = overview.cautions(run.plan, epsilon, num_weights)
   for caution in (*cautions, *found):

@@ -1,4 +1,4 @@
-"""Models of each layer type, small enough for `vmap(grad)`."""
+"""Models of each layer type, small enough for a loop over examples."""
 
 import contextlib
 
@@ -8,8 +8,6 @@ import numpy as np
 from pda_fed import jax as pda_jax
 from pda_fed import privacy
 from pda_fed.models import convolutional
-from pda_fed.models import jax_convolutional
-from pda_fed.models import jax_language
 from pda_fed.models import language
 from pda_fed.models import residual
 
@@ -18,10 +16,8 @@ def _images(
   convolutions,
   dense_sizes=(5,),
   activation='tanh',
-  channels=2,
-  shape=None,
+  shape=(6, 6, 2),
 ):
-  shape = shape or (6, 6, channels)
   spec = convolutional.ConvolutionalSpec(
     image_shape=shape,
     convolutions=convolutions,
@@ -31,7 +27,7 @@ def _images(
   )
   rng = np.random.default_rng(1)
   return (
-    jax_convolutional.ConvolutionalModel(spec),
+    spec.jax_model(),
     jnp.asarray(rng.normal(size=(5, *shape)), jnp.float32),
     jnp.asarray(rng.integers(0, 4, 5)),
   )
@@ -53,7 +49,7 @@ def _text(**sizes):
   spec = language.LanguageSpec(vocabulary_size=6, **sizes)
   tokens = np.random.default_rng(2).integers(0, 6, (5, 9))
   return (
-    jax_language.LanguageModel(spec),
+    spec.jax_model(),
     jnp.asarray(tokens[:, :-1]),
     jnp.asarray(tokens[:, 1:]),
   )
@@ -63,63 +59,24 @@ def create(name):
   """Returns a model, inputs and targets of five examples."""
   conv = convolutional.Convolution
   return {
-    # Few positions and wide: ghost norms.
-    'wide': lambda: _images((conv(filters=9, size=5, stride=3),), ()),
     # Many positions and narrow: gradients of examples.
     'narrow': lambda: _images((conv(filters=2, size=3),), ()),
     'pooled': lambda: _images(
       (conv(filters=3, size=3, pool_size=2, pool_stride=2),), activation='relu'
     ),
-    'strided': lambda: _images(
-      (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),)
-    ),
-    # The same of channels enough to be convolved on a GPU.
-    'wide_deep': lambda: _images(
-      (conv(filters=9, size=5, stride=3),), (), channels=8
-    ),
-    'fanning_out': lambda: _images(
-      (conv(filters=40, size=1, stride=3),), (), channels=8
-    ),
-    'strided_deep': lambda: _images(
-      (conv(filters=3, size=4, stride=2, padding='VALID', pool_size=2),),
-      channels=8,
-    ),
-    # With and without padding, of enough channels for shifted products.
-    'stacked': lambda: _images(
-      (
-        conv(filters=8, size=3),
-        conv(filters=8, size=3, padding='VALID'),
-        conv(filters=2, size=3),
-      ),
-      (),
-    ),
     'residual': _residual,
-    # Rows of a table.
-    'linear': lambda: _images((), (), shape=(7,)),
     'mlp': lambda: _images((), (6, 5), 'relu', shape=(7,)),
-    # Eight steps against 5 x 8 weights: gradients; 44 x 96: ghost norms.
     'small_text': lambda: _text(embedding_size=3, lstm_size=2, num_layers=1),
     'text': lambda: _text(embedding_size=20, lstm_size=24),
   }[name]()
 
 
-IMAGES = (
-  'wide',
-  'narrow',
-  'pooled',
-  'strided',
-  'wide_deep',
-  'fanning_out',
-  'strided_deep',
-  'stacked',
-  'residual',
-)
-NAMES = (*IMAGES, 'linear', 'mlp', 'small_text', 'text')
+NAMES = ('narrow', 'pooled', 'residual', 'mlp', 'small_text', 'text')
 
 
 def params_of(model, seed=0):
   """Weights, larger than at the start so that nothing is nearly linear."""
-  return tuple(2 * jnp.asarray(w) for w in model.initial_params(seed))
+  return jax.tree.map(lambda w: 2 * w, model.init(seed))
 
 
 def step_settings(clip_norm=1e18, expected_cohort=4.0, **options):

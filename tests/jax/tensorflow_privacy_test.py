@@ -1,12 +1,11 @@
 """A step of tensorflow-privacy's DP-SGD against ours."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from pda_fed.jax.sample_level import layer_sums
-from pda_fed.jax.sample_level import per_example
+from pda_fed import clipping
+from pda_fed.models import batches
 from pda_fed.models import convolutional
-from pda_fed.models import jax_convolutional
+from pda_fed.models import keras_names
 import pytest
 import tensorflow as tf
 from tensorflow_privacy.privacy.optimizers import dp_optimizer_keras
@@ -14,35 +13,15 @@ from tensorflow_privacy.privacy.optimizers import dp_optimizer_keras
 pytestmark = pytest.mark.slow
 
 
-def _keras_model(spec):
-  """The same model of Keras' layers."""
-  layers = [tf.keras.layers.Input(spec.image_shape)]
-  for c in spec.convolutions:
-    layers += [
-      tf.keras.layers.Conv2D(
-        c.filters, c.size, c.stride, c.padding, activation=spec.activation
-      ),
-      tf.keras.layers.MaxPool2D(c.pool_size, c.pool_stride),
-    ]
-  layers.append(tf.keras.layers.Flatten())
-  for size in spec.dense_sizes:
-    layers.append(tf.keras.layers.Dense(size, spec.activation))
-  layers.append(tf.keras.layers.Dense(spec.num_classes))
-  return tf.keras.Sequential(layers)
-
-
-@pytest.mark.parametrize('rounds_up', [False, True])
-def test_clipped_sums_agree(monkeypatch, rounds_up):
-  if not rounds_up:  # But for what is added to norms, they are the same.
-    monkeypatch.setattr(layer_sums, '_ROUNDING', 0.0)
+def test_clipped_sums_agree():
   spec = convolutional.EMNIST
-  model = jax_convolutional.ConvolutionalModel(spec)
+  model = spec.jax_model()
   rng = np.random.default_rng(0)
   images = rng.normal(size=(6, *spec.image_shape)).astype(np.float32)
   labels = rng.integers(0, spec.num_classes, 6)
-  params = model.initial_params(0)
-  keras_model = _keras_model(spec)
-  keras_model.set_weights(params)
+  params = model.init(0)
+  keras_model = spec.keras_model(0)
+  keras_names.set_weights(keras_model, batches.named(params))
   optimizer = dp_optimizer_keras.DPKerasSGDOptimizer(
     l2_norm_clip=1.0, noise_multiplier=0.0, num_microbatches=6
   )
@@ -53,14 +32,15 @@ def test_clipped_sums_agree(monkeypatch, rounds_up):
   pairs = optimizer._compute_gradients(
     losses, keras_model.trainable_variables, tape=tape
   )
-  ours, _ = jax.jit(
-    lambda p: per_example.clipped_sum(
-      model, p, jnp.asarray(images), jnp.asarray(labels), np.ones(6), 1.0
+  sums, info = jax.jit(clipping.clipped_grad(model.loss, 1.0, has_aux=True))(
+    params, images, labels
+  )
+  assert int(info.clipped) == 6
+  found = batches.named(sums)
+  names = keras_names.weight_names(keras_model)
+  # tensorflow-privacy divides by the number of microbatches. Our norms are
+  # rounded up.
+  for name, (mean, _) in zip(names, pairs, strict=True):
+    np.testing.assert_allclose(
+      found[name], 6 * mean.numpy(), rtol=1e-4, atol=1e-5
     )
-  )(tuple(map(jnp.asarray, params)))
-  assert int(ours.num_clipped) == 6
-  # tensorflow-privacy divides by the number of microbatches.
-  for found, (mean, _) in zip(ours.total, pairs, strict=True):
-    # Ours are shorter by 8e-5, which rounding could have taken off norms.
-    rtol = 1e-4 if rounds_up else 0
-    np.testing.assert_allclose(found, 6 * mean.numpy(), rtol=rtol, atol=1e-5)

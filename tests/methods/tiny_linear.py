@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import models
 from pda_fed import privacy
-from pda_fed.models import jax_model
 
 RATE = 0.1  # Of clients.
 CLIP = 0.5
@@ -23,18 +23,11 @@ PUBLIC = [
 ]
 
 
-class LinearModel(jax_model.Model):
-  """Squared error of x w."""
+def _loss(params, x, y):
+  return jnp.square(x @ params[0] - y)[0]
 
-  shapes = [(2, 1)]
 
-  def initial_params(self, seed):
-    del seed
-    return [START]
-
-  def losses(self, params, x, y):
-    losses = jnp.square(x @ params[0] - y)[:, 0]
-    return losses, jnp.ones_like(losses)
+MODEL = models.Model(lambda seed: [START], _loss)
 
 
 def plan(**changes):

@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from pda_fed.models import batches
 from pda_fed.models import convolutional
-from pda_fed.models import jax_convolutional
 from pda_fed.models import keras_classifier
+from pda_fed.models import keras_names
 import pytest
 import tensorflow as tf
 
@@ -42,19 +42,17 @@ def _gradients_agree(spec, seed):
   # Dense enough that no pooling window has two equal maxima.
   inputs = rng.normal(size=(5, *spec.image_shape)).astype(np.float32)
   labels = rng.integers(0, spec.num_classes, 5)
-  ours = jax_convolutional.ConvolutionalModel(spec)
-  params = ours.initial_params(3)
+  ours = spec.jax_model()
+  params = ours.init(3)
   model = keras_classifier.create_keras_model(spec)
-  model.set_weights(params)
+  keras_names.set_weights(model, batches.named(params))
   logits, gradients = _loss_and_gradients(model, inputs, labels)
-
-  def mean_loss(params):
-    trace = ours.run(params, jnp.asarray(inputs), jnp.asarray(labels))
-    return trace.losses.mean(), trace.outputs[-1]
-
-  expected, expected_logits = jax.jit(jax.grad(mean_loss, has_aux=True))(
-    tuple(map(jnp.asarray, params))
+  names = keras_names.weight_names(model)
+  expected_logits = jax.vmap(ours.logits, in_axes=(None, 0))(params, inputs)
+  _, expected = batches.gradients(
+    ours, params, (inputs, labels), np.ones(5, np.float32)
   )
+  expected = [batches.named(expected)[name] for name in names]
   assert logits.shape == (5, spec.num_classes)
   np.testing.assert_allclose(logits, expected_logits, rtol=0, atol=1e-5)
   assert all(np.abs(array).max() > 1e-3 for array in expected)
@@ -73,7 +71,9 @@ def test_logits_and_gradients_are_those_of_jax(spec):
 def test_weights_are_those_of_the_spec(spec):
   model = keras_classifier.create_keras_model(spec, 1)
   weights = model.get_weights()
-  assert [w.shape for w in weights] == spec.parameter_shapes
+  names = keras_names.weight_names(model)
+  shapes = {n: w.shape for n, w in zip(names, weights, strict=True)}
+  assert shapes == batches.named_shapes(spec.jax_model())
   assert model.count_params() == spec.num_parameters
   for kernel, bias in zip(weights[::2], weights[1::2], strict=True):
     field = math.prod(kernel.shape[:-2])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import models
-from pda_fed.models import jax_layers
+from pda_fed.models import batches
 from pda_fed.models import residual
 import pytest
 
@@ -15,8 +15,8 @@ _SMALL = residual.ResidualSpec(
 
 def test_wrn_16_4_has_the_published_layers():
   spec = models.wide_residual_net('wrn-16-4', (32, 32, 3), 10)
-  shapes = spec.parameter_shapes
-  kernels = [s for s in shapes if len(s) == 4]
+  shapes = batches.named_shapes(spec.jax_model())
+  kernels = [s for s in shapes.values() if len(s) == 4]
   # 13 of 3 x 3 and a shortcut of 1 x 1 in the first block of each stage.
   assert [s[0] for s in kernels].count(3) == 13
   assert [s for s in kernels if s[0] == 1] == [
@@ -30,59 +30,32 @@ def test_wrn_16_4_has_the_published_layers():
   assert spec.num_parameters - biases == 2_748_890
 
 
-def test_the_model_has_the_specs_shapes():
+def test_initial_weights():
   model = _SMALL.jax_model()
-  params = model.initial_params(0)
-  assert [p.shape for p in params] == _SMALL.parameter_shapes
-  places = [layer.kernel for layer in model.layers]
-  assert places == list(range(0, len(params), 2))
-  other = model.initial_params(1)
-  assert not np.array_equal(params[0], other[0])
+  params, other = model.init(0), model.init(1)
+  assert not np.array_equal(params['conv']['kernel'], other['conv']['kernel'])
   # He: a variance of 2 over the inputs.
-  kernel = models.wide_residual_net('wrn-16-4', (32, 32, 3), 10)
-  large = kernel.jax_model().initial_params(0)[-6]
-  np.testing.assert_allclose(large.std(), np.sqrt(2 / (9 * 256)), rtol=0.01)
+  kernel = params['block_03_conv_2']['kernel']
+  np.testing.assert_allclose(kernel.std(), np.sqrt(2 / (9 * 64)), rtol=0.02)
+  assert (params['norm']['scale'] == 1).all()
 
 
 def test_a_residual_net_whose_blocks_are_zero_is_its_shortcuts():
   model = _SMALL.jax_model()
-  params = [np.array(p) for p in model.initial_params(0)]
-  convolutions = [
-    layer for layer in model.layers if isinstance(layer, jax_layers.Convolution)
-  ]
-  # The second convolution of each block; the first layer is no block's.
-  second = []
-  rest = iter(convolutions[1:])
-  for block in _SMALL.blocks:
-    if block.has_projection:
-      next(rest)
-    next(rest)
-    second.append(next(rest))
-  for layer in second:
-    params[layer.kernel][:] = 0
-  images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 3)))
-  run = jax.jit(model.run)
-  before = run(tuple(params), images, jnp.zeros(2, int)).losses
+  params = model.init(0)
+  image = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8, 3)))
+  blocks = [f'block_{i + 1:02d}' for i in range(len(_SMALL.blocks))]
+  for block in blocks:
+    second = params[f'{block}_conv_2']
+    params[f'{block}_conv_2'] = jax.tree.map(jnp.zeros_like, second)
+  before = model.logits(params, image)
   # What happens before a convolution of zeros has no effect.
-  for layer in model.layers:
-    if isinstance(layer, jax_layers.Convolution) and layer.size == 3:
-      if layer not in second and layer is not convolutions[0]:
-        params[layer.kernel] += 1
-  after = run(tuple(params), images, jnp.zeros(2, int)).losses
-  np.testing.assert_array_equal(before, after)
-
-
-def test_groups_are_normalized_by_themselves():
-  x = np.random.default_rng(0).normal(2.0, 3.0, size=(2, 4, 4, 6))
-  found = np.asarray(jax_layers.normalize_groups(jnp.asarray(x), 2))
-  groups = found.reshape(2, 16, 2, 3).transpose(0, 2, 1, 3).reshape(4, -1)
-  np.testing.assert_allclose(groups.mean(axis=1), 0, atol=1e-6)
-  np.testing.assert_allclose(groups.std(axis=1), 1, atol=1e-5)
-  # An image does not depend on the others of its batch.
-  alone = jax_layers.normalize_groups(jnp.asarray(x[:1]), 2)
-  np.testing.assert_allclose(alone[0], found[0], atol=1e-6)
-  flat = jax_layers.normalize_groups(jnp.ones((1, 2, 2, 4)), 2)
-  np.testing.assert_array_equal(flat, 0)
+  for block in blocks:
+    first = params[f'{block}_conv_1']
+    params[f'{block}_conv_1'] = jax.tree.map(lambda w: w + 1, first)
+  np.testing.assert_array_equal(before, model.logits(params, image))
+  params['conv'] = jax.tree.map(lambda w: 2 * w + 1, params['conv'])
+  assert not np.allclose(before, model.logits(params, image))
 
 
 @pytest.mark.parametrize(

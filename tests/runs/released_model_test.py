@@ -10,6 +10,8 @@ import numpy as np
 from pda_fed import errors
 from pda_fed import models
 from pda_fed import runs as runs_lib
+from pda_fed.models import batches
+from pda_fed.models import keras_names
 from pda_fed.runs import building
 from pda_fed.runs import checkpoints
 import pytest
@@ -19,23 +21,16 @@ from tests.runs import saved_runs
 
 _OWN = """
 import dataclasses
+import jax.numpy as jnp
 from pda_fed import models
-from pda_fed.models import jax_model
 
 
-class Double(jax_model.Model):
-  shapes = [(2, 3)]
-
-  def initial_params(self, seed):
-    raise NotImplementedError
-
-  def losses(self, params, x, y):
-    raise NotImplementedError
+def _init(seed):
+  return {'dense': {'kernel': jnp.zeros((2, 3))}}
 
 
-class WithLogits(Double):
-  def logits(self, params, inputs):
-    return inputs @ params[0]
+def _logits(params, inputs):
+  return inputs @ params['dense']['kernel']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +39,12 @@ class OwnSpec(models.ModelSpec):
   has_logits: bool
 
   def jax_model(self):
-    return WithLogits() if self.has_logits else Double()
+    logits = _logits if self.has_logits else None
+    return models.Model(_init, _logits, logits)
 
   def keras_model(self, seed):
     import tensorflow as tf
-    dense = tf.keras.layers.Dense(3, use_bias=False)
+    dense = tf.keras.layers.Dense(3, use_bias=False, name='dense')
     return tf.keras.Sequential([tf.keras.layers.Input(2), dense])
 """
 
@@ -75,16 +71,20 @@ def _keras_model(model):
     layers = tf.keras.layers
     built = tf.keras.Sequential(
       [
-        layers.Embedding(spec.vocabulary_size, spec.embedding_size),
-        *(
-          layers.LSTM(spec.lstm_size, return_sequences=True)
-          for _ in range(spec.num_layers)
+        layers.Embedding(
+          spec.vocabulary_size, spec.embedding_size, name='embedding'
         ),
-        layers.Dense(spec.vocabulary_size),
+        *(
+          layers.LSTM(
+            spec.lstm_size, return_sequences=True, name=f'lstm_{i + 1}'
+          )
+          for i in range(spec.num_layers)
+        ),
+        layers.Dense(spec.vocabulary_size, name='logits'),
       ]
     )
     built.build((None, None))
-  built.set_weights(saved_runs.random_weights(spec))
+  keras_names.set_weights(built, saved_runs.random_weights(spec))
   return built
 
 
@@ -106,9 +106,9 @@ def test_logits_are_those_of_keras(folders, kind):
 def test_a_model_has_the_weights_and_nothing_else_of_a_checkpoint(folders):
   model = runs_lib.load_model(folders('lstm') / 'run')
   expected = saved_runs.random_weights(model.spec)
-  assert len(model.weights) == len(expected)
-  for found, array in zip(model.weights, expected, strict=True):
-    np.testing.assert_array_equal(found, array)
+  assert model.weights.keys() == expected.keys()
+  for name, array in expected.items():
+    np.testing.assert_array_equal(model.weights[name], array)
   assert model.spec == models.RecurrentSpec(
     num_words=50, embedding_size=3, lstm_size=4
   )
@@ -134,12 +134,12 @@ def test_an_average_is_what_was_tested(folders, tmp_path):
     'table', tmp_path / 'data', **{'server.averaging': 0.9}
   )
   weights = saved_runs.random_weights(run.model)
-  average = {f'jax/average/{i}': 2 * w for i, w in enumerate(weights)}
+  average = {f'jax/average/{n}': 2 * w for n, w in weights.items()}
   path = saved_runs.save(tmp_path / 'run', run, weights, **average)
   found = runs_lib.load_model(path).weights
   assert len(found) == len(weights) == 2
-  for array, w in zip(found, weights, strict=True):
-    np.testing.assert_array_equal(array, 2 * w)
+  for name, w in weights.items():
+    np.testing.assert_array_equal(found[name], 2 * w)
 
 
 def _one_line(error) -> str:
@@ -165,10 +165,12 @@ def test_what_is_no_run(tmp_path, name, words):
 def test_weights_of_another_model(folders, tmp_path):
   run = shutil.copytree(folders('linear') / 'run', tmp_path / 'run')
   saved = checkpoints.Checkpoints(run / 'checkpoints')
-  saved.save(9, {'weights/0': np.ones((4, 3)), 'weights/1': np.ones(2)}, {})
+  weights = {'weights/logits/kernel': np.ones((4, 3)), 'weights/b': np.ones(2)}
+  saved.save(9, weights, {})
   with pytest.raises(runs_lib.OutputError) as error:
     runs_lib.load_model(run)
-  assert '[(4, 3), (3,)]' in _one_line(error) and '(2,)' in _one_line(error)
+  assert "'logits/bias': (3,)" in _one_line(error)
+  assert "'b': (2,)" in _one_line(error)
 
 
 @pytest.mark.parametrize('kind', ['lstm', 'table'])
@@ -212,7 +214,7 @@ def test_a_users_own_model(tmp_path, monkeypatch, has_logits):
   settings = {**kind, 'has_logits': has_logits}
   spec = building.model_from_json(settings, 'a file', trust_code=True)
   assert spec.sizes == (1, 2)
-  weights = [np.arange(6, dtype=np.float32).reshape(2, 3)]
+  weights = {'dense/kernel': np.arange(6, dtype=np.float32).reshape(2, 3)}
   model = runs_lib.ReleasedModel(spec, weights, 1, ('None.',))
   found = model.logits(np.array([[1.0, 10.0]]))
   np.testing.assert_allclose(found, [[30, 41, 52]])
@@ -257,8 +259,9 @@ def test_a_model_imports_its_module_only_if_it_is_trusted(
   if is_file:
     path = named_by = tmp_path / 'model.npz'
     about = {'format': 'pda_fed model', 'version': 1, 'model': kind, 'round': 1}
-    about |= {'weights': ['weights/0'], 'privacy': ['None.']}
-    np.savez(path, about=json.dumps(about), **{'weights/0': np.ones((2, 3))})
+    about |= {'privacy': ['None.']}
+    weights = {'weights/dense/kernel': np.ones((2, 3))}
+    np.savez(path, about=json.dumps(about), **weights)
   (tmp_path / 'told_for_test.py').write_text(_TELLS + _OWN)
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(errors.UntrustedCodeError) as error:
@@ -286,16 +289,20 @@ def test_a_residual_net_is_built_from_its_settings():
   )
   settings = json.loads(json.dumps(building.model_as_json(spec)))
   assert building.model_from_json(settings, 'a file') == spec
-  weights = spec.jax_model().initial_params(0)
+  model = spec.jax_model()
+  params = model.init(0)
   released = runs_lib.ReleasedModel(
-    spec, weights, 1, ('None.',), mean=np.zeros(1), scale=np.ones(1)
+    spec,
+    batches.named(params),
+    1,
+    ('None.',),
+    mean=np.zeros(1),
+    scale=np.ones(1),
   )
   images = np.random.default_rng(0).normal(size=(2, 4, 4, 1))
   found = released.logits(images)
-  trace = spec.jax_model().run(
-    tuple(weights), images.astype(np.float32), np.zeros(2, np.int32)
-  )
-  np.testing.assert_allclose(found, trace.outputs[-1], atol=1e-5)
+  expected = [model.logits(params, image) for image in images]
+  np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_text_becomes_tokens(folders):

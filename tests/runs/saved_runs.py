@@ -12,6 +12,7 @@ from data_prep import sources
 import numpy as np
 from pda_fed import models
 from pda_fed import runs as runs_lib
+from pda_fed.models import batches
 from pda_fed.models import convolutional
 from pda_fed.runs import checkpoints
 from pda_fed.runs import resuming
@@ -42,19 +43,19 @@ def inputs_of(kind: str, spec: models.ModelSpec, count: int = 3) -> np.ndarray:
   return inputs.astype(np.uint8 if len(spec.input_shape) == 3 else np.float32)
 
 
-def random_weights(spec: models.ModelSpec) -> list[np.ndarray]:
+def random_weights(spec: models.ModelSpec) -> dict[str, np.ndarray]:
   """Initial weights with random biases.
 
   Filters are smaller, or rounding errors would grow from layer to layer.
   """
   rng = np.random.default_rng(3)
   scales = {2: 1.0, 4: 0.6}
-  return [
-    w + rng.normal(0, 0.3, w.shape).astype('f')
+  return {
+    name: np.asarray(w) + rng.normal(0, 0.3, w.shape).astype('f')
     if w.ndim == 1
-    else w * np.float32(scales[w.ndim])
-    for w in spec.jax_model().initial_params(1)
-  ]
+    else np.asarray(w) * np.float32(scales[w.ndim])
+    for name, w in batches.named(spec.jax_model().init(1)).items()
+  }
 
 
 def _array_source(spec) -> sources.ArraySource:
@@ -151,12 +152,12 @@ def save(path: pathlib.Path, run, weights, **arrays) -> pathlib.Path:
   """Writes the folder of a run."""
   with resuming.opened(path, run) as folder:
     beside = {
-      **{f'optimizer/{i}': w + 1 for i, w in enumerate(weights)},
+      **{f'optimizer/{i}': w + 1 for i, w in enumerate(weights.values())},
       'audit/scores': np.ones(3),
       'tff/aggregator/0': np.ones(3),
       'clip_norm': np.ones(()),
     }
-    own = {f'weights/{i}': w for i, w in enumerate(weights)}
+    own = {f'weights/{name}': w for name, w in weights.items()}
     saved = checkpoints.Checkpoints(folder.checkpoints_path)
     saved.save(ROUNDS, {**own, **beside, **arrays}, {})
   return path

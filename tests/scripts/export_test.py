@@ -76,9 +76,11 @@ def test_files_say_what_they_are(folder):
   assert of_tff['vocabulary'] == list(run.vocabulary)
   assert tuple(arrays['vocabulary'].tolist()) == run.vocabulary
   # Nothing of an optimizer, an audit or a secret.
-  weights = [f'weights/{i}' for i in range(len(run.weights))]
+  weights = [f'weights/{name}' for name in run.weights]
   assert set(arrays.files) == {'about', 'vocabulary', *weights}
-  np.testing.assert_array_equal(arrays['weights/3'], run.weights[3])
+  np.testing.assert_array_equal(
+    arrays['weights/lstm/kernel'], run.weights['lstm/kernel']
+  )
 
 
 def test_tff_trains_what_it_loads(folder):
@@ -92,8 +94,9 @@ def test_tff_trains_what_it_loads(folder):
   with runtime.in_process():
     start = process.get_model_weights(process.initialize())
   expected = runs_lib.load_model(folder / 'linear.npz').weights
-  for found, array in zip(start.trainable, expected, strict=True):
-    np.testing.assert_array_equal(found, array)
+  order = ['logits/kernel', 'logits/bias']  # That of Keras.
+  for found, name in zip(start.trainable, order, strict=True):
+    np.testing.assert_array_equal(found, expected[name])
 
 
 def test_the_program_tells_what_it_wrote(folder, tmp_path):

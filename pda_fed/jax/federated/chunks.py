@@ -231,7 +231,17 @@ def chunk_users(
 
   Returns:
     The chunks.
+
+  Raises:
+    ValueError: If the arrays of a user have different numbers of rows.
   """
+  for place, user in enumerate(users):
+    rows = [np.shape(array)[:1] for array in user]
+    if len(set(rows)) > 1 or not rows[0]:
+      raise ValueError(
+        'users must have arrays with one row for each example. Found shapes'
+        f' {[np.shape(array) for array in user]} of user {place}.'
+      )
   sizes = np.array([len(user[0]) for user in users])
   # A bucket, so that few programs are compiled.
   steps = bucket_size(-(-int(sizes.max()) // batch_size))

@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.models import jax_model
+from pda_fed.models import batches
 from pda_fed.models import metrics
+from pda_fed.models import model as model_lib
 
 _CPU_BATCH = 128
 _BATCH = 1024
@@ -15,14 +16,14 @@ _BATCH = 1024
 
 @functools.partial(jax.jit, static_argnames='model')
 def _batch_sums(params, examples, present, *, model):
-  sums = model.metric_sums(params, *examples)
+  sums = batches.metric_sums(model, params, examples)
   return jax.tree_util.tree_map(
     lambda values: jnp.where(present, values, 0).sum(), sums
   )
 
 
 def evaluate(
-  model: jax_model.Model, weights: Any, examples: tuple[np.ndarray, ...]
+  model: model_lib.Model, params: Any, examples: tuple[np.ndarray, ...]
 ) -> dict[str, float]:
   """Returns the metrics of a model on all examples together.
 
@@ -31,15 +32,15 @@ def evaluate(
     >>> from pda_fed import models
     >>> spec = models.RecurrentSpec(num_words=5, embedding_size=2, lstm_size=2)
     >>> model = spec.jax_model()
-    >>> weights = [0 * w for w in model.initial_params(0)]
+    >>> params = jax.tree.map(jnp.zeros_like, model.init(0))
     >>> sentence = np.array([[spec.bos, 1, 2, spec.eos]], np.uint16)
-    >>> found = evaluate(model, weights, (sentence,))
+    >>> found = evaluate(model, params, (sentence,))
     >>> round(found['perplexity'], 3)  # Of 9 tokens.
     9.0
 
   Args:
     model: The model.
-    weights: Its weights.
+    params: Its weights.
     examples: Arrays with one row per example; memory-mapped arrays are read
       batch by batch.
 
@@ -53,7 +54,7 @@ def evaluate(
   count = len(examples[0])
   if not count:
     raise ValueError('examples must have at least one row. Found none.')
-  params = jax.device_put(model.check_params(weights))
+  params = jax.device_put(batches.check_params(params, model))
   size = _CPU_BATCH if jax.default_backend() == 'cpu' else _BATCH
   totals: dict[str, np.ndarray] = {}
   for start in range(0, count, size):

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import optax
 from pda_fed.jax import optimizers
-from pda_fed.models import jax_model
+from pda_fed.models import batches
+from pda_fed.models import model as model_lib
 
 
 class LocalResults(NamedTuple):
@@ -29,13 +30,13 @@ class LocalResults(NamedTuple):
   """
 
   updates: Any
-  stats: jax_model.BatchStats
+  stats: batches.BatchStats
   first_loss: jax.Array
   mean_loss: jax.Array
 
 
 def train_clients(
-  model: jax_model.Model,
+  model: model_lib.Model,
   params: Any,
   examples: tuple[jax.Array, ...],
   weights: jax.Array,
@@ -62,17 +63,21 @@ def train_clients(
   examples = tuple(jnp.asarray(array) for array in examples)
   weights = jnp.asarray(weights)
   num_clients = weights.shape[0]
-  start = jax.tree_util.tree_map(
+  rate = optimizers.sgd_rate(optimizer, params)
+  fast = model.fast if rate is not None else None
+  if fast is not None:
+    params = fast.pad(params)
+  start = jax.tree.map(
     lambda w: jnp.broadcast_to(w, (num_clients, *w.shape)), params
   )
 
-  rate = optimizers.sgd_rate(optimizer, params)
-
   def step(params, state, examples, weights):
-    if rate is not None:
-      stepped, stats = model.sgd_step(params, examples, weights, rate, dtype)
+    if fast is not None:
+      stepped, stats = fast.sgd_step(params, examples, weights, rate, dtype)
       return stepped, state, stats
-    stats, gradients = model.gradients(params, examples, weights, dtype)
+    stats, gradients = batches.gradients(
+      model, params, examples, weights, dtype
+    )
     changes, new_state = optimizer.update(gradients, state, params)
     stepped = optax.apply_updates(params, changes), new_state
     # Momentum would move the weights in a batch of padding.
@@ -93,14 +98,16 @@ def train_clients(
     first_loss = jnp.where(i == 0, _mean_loss(stats), first_loss)
     return client_params, state, stats, first_loss
 
-  zeros = jax_model.BatchStats(
-    *(jnp.zeros(num_clients) for _ in jax_model.BatchStats._fields)
+  zeros = batches.BatchStats(
+    *(jnp.zeros(num_clients) for _ in batches.BatchStats._fields)
   )
   carry = start, jax.vmap(optimizer.init)(start), zeros, jnp.zeros(num_clients)
   trained, _, stats, first_loss = jax.lax.fori_loop(0, num_steps, body, carry)
-  updates = jax.tree_util.tree_map(jnp.subtract, params, trained)
+  updates = jax.tree.map(jnp.subtract, params, trained)
+  if fast is not None:
+    updates = jax.vmap(fast.unpad)(updates)
   return LocalResults(updates, stats, first_loss, _mean_loss(stats))
 
 
-def _mean_loss(stats: jax_model.BatchStats) -> jax.Array:
+def _mean_loss(stats: batches.BatchStats) -> jax.Array:
   return stats.batch_loss / jnp.maximum(stats.examples, 1)

@@ -1,16 +1,17 @@
 """Warm start of federated models; `models.convergence` decides when to stop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
-from typing import Optional
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from pda_fed.common import validate
+from pda_fed.models import batches
 from pda_fed.models import convergence
-from pda_fed.models import jax_model
+from pda_fed.models import model as model_lib
 
 _EVALUATION_BATCH = 256
 
@@ -34,7 +35,7 @@ def _epoch(params, state, examples, weights, *, optimizer, model, dtype):
 
   def step(carry, batch):
     params, state = carry
-    _, gradients = model.gradients(params, *batch, dtype)
+    _, gradients = batches.gradients(model, params, *batch, dtype)
     changes, state = optimizer.update(gradients, state, params)
     return (optax.apply_updates(params, changes), state), None
 
@@ -46,7 +47,7 @@ def _mean_loss(params, examples, weights, *, model, dtype):
   """Returns the example-weighted mean of batch losses, as in TFF's trainer."""
 
   def loss(batch):
-    _, stats = model.batch_stats(params, *batch, dtype)
+    _, stats = batches.batch_stats(model, params, *batch, dtype)
     return stats.batch_loss, stats.examples
 
   totals, counts = jax.lax.map(loss, (examples, weights))
@@ -56,17 +57,17 @@ def _mean_loss(params, examples, weights, *, model, dtype):
 class _Trainer:
   """See `convergence.Trainer`."""
 
-  def __init__(self, model, weights, examples, optimizer, batch_size, dtype):
+  def __init__(self, model, params, examples, optimizer, batch_size, dtype):
     self._model = model
-    self._params = model.check_params(weights)
+    self._params = batches.check_params(params, model)
     self._state = optimizer.init(self._params)
     self._examples = examples
     self._optimizer = optimizer
     self._batch_size = batch_size
     self._options = {'model': model, 'dtype': dtype}
 
-  def weights(self) -> list[np.ndarray]:
-    return [np.array(w) for w in self._params]
+  def weights(self) -> Any:
+    return jax.tree.map(np.array, self._params)
 
   def train(self, rows: np.ndarray) -> None:
     self._params, self._state = _epoch(
@@ -93,8 +94,8 @@ class _Trainer:
 
 
 def pretrain(
-  model: jax_model.Model,
-  weights: Sequence[np.ndarray],
+  model: model_lib.Model,
+  params: Any,
   examples: tuple[np.ndarray, ...],
   optimizer: optax.GradientTransformation,
   config: Optional[convergence.PretrainingConfig] = None,
@@ -109,13 +110,13 @@ def pretrain(
   Example:
 
   ```
-  warm = pretrain(model, weights, (public_sentences,), optax.adam(1e-2))
+  warm = pretrain(model, params, (public_sentences,), optax.adam(1e-2))
   state = trainer.init(warm.weights)
   ```
 
   Args:
     model: The model.
-    weights: The initial weights.
+    params: The initial weights.
     examples: Arrays with one row per example, in the model's input format.
     optimizer: The optimizer, any of optax; Adam is a good choice.
     config: The stopping rule and the batch size; not its optimizer.
@@ -133,7 +134,7 @@ def pretrain(
   config = config or convergence.PretrainingConfig()
   trainer = _Trainer(
     model,
-    weights,
+    params,
     examples,
     optimizer,
     config.batch_size,

@@ -34,10 +34,8 @@ from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.federated import chunks as chunks_lib
 from pda_fed.jax.federated import local_training
 from pda_fed.methods import arrays
-from pda_fed.models import jax_model
-
-# Layer sizes are padded to multiples of this during local training, for speed.
-_PAD_TO = 8
+from pda_fed.models import batches as batches_lib
+from pda_fed.models import model as model_lib
 
 
 class _ClientSums(NamedTuple):
@@ -67,13 +65,14 @@ class Federated:
   trainer = Federated(
       model, plan, methods.PdaDpmd(alpha=schedules.cosine(400)), public=public,
       client_optimizer=optax.sgd(0.5), server_optimizer=optax.sgd(1.0))
-  state = trainer.init(model.initial_params(0))
+  state = trainer.init(model.init(0))
   for cohort in plan.cohorts(private):
     state, metrics = trainer.step(state, cohort)
   ```
 
   Attributes:
-    model: The model.
+    model: The model, or the loss of one example, `loss(params, *example)`; see
+      `models.Model`.
     plan: The privacy plan. The mechanism must be 'gaussian'.
     method: The public-data method; by default, no public data is used.
     client_optimizer: The optimizer of local training, any of optax. SGD
@@ -94,7 +93,7 @@ class Federated:
       are on several hosts, each host passes the clients of its own devices.
   """
 
-  model: jax_model.Model
+  model: Union[model_lib.Model, Callable[..., Any]]
   plan: privacy.PrivacyPlan
   method: methods.Method = methods.ColdStart()
   _: dataclasses.KW_ONLY
@@ -110,7 +109,7 @@ class Federated:
   devices: Sequence[jax.Device] = ()
 
   def __post_init__(self):
-    validate.instances(jax_model.Model, model=self.model)
+    self._model = model_lib.as_model(self.model)
     validate.instances(
       optax.GradientTransformation,
       client_optimizer=self.client_optimizer,
@@ -138,7 +137,7 @@ class Federated:
     """Returns the state before the first round.
 
     Args:
-      params: The model's weights, such as `model.initial_params(seed)`.
+      params: The model's weights, such as `model.init(seed)`.
 
     Raises:
       ValueError: If the weights do not fit the model.
@@ -147,7 +146,7 @@ class Federated:
       self.plan,
       self.method,
       self.server_optimizer,
-      self.model.check_params(params),
+      batches_lib.check_params(params, self._model),
     )
 
   def step(
@@ -173,8 +172,8 @@ class Federated:
     expected = self.plan.expected_cohort
     inputs = chunks_lib.RoundInputs(
       np.asarray(t, np.int32),
-      self._chunks(users, usual=expected + 4 * math.sqrt(expected)),
-      self._public_chunks(t, seeds.public),
+      self._chunks(state, users, expected + 4 * math.sqrt(expected)),
+      self._public_chunks(state, t, seeds.public),
       self.method.schedules_at(t),
     )
     state, metrics = self.run(
@@ -183,9 +182,15 @@ class Federated:
       1,
       rounds_lib.noise_key(seeds.noise),
     )
-    return state, {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
+    found = {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
+    rounds_lib.warn_non_finite(
+      found['clients'],
+      found['non_finite_clients'],
+      'Look at the loss of one example; is the learning rate too high?',
+    )
+    return state, found
 
-  def _public_chunks(self, t: int, seed: int):
+  def _public_chunks(self, state, t: int, seed: int):
     if not self.method.uses_public:
       return None
     if not self.public:
@@ -195,9 +200,12 @@ class Federated:
       )
     count = self.public_users_per_round or len(self.public)
     drawn = rounds_lib.draw_users(seed, t, len(self.public), count)
-    return self._chunks([_as_arrays(self.public[i]) for i in drawn], count)
+    users = [_as_arrays(self.public[i]) for i in drawn]
+    return self._chunks(state, users, count)
 
-  def _chunks(self, users, usual: float) -> Optional[chunks_lib.ClientChunks]:
+  def _chunks(
+    self, state, users, usual: float
+  ) -> Optional[chunks_lib.ClientChunks]:
     if not users:  # A valid cohort, whose shapes are unknown.
       return None
     num_devices = len(self.devices)
@@ -205,7 +213,7 @@ class Federated:
     if self._clients_per_chunk is None:
       sizes = np.array([len(user[0]) for user in users])
       self._clients_per_chunk = devices_lib.choose_clients_per_chunk(
-        sum(math.prod(shape) for shape in self.model.shapes),
+        arrays.size(server_lib.leaves_of(state.params)),
         self.devices[0],
         -(-sizes // self.batch_size),
         per_device,
@@ -257,18 +265,14 @@ class Federated:
   def _round(self, state, inputs: chunks_lib.RoundInputs, *, key, signs):
     """Runs one round."""
     method = self.method.with_schedules_at(inputs.schedules)
-    params = self.model.pad_params(state.params, _PAD_TO)
+    params = state.params
     public = server_lib.PublicUpdate()
     if method.uses_public:
-      public = self._public_update(method, state, params, inputs.public)
-    private = _no_sums(state.params if method.acts_before_clip else params)
+      public = self._public_update(method, state, inputs.public)
+    private = _no_sums(params)
     if inputs.private is not None:
       clip = _ClipInputs(state.clip_norm, public.prepared)
       private = self._sum_private(params, inputs.private, clip)
-    sums = private.updates
-    if not method.acts_before_clip:
-      # Noise applies to the model's coordinates only, so unpad first.
-      sums = sums._replace(total=self.model.unpad_params(sums.total))
     canaries = self.canaries and canaries_lib.Canaries(
       self.canaries, inputs.canaries, signs
     )
@@ -277,7 +281,7 @@ class Federated:
       method,
       self.server_optimizer,
       state,
-      sums,
+      private.updates,
       public,
       key=jax.random.fold_in(key, inputs.round_num),
       t=inputs.round_num,
@@ -288,15 +292,14 @@ class Federated:
     metrics['diverged_clients'] = private.num_diverged
     return state, metrics
 
-  def _public_update(self, method, state, params, clients):
+  def _public_update(self, method, state, clients):
     """Returns the public clients' mean update, clipped as the method wants."""
     is_clipped = method.public == 'clipped_update'
     clip_norm = state.clip_norm if is_clipped else jnp.inf
-    public = self._sum_public(params, clients, _ClipInputs(clip_norm))
+    public = self._sum_public(state.params, clients, _ClipInputs(clip_norm))
     count = public.updates.num_clients.astype(jnp.float32)
     update = jax.tree_util.tree_map(
-      lambda leaf: leaf / count,
-      self.model.unpad_params(public.updates.total),
+      lambda leaf: leaf / count, public.updates.total
     )
     if self.public_clip_norm is not None:
       is_private = self.public_clip_norm == 'private'
@@ -319,21 +322,18 @@ class Federated:
     before_clip: Optional[Callable[[arrays.Update, Any], arrays.Update]],
   ) -> _ClientSums:
     """Trains a device's chunks one after the other and sums their updates."""
-    model = self.model
+    structure = jax.tree.structure(params)
 
     def changed(update):
-      # Methods see the model's coordinates without padding.
-      leaves = server_lib.leaves_of(model.unpad_params(update))
-      return model.as_params(before_clip(leaves, clip.prepared))
+      leaves = server_lib.leaves_of(update)
+      return structure.unflatten(before_clip(leaves, clip.prepared))
 
-    # Unpad first: padded words have huge biases.
-    unpadded = model.unpad_params(params)
-    weights_norm = arrays.norm(server_lib.leaves_of(unpadded))
+    weights_norm = arrays.norm(server_lib.leaves_of(params))
 
     def body(i, sums):
       present = clients.present[i]
       trained = local_training.train_clients(
-        model,
+        self._model,
         params,
         tuple(array[i] for array in clients.examples),
         clients.weights[i],
@@ -362,8 +362,7 @@ class Federated:
       )
       return jax.tree_util.tree_map(jnp.add, sums, chunk)
 
-    start = _no_sums(params if before_clip is None else unpadded)
-    return jax.lax.fori_loop(0, clients.num_chunks, body, start)
+    return jax.lax.fori_loop(0, clients.num_chunks, body, _no_sums(params))
 
 
 def _no_sums(params: Any) -> _ClientSums:

@@ -41,8 +41,16 @@ class Standardization(NamedTuple):
     return (inputs.astype(jnp.float32) - self.mean) / self.stddev
 
 
-def _flip_and_crop(image: jax.Array, key: jax.Array) -> jax.Array:
-  """Randomly mirrors and shifts one image."""
+def flip_and_crop_one(image: jax.Array, key: jax.Array) -> jax.Array:
+  """Mirrors an image or not, and shifts it by up to an eighth of its size.
+
+  Pixels beyond the image are 0. For CIFAR-10 the shift is up to 4 pixels, the
+  usual choice.
+
+  Args:
+    image: A standardized image, [height, width, channels].
+    key: The random key of this image.
+  """
   padding = round(min(image.shape[:2]) / 8)
   flip_key, crop_key = jax.random.split(key)
   image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
@@ -52,27 +60,18 @@ def _flip_and_crop(image: jax.Array, key: jax.Array) -> jax.Array:
   return jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
 
 
-def flip_and_crop(
-  images: jax.Array, key: jax.Array, start: int = 0
-) -> jax.Array:
-  """Mirrors half of the images and shifts each by up to an eighth of its size.
-
-  Pixels beyond the image are 0. For CIFAR-10 the shift is up to 4 pixels, the
-  usual choice.
-
-  The variation of an image depends on the key and on the image's index in the
-  batch, not on the batch size. Microbatches and padding do not change it.
+def flip_and_crop(images: jax.Array, key: jax.Array) -> jax.Array:
+  """Applies `flip_and_crop_one`, with the key of each image's index.
 
   Args:
     images: Standardized images, [images, height, width, channels].
     key: The random key of the whole batch.
-    start: The index of the first image in the batch.
   """
 
   def vary(image, place):
-    return _flip_and_crop(image, jax.random.fold_in(key, place))
+    return flip_and_crop_one(image, jax.random.fold_in(key, place))
 
-  return jax.vmap(vary)(images, start + jnp.arange(len(images)))
+  return jax.vmap(vary)(images, jnp.arange(len(images)))
 
 
 def _turn(image: jax.Array, key: jax.Array) -> jax.Array:
@@ -126,7 +125,7 @@ def vary_strongly(images: jax.Array, key: jax.Array) -> jax.Array:
   """
 
   def vary(image, key):
-    changes = _flip_and_crop, _turn, _change_colours, _cut_out
+    changes = flip_and_crop_one, _turn, _change_colours, _cut_out
     for change, own in zip(
       changes, jax.random.split(key, len(changes)), strict=True
     ):

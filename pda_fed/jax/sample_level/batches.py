@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from pda_fed import privacy
 from pda_fed.jax import canaries as canaries_lib
+from pda_fed.jax.sample_level import settings as settings_lib
 
 # A batch is padded to the mean size plus this many standard deviations. Larger
 # batches are so rare that a program is compiled for them when they occur.
@@ -31,6 +32,15 @@ class ExampleArrays(NamedTuple):
   def take(self, rows: jax.Array) -> 'ExampleArrays':
     """Returns some examples."""
     return ExampleArrays(self.inputs[rows], self.targets[rows])
+
+
+def check_lengths(name: str, examples: ExampleArrays) -> None:
+  """Raises ValueError unless each input has its target."""
+  if len(examples.inputs) != len(examples.targets):
+    raise ValueError(
+      f'{name} must have as many inputs as targets. Found'
+      f' {len(examples.inputs)} and {len(examples.targets)}.'
+    )
 
 
 class TrainingArrays(NamedTuple):
@@ -126,6 +136,32 @@ def draw_batches(
     rows[i, : len(cohort)] = cohort
     present[i, : len(cohort)] = True
   return rows, present
+
+
+def inputs_of_step(
+  settings: settings_lib.SampleLevelSettings, round_num: int, rows: np.ndarray
+) -> StepInputs:
+  """Returns the inputs of one step, without public examples.
+
+  Args:
+    settings: The settings of the run.
+    round_num: The index of the step.
+    rows: The private examples of its batch.
+  """
+  plan = settings.plan
+  room = batch_room(
+    plan.expected_cohort, len(rows), settings.microbatch_size or 1
+  )
+  epoch = int(round_num * plan.sampling_rate)
+  schedules = settings.method.schedules_at(epoch)
+  return StepInputs(
+    round_num=np.asarray(round_num, np.int32),
+    rows=np.pad(rows, (0, room - len(rows))).astype(np.int32),
+    present=np.arange(room) < len(rows),
+    learning_rate=np.ones((), np.float32),
+    epoch=np.asarray(epoch, np.int32),
+    schedules={n: np.asarray(v, np.float32) for n, v in schedules.items()},
+  )
 
 
 class Share(NamedTuple):

@@ -1,18 +1,32 @@
 """Gradients of a step: clipped private sums and the public update."""
 
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
+from pda_fed import clipping as clipping_lib
 from pda_fed.jax import aggregation
 from pda_fed.jax import clipping
 from pda_fed.jax import devices as devices_lib
+from pda_fed.jax import server_round as server_lib
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
-from pda_fed.jax.sample_level import per_example
 from pda_fed.jax.sample_level import settings as settings_lib
-from pda_fed.models import jax_layers
+from pda_fed.models import batches as model_batches
+from pda_fed.models import model as model_lib
+
+
+class ExampleStats(NamedTuple):
+  """Sums over the examples of a batch, for metrics.
+
+  Attributes:
+    loss: The mean loss of each example's targets.
+    squared_norm: Squared norms of gradients, rounded up.
+  """
+
+  loss: jax.Array
+  squared_norm: jax.Array
 
 
 class Gradients:
@@ -20,7 +34,7 @@ class Gradients:
 
   def __init__(
     self,
-    model: jax_layers.Model,
+    model: model_lib.Model,
     settings: settings_lib.SampleLevelSettings,
     standardization: Optional[augmentation.Standardization] = None,
   ):
@@ -40,91 +54,89 @@ class Gradients:
     self,
     examples: batches_lib.ExampleArrays,
     key: Optional[jax.Array] = None,
-    start: int = 0,
-    copies: int = 1,
   ) -> batches_lib.ExampleArrays:
-    """Returns examples as model inputs, augmented if a key is given.
+    """Returns a batch as model inputs, augmented if a key is given.
 
     Args:
-      examples: A batch, or a part of it.
+      examples: A batch.
       key: The random key of the augmentation.
-      start: The index of the first example in the batch.
-      copies: Number of copies of each example. Copies of an example are
-        adjacent.
     """
-    if copies > 1:
-      examples = batches_lib.ExampleArrays(
-        *(jnp.repeat(array, copies, axis=0) for array in examples)
-      )
     if self._standardization is None:
       return examples
     inputs = self._standardization.apply(examples.inputs)
     if key is not None:
-      inputs = augmentation.flip_and_crop(inputs, key, start * copies)
+      inputs = augmentation.flip_and_crop(inputs, key)
     return examples._replace(inputs=inputs)
 
-  def _clipped_sum(
-    self,
-    params,
-    examples: batches_lib.ExampleArrays,
-    present,
-    before_clip: Optional[Callable[[Any], Any]] = None,
-    copies: int = 1,
-  ):
-    clip_norm = self._settings.plan.clip_norm
-    arguments = (self._model, params, *examples, present, clip_norm)
-    options: dict[str, Any] = {'compute_dtype': self._dtype, 'copies': copies}
-    if before_clip is None and self._model.layers:
-      return per_example.clipped_sum(*arguments, **options)
-    return per_example.clipped_sum_of_changed(
-      *arguments, before_clip=before_clip, **options
-    )
+  def _loss(self, params, inputs, targets):
+    """Returns the loss of one prepared example, and its mean over targets."""
+    cast = model_batches.cast(params, self._dtype)
+    value, sums = model_batches.loss_of_one(self._model, cast, inputs, targets)
+    total, weight = sums['loss']
+    return value, total.astype(jnp.float32) / jnp.maximum(weight, 1)
+
+  def _loss_of_stored(self, params, inputs, targets, key):
+    """Like `_loss`, but also standardizes, and augments if there is a key."""
+    if self._standardization is not None:
+      inputs = self._standardization.apply(inputs)
+      if key is not None:
+        key = jax.random.wrap_key_data(key, impl='threefry2x32')
+        inputs = augmentation.flip_and_crop_one(inputs, key)
+    return self._loss(params, inputs, targets)
 
   def _sums_of(
-    self,
-    params,
-    examples: batches_lib.ExampleArrays,
-    share: batches_lib.Share,
-    key,
-    before_clip=None,
-  ):
-    """Sums over a batch, or a device's part, microbatch by microbatch."""
-    if self._settings.augmentation != 'all':
-      key = None
+    self, params, examples, share: batches_lib.Share, key, before_clip=None
+  ) -> tuple[aggregation.ClippedSum, ExampleStats]:
+    """Sums over a batch, or a device's part."""
     copies = self._settings.augmentation_multiplicity
-    first, rows, present = share
-    size = self._settings.microbatch_size or len(rows)
-
-    def sums_at(start, rows, present):
-      batch = self.prepare(examples.take(rows), key, start, copies)
-      return self._clipped_sum(params, batch, present, before_clip, copies)
-
-    if size >= len(rows):
-      return sums_at(first, rows, present)
-
-    def body(sums, micro):
-      return jax.tree_util.tree_map(jnp.add, sums, sums_at(*micro)), None
-
-    micros = (
-      first + jnp.arange(0, len(rows), size),
-      rows.reshape(-1, size),
-      present.reshape(-1, size),
+    keys = None
+    if self._settings.augmentation == 'all':
+      places = share.start * copies + jnp.arange(len(share.rows) * copies)
+      own = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, places)
+      keys = jax.random.key_data(own)
+    return self._clipped_sum(
+      self._loss_of_stored,
+      params,
+      (*examples.take(jnp.repeat(share.rows, copies)), keys),
+      share.present,
+      before_clip,
+      copies=copies,
+      microbatch_size=self._settings.microbatch_size,
     )
-    shapes = jax.eval_shape(sums_at, first, rows[:size], present[:size])
-    zeros = jax.tree_util.tree_map(
-      lambda s: jnp.zeros(s.shape, s.dtype), shapes
+
+  def _clipped_sum(
+    self, loss, params, batch: tuple, mask, before_clip=None, **options
+  ) -> tuple[aggregation.ClippedSum, ExampleStats]:
+    structure = jax.tree.structure(params)
+
+    def changed(gradient):
+      return structure.unflatten(before_clip(server_lib.leaves_of(gradient)))
+
+    sums, info = clipping_lib.clipped_grad(
+      loss,
+      self._settings.plan.clip_norm,
+      has_aux=True,
+      before_clip=None if before_clip is None else changed,
+      **options,
+    )(params, *batch, mask=mask)
+    counts = (mask != 0) & jnp.isfinite(info.norms)
+    means = info.aux.reshape(len(counts), -1).mean(axis=1)
+    return aggregation.ClippedSum(
+      sums, info.count, info.clipped, info.non_finite
+    ), ExampleStats(
+      jnp.where(counts, means, 0).sum(),
+      jnp.where(counts, jnp.square(info.norms), 0).sum(),
     )
-    return jax.lax.scan(body, zeros, micros)[0]
 
   def private_sums(
     self,
-    params: jax_layers.Params,
+    params: Any,
     examples: batches_lib.ExampleArrays,
     inputs: batches_lib.StepInputs,
     key: jax.Array,
     before_clip: Optional[Callable[[Any], Any]] = None,
     num_devices: int = 1,
-  ) -> tuple[aggregation.ClippedSum, per_example.ExampleStats]:
+  ) -> tuple[aggregation.ClippedSum, ExampleStats]:
     """Returns clipped sums over the private batch of a step.
 
     Args:
@@ -150,8 +162,8 @@ class Gradients:
     return devices_lib.ordered_sum(sums, num_devices)
 
   def public_update(
-    self, params: jax_layers.Params, batch: batches_lib.ExampleArrays
-  ) -> tuple[jax_layers.Params, jax.Array]:
+    self, params: Any, batch: batches_lib.ExampleArrays
+  ) -> tuple[Any, jax.Array]:
     """Returns the gradient of a public batch and its loss.
 
     Args:
@@ -161,17 +173,18 @@ class Gradients:
     settings = self._settings
     is_clipped = settings.method.public == 'clipped_update'
     if is_clipped or settings.public_update == 'clipped':
-      everyone = jnp.ones(len(batch.targets), bool)
-      sums, stats = self._clipped_sum(params, batch, everyone)
       count = len(batch.targets)
-      update = tuple(total / count for total in sums.total)
+      everyone = jnp.ones(count, bool)
+      sums, stats = self._clipped_sum(self._loss, params, batch, everyone)
+      update = jax.tree.map(lambda total: total / count, sums.total)
       loss = stats.loss / count
     else:
 
       def mean_loss(params):
-        cast = tuple(w.astype(self._dtype) for w in params)
-        trace = self._model.run(cast, *batch)
-        return trace.losses.mean(), trace.token_losses.mean()
+        losses, means = jax.vmap(self._loss, in_axes=(None, 0, 0))(
+          params, *batch
+        )
+        return losses.mean(), means.mean()
 
       update, loss = jax.grad(mean_loss, has_aux=True)(params)
     if settings.public_clip_norm is not None:

@@ -1,6 +1,6 @@
 """Warm start on public examples; `models.convergence` decides when to stop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple, Optional
 
@@ -12,8 +12,9 @@ from pda_fed.jax import optimizers
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import training
+from pda_fed.models import batches as model_batches
 from pda_fed.models import convergence
-from pda_fed.models import jax_layers
+from pda_fed.models import model as model_lib
 
 
 class _State(NamedTuple):
@@ -28,9 +29,9 @@ class _Trainer:
 
   def __init__(
     self,
-    model: jax_layers.Model,
+    model: model_lib.Model,
     steps: training.SampleTrainer,
-    weights: Sequence[np.ndarray],
+    params: Any,
     examples: batches_lib.ExampleArrays,
     config: convergence.PretrainingConfig,
     optimizer: Optional[optax.GradientTransformation] = None,
@@ -44,7 +45,7 @@ class _Trainer:
     self._config = config
     self._epochs = 0
     self._key = jax.random.key(config.seed % 2**32)
-    params = tuple(jnp.asarray(w, jnp.float32) for w in weights)
+    params = model_batches.check_params(params, model)
     self._state = _State(
       params=params,
       optimizer=self._optimizer_at(1.0).init(params),
@@ -58,8 +59,8 @@ class _Trainer:
     averaged = self._config.averaging > 0
     return self._state.average if averaged else self._state.params
 
-  def weights(self) -> list[np.ndarray]:
-    return [np.array(w) for w in self._best_params]
+  def weights(self) -> Any:
+    return jax.tree.map(np.array, self._best_params)
 
   def train(self, rows: np.ndarray) -> None:
     size = min(self._config.batch_size, len(rows))
@@ -115,10 +116,14 @@ class _Trainer:
     batch = self._varied(batch, augment_key)
 
     def loss(params, inputs, targets):
-      trace = self._model.run(
-        params, inputs, targets, dropout=options.dropout, key=drop_key
-      )
-      return trace.token_losses.mean()
+      dropped = {'dropout': options.dropout, 'key': drop_key}
+      values, weights = model_batches.metric_sums(
+        self._model,
+        params,
+        (inputs, targets),
+        **(dropped if options.dropout else {}),
+      )['loss']
+      return values.sum() / weights.sum()
 
     gradients = self._gradient(loss, state.params, batch, mix_key)
     changes, optimizer = self._optimizer_at(decay).update(
@@ -134,7 +139,7 @@ class _Trainer:
 
 
 def pretrain(
-  model: jax_layers.Model,
+  model: model_lib.Model,
   steps: training.SampleTrainer,
   examples: batches_lib.ExampleArrays,
   config: convergence.PretrainingConfig,
@@ -174,7 +179,8 @@ def pretrain(
   for i in range(config.candidates):
     # The first candidate is the same whatever the number of candidates.
     seed = initialization_seed if i == 0 else (initialization_seed + i) % 2**63
-    weights = model.initial_params(seed)
-    trainer = _Trainer(model, steps, weights, examples, config, optimizer)
+    trainer = _Trainer(
+      model, steps, model.init(seed), examples, config, optimizer
+    )
     found.append(train(trainer))
   return min(found, key=lambda done: done.held_out_losses[done.epochs])

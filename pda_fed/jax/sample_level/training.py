@@ -18,14 +18,15 @@ per step, in the order of devices. Each device repeats all other computations,
 including the noise, which has one key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from pda_fed import privacy
 from pda_fed.jax import canaries as canaries_lib
 from pda_fed.jax import devices as devices_lib
 from pda_fed.jax import rounds as rounds_lib
@@ -34,7 +35,8 @@ from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import gradients
 from pda_fed.jax.sample_level import settings as settings_lib
-from pda_fed.models import jax_layers
+from pda_fed.models import batches as model_batches
+from pda_fed.models import model as model_lib
 
 
 class SampleTrainer:
@@ -47,7 +49,7 @@ class SampleTrainer:
   ```
   trainer = SampleTrainer(model, settings, standardization)
   state, metrics = trainer.run(
-      trainer.init(model.initial_params(0)), TrainingArrays(...),
+      trainer.init(model.init(0)), TrainingArrays(...),
       StepInputs(...), num_rounds=20, noise_multiplier=plan.noise_multiplier,
       key_data=noise_key(seed))
   ```
@@ -55,7 +57,7 @@ class SampleTrainer:
 
   def __init__(
     self,
-    model: jax_layers.Model,
+    model: Union[model_lib.Model, Callable[..., Any]],
     settings: settings_lib.SampleLevelSettings,
     standardization: Optional[augmentation.Standardization] = None,
     devices: Sequence[jax.Device] = (),
@@ -63,14 +65,14 @@ class SampleTrainer:
     """Prepares the steps.
 
     Args:
-      model: The model.
+      model: The model, or the loss of one example.
       settings: The settings of the run.
       standardization: How images or tables are standardized; None for tokens.
       devices: Devices that share the examples of a step. If they are on several
         hosts, all hosts call `run` with the same arguments. With one device or
         none, steps run where the data is.
     """
-    self._model = model
+    self._model = model = model_lib.as_model(model)
     self._settings = settings
     self._gradients = gradients.Gradients(model, settings, standardization)
     self.prepare = self._gradients.prepare
@@ -87,11 +89,11 @@ class SampleTrainer:
     self._many = jax.jit(jax.vmap(self._run, in_axes=axes))
     self._evaluate = jax.jit(self._evaluate_batches)
 
-  def init(self, weights: Sequence[np.ndarray]) -> server_lib.ServerState:
+  def init(self, params: Any) -> server_lib.ServerState:
     """Returns the state before the first step.
 
     Args:
-      weights: The model's weights.
+      params: The model's weights.
 
     Raises:
       ValueError: If the weights do not fit the model.
@@ -101,13 +103,61 @@ class SampleTrainer:
       settings.plan,
       settings.method,
       self._optimizer(1.0),
-      self._model.check_params(weights),
+      model_batches.check_params(params, self._model),
     )
     return state._replace(average=state.params) if settings.averaging else state
 
   def _optimizer(self, rate) -> optax.GradientTransformation:
     """Returns the optimizer at a rate, which is not in its state."""
     return optax.chain(self._settings.optimizer, optax.scale(rate))
+
+  def step(
+    self,
+    state: server_lib.ServerState,
+    data: batches_lib.TrainingArrays,
+    cohort: privacy.Cohort,
+    public_batch_size: int = 256,
+  ) -> tuple[server_lib.ServerState, dict[str, float]]:
+    """Runs one step.
+
+    Args:
+      state: The state before the step.
+      data: Private and public examples.
+      cohort: The rows of the batch and their secret: a cohort of
+        `plan.cohorts(range(number of private examples))`.
+      public_batch_size: Number of public examples that the step draws.
+
+    Returns:
+      The new state, and metrics. Only the state is private.
+
+    Raises:
+      ReusedNoiseError: If the step ran before from another state or with other
+        examples: the same noise would reveal the difference.
+    """
+    settings, t, seeds = self._settings, cohort.round_num, cohort.seeds
+    rows = cohort.indices
+    batch = data.private.take(rows)
+    cohort.claim(*server_lib.leaves_of(state), *map(np.asarray, batch))
+    inputs = batches_lib.inputs_of_step(settings, t, rows)
+    if settings.method.uses_public:
+      count = len(data.public.targets)
+      drawn = rounds_lib.draw_rows(seeds.public, t, count, public_batch_size)
+      inputs = inputs._replace(public_rows=drawn)
+    state, metrics = self.run(
+      state,
+      data,
+      rounds_lib.stack_rounds([inputs], 1),
+      1,
+      settings.plan.noise_multiplier,
+      rounds_lib.noise_key(seeds.noise),
+    )
+    found = {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
+    rounds_lib.warn_non_finite(
+      found['clients'],
+      found['non_finite_clients'],
+      'Look at the loss of one example and at the weights.',
+    )
+    return state, found
 
   def run(
     self,
@@ -119,7 +169,7 @@ class SampleTrainer:
     key_data: np.ndarray,
     signs: Optional[np.ndarray] = None,
   ) -> tuple[server_lib.ServerState, dict[str, jax.Array]]:
-    """Runs the first steps of `inputs`.
+    """Runs the first steps of `inputs` in one call; `step` is simpler.
 
     Args:
       state: State before the first step.
@@ -135,6 +185,9 @@ class SampleTrainer:
       The new state, and metrics with one value per step each. Canary scores
       have one more axis.
     """
+    for name, examples in data._asdict().items():
+      if examples is not None:
+        batches_lib.check_lengths(name, examples)
     if len(self._devices) > 1:
       # Results are on all devices. Inputs must be too, or the second call would
       # compile again.
@@ -234,11 +287,11 @@ class SampleTrainer:
 
   def evaluate(
     self,
-    params: Sequence[jax.Array],
+    params: Any,
     examples: batches_lib.ExampleArrays,
     batch_size: int = 500,
   ) -> dict[str, float]:
-    """Returns the mean `loss` of targets and their `accuracy`.
+    """Returns the model's metrics, such as `loss` and `accuracy` of targets.
 
     Args:
       params: The weights.
@@ -249,27 +302,25 @@ class SampleTrainer:
     size = min(batch_size, count)
     batches = -(-count // size)
     rows = np.arange(batches * size).reshape(batches, size)
-    loss, hits = self._evaluate(
-      tuple(jnp.asarray(w) for w in params),
-      examples,
-      np.minimum(rows, count - 1),
-      rows < count,
+    sums = self._evaluate(
+      params, examples, np.minimum(rows, count - 1), rows < count
     )
-    targets = examples.targets.size
-    # Sums over many batches need float64.
-    return {
-      'loss': float(np.asarray(loss, np.float64).sum() / count),
-      'accuracy': float(np.asarray(hits, np.float64).sum() / targets),
-    }
+    found = {}
+    for name, pair in sums.items():
+      # Sums over many batches need float64.
+      value, weight = (np.asarray(s, np.float64).sum() for s in pair)
+      found[name] = float(value / max(weight, 1))
+    return found
 
   def _evaluate_batches(self, params, examples, rows, present):
-    """Returns the sums of losses and of hits of each batch."""
+    """Returns the sums of metrics of each batch."""
 
     def one(batch):
       rows, present = batch
-      trace = self._model.run(params, *self.prepare(examples.take(rows)))
-      losses = jnp.where(present, trace.token_losses, 0).sum()
-      return losses, jnp.where(present, trace.hits, 0).sum()
+      sums = model_batches.metric_sums(
+        self._model, params, self.prepare(examples.take(rows))
+      )
+      return jax.tree.map(lambda s: jnp.where(present, s, 0).sum(), sums)
 
     return jax.lax.map(one, (rows, present))
 

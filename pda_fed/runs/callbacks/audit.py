@@ -23,7 +23,7 @@ class Audit(loop_lib.Callback):
 
   def start(self, loop) -> None:
     if not loop.is_resumed:
-      self._auditor.start(loop.weights)
+      self._auditor.start(list(loop.weights.values()))
 
   def rounds(self, loop, metrics) -> None:
     for row in metrics:
@@ -34,5 +34,6 @@ class Audit(loop_lib.Callback):
     return {f'{_PREFIX}{name}': array for name, array in found.items()}
 
   def result(self, loop) -> dict[str, Any]:
-    report = self._auditor.report(loop.weights, loop.epsilon)
+    weights = list(loop.weights.values())
+    report = self._auditor.report(weights, loop.epsilon)
     return {'audit': report.as_dict()}

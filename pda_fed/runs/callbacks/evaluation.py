@@ -10,8 +10,8 @@ from pda_fed.runs import loop as loop_lib
 from pda_fed.runs.engines import base as engine_lib
 
 
-def _norm(weights: Sequence[np.ndarray]) -> float:
-  squares = (np.square(w, dtype=np.float64).sum() for w in weights)
+def _norm(weights: engine_lib.Weights) -> float:
+  squares = (np.square(w, dtype=np.float64).sum() for w in weights.values())
   return math.sqrt(sum(squares))
 
 
@@ -30,7 +30,9 @@ def _summary(pending: Sequence[dict[str, float]]) -> dict[str, float]:
   return found
 
 
-def tested(loop: loop_lib.Loop, weights: list[np.ndarray]) -> dict[str, float]:
+def tested(
+  loop: loop_lib.Loop, weights: engine_lib.Weights
+) -> dict[str, float]:
   """Returns the test metrics of weights."""
   most = loop.run.spec.evaluation.max_test_users
   return loop.engine.evaluate(weights, 'test', most)

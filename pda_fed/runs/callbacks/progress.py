@@ -101,7 +101,7 @@ class Progress(loop_lib.Callback):
     """Shows the run's plan, and warnings about its settings."""
     self._values = {}  # An audit runs a copy after the run.
     run, weights = loop.run, loop.weights
-    num_weights = sum(int(w.size) for w in weights)
+    num_weights = sum(int(w.size) for w in weights.values())
     for line in overview.describe(run, loop.epsilon, num_weights):
       self._print(line)
     found = overview.cautions(run.plan, loop.epsilon, num_weights)

@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 import warnings
 
-import numpy as np
 from pda_fed import errors
 from pda_fed.common import files
 from pda_fed.runs import checkpoints
@@ -16,7 +15,7 @@ from pda_fed.runs import loop as loop_lib
 from pda_fed.runs.callbacks import evaluation
 from pda_fed.runs.engines import base as engine_lib
 
-_WarmStart = tuple[list[np.ndarray], dict[str, Any]]
+_WarmStart = tuple[engine_lib.Weights, dict[str, Any]]
 
 
 def cache_path(
@@ -38,7 +37,7 @@ def _load(path: pathlib.Path, settings: Mapping[str, Any]) -> _WarmStart:
   arrays, record = checkpoints.read_arrays(path)
   if record.get('settings') != json.loads(json.dumps(settings)):
     raise errors.CheckpointError(f'{path} belongs to other settings.')
-  weights = engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+  weights = engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
   return weights, record['figures']
 
 
@@ -79,7 +78,7 @@ def load_or_pretrain(
     weights, figures = engine.pretrain(on_epoch)
     checkpoints.write_arrays(
       path,
-      engine_lib.numbered(engine_lib.WEIGHTS, weights),
+      engine_lib.prefixed(engine_lib.WEIGHTS, weights),
       {'settings': settings, 'figures': figures},
     )
   return weights, figures

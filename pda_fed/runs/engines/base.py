@@ -5,7 +5,7 @@ of these. The federated engines (TFF, JAX) and the sample-level engine share
 this interface, and therefore the loop, checkpoints and comparisons.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional, Protocol
 
 import numpy as np
@@ -16,6 +16,8 @@ from pda_fed.runs import resolving
 
 # The engine's state; opaque to the loop.
 State = Any
+# The model's weights by name, such as 'dense_1/kernel'.
+Weights = Mapping[str, np.ndarray]
 # Called with the number of epochs and the loss on held-out public data.
 EpochFn = Callable[[int, float], None]
 
@@ -98,7 +100,7 @@ class Engine(Protocol):
 
   def evaluate(
     self,
-    weights: list[np.ndarray],
+    weights: Weights,
     group: str,
     max_users: Optional[int] = None,
   ) -> dict[str, float]:
@@ -116,7 +118,7 @@ class Engine(Protocol):
 
   def pretrain(
     self, on_epoch: Optional[EpochFn] = None
-  ) -> tuple[list[np.ndarray], dict[str, float]]:
+  ) -> tuple[Weights, dict[str, float]]:
     """Trains on public data only; the loop caches the result.
 
     Args:
@@ -126,10 +128,10 @@ class Engine(Protocol):
       The weights, and figures of the training such as `epochs`.
     """
 
-  def get_weights(self, state: State) -> list[np.ndarray]:
-    """Returns the model's weights as float32, in the Keras model's order."""
+  def get_weights(self, state: State) -> Weights:
+    """Returns the model's weights as float32, in the order of their names."""
 
-  def set_weights(self, state: State, weights: list[np.ndarray]) -> State:
+  def set_weights(self, state: State, weights: Weights) -> State:
     """Returns the state with the given weights."""
 
   def to_arrays(self, state: State) -> dict[str, np.ndarray]:
@@ -139,7 +141,7 @@ class Engine(Protocol):
       state: Any state.
 
     Returns:
-      `weights/0`, `weights/1`, ...; `optimizer/0`, ... (the state of the server
+      `weights/dense_1/kernel`, ...; `optimizer/0`, ... (the state of the server
       optimizer; none for SGD without momentum); `method/0`, ... (the method's
       memory); `clip_norm`; and this engine's own arrays under `<engine>/`.
       Never a seed.
@@ -163,7 +165,7 @@ class Engine(Protocol):
 def make_canaries(
   run: resolving.Run,
   seeds: privacy.SeedStreams,
-  shapes: Sequence[tuple[int, ...]],
+  shapes: Iterable[tuple[int, ...]],
 ) -> Optional[audit.Canaries]:
   """Returns the canaries of a run, or None.
 
@@ -177,6 +179,7 @@ def make_canaries(
   """
   if run.spec.audit.audit is None:
     return None
+  shapes = list(shapes)
   count = run.spec.audit.audit_canaries or audit.usual_count(shapes)
   canaries = audit.Canaries(shapes, run.plan, seed=seeds.audit, count=count)
   # Also built if only a copy is audited, to find invalid settings early.
@@ -224,6 +227,20 @@ def check_fit(
         f'{name} of the checkpoint must have the shape {array.shape}, like the'
         f' model. Found {shape}.'
       )
+
+
+def prefixed(prefix: str, weights: Weights) -> dict[str, np.ndarray]:
+  """Returns `{prefix/dense_1/kernel: ..., ...}`."""
+  return {f'{prefix}/{n}': np.asarray(w) for n, w in weights.items()}
+
+
+def from_prefixed(prefix: str, arrays: Weights) -> dict[str, np.ndarray]:
+  """Returns the weights that `prefixed` named."""
+  return {
+    name.removeprefix(f'{prefix}/'): array
+    for name, array in arrays.items()
+    if name.startswith(f'{prefix}/')
+  }
 
 
 def numbered(prefix: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:

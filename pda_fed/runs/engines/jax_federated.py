@@ -22,6 +22,8 @@ from pda_fed import errors
 from pda_fed import jax as pda_jax
 from pda_fed import privacy
 from pda_fed.jax import devices as devices_lib
+from pda_fed.jax import rounds as rounds_lib
+from pda_fed.models import batches as model_batches
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
 from pda_fed.runs.engines import jax_canaries
@@ -68,7 +70,8 @@ class JaxEngine:
     self._devices = devices_lib.choose_devices(spec.execution.platform)
     self._own_devices = devices_lib.places_of_this_host(self._devices)
     self._model = run.model.jax_model()
-    self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
+    shapes = model_batches.named_shapes(self._model)
+    self.canaries = engine_lib.make_canaries(run, seeds, shapes.values())
     self._trainer = pda_jax.Federated(
       self._model,
       run.plan,
@@ -101,7 +104,7 @@ class JaxEngine:
   def _choose_clients_per_chunk(self) -> int:
     batch = self.run.spec.client.batch_size
     return devices_lib.choose_clients_per_chunk(
-      sum(math.prod(shape) for shape in self._model.shapes),
+      model_batches.num_weights(self._model),
       self._devices[0],
       -(-self._store.num_examples('private') // batch),
       math.ceil(self.run.plan.expected_cohort / len(self._devices)),
@@ -109,8 +112,7 @@ class JaxEngine:
 
   def initialize(self) -> pda_jax.ServerState:
     """See `engine.Engine`."""
-    weights = self._model.initial_params(self._seeds.initialization)
-    return self._trainer.init(weights)
+    return self._trainer.init(self._model.init(self._seeds.initialization))
 
   def run_rounds(self, state, first_round: int, num_rounds: int):
     """See `engine.Engine`."""
@@ -256,12 +258,9 @@ class JaxEngine:
         f'Round {round_num}: the model is no longer finite.'
         f' {self._too_high()} The newest checkpoint is from an earlier round.'
       )
-    if 0 < found['clients'] == found['non_finite_clients']:
-      warnings.warn(
-        'In some rounds no client had a finite update, and only noise was'
-        f' added. {self._too_high()}',
-        stacklevel=2,
-      )
+    rounds_lib.warn_non_finite(
+      found['clients'], found['non_finite_clients'], self._too_high()
+    )
     shown = engine_lib.as_numbers(found)
     del shown['weights_norm']
     if not np.isfinite(found['train_loss']):
@@ -270,13 +269,15 @@ class JaxEngine:
 
   def evaluate(
     self,
-    weights: list[np.ndarray],
+    weights: engine_lib.Weights,
     group: str,
     max_users: Optional[int] = None,
   ) -> dict[str, float]:
     """See `engine.Engine`."""
     return pda_jax.evaluate(
-      self._model, weights, self._examples(group, max_users)
+      self._model,
+      model_batches.from_named(self._model, weights),
+      self._examples(group, max_users),
     )
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
@@ -285,28 +286,31 @@ class JaxEngine:
     seeds = privacy.SeedStreams(self.run.spec.pretraining_seed)
     done = pda_jax.pretrain(
       self._model,
-      self._model.initial_params(seeds.initialization),
+      self._model.init(seeds.initialization),
       self._public_examples,
       pda_jax.build_optimizer(config),
       dataclasses.replace(config, seed=seeds.shuffling),
       compute_dtype=self.run.spec.execution.compute_dtype,
       on_epoch=on_epoch,
     )
-    return done.weights, done.figures
+    return model_batches.named(done.weights), done.figures
 
-  def get_weights(self, state) -> list[np.ndarray]:
+  def get_weights(self, state) -> engine_lib.Weights:
     """See `engine.Engine`."""
-    return [np.asarray(w) for w in state.params]
+    return model_batches.named(jax.tree.map(np.asarray, state.params))
 
-  def set_weights(self, state, weights: list[np.ndarray]):
+  def set_weights(self, state, weights: engine_lib.Weights):
     """See `engine.Engine`."""
-    fresh = self._trainer.init(weights)
+    fresh = self._init_from(weights)
     return state._replace(params=fresh.params, memory=fresh.memory)
+
+  def _init_from(self, weights: engine_lib.Weights) -> pda_jax.ServerState:
+    return self._trainer.init(model_batches.from_named(self._model, weights))
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""
     return {
-      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.prefixed(engine_lib.WEIGHTS, self.get_weights(state)),
       **engine_lib.numbered(
         engine_lib.OPTIMIZER, jax.tree_util.tree_leaves(state.optimizer)
       ),
@@ -319,8 +323,8 @@ class JaxEngine:
     del round_num  # The loop gives each round its number.
     start = self.initialize()
     engine_lib.check_fit(self.to_arrays(start), arrays, self.name)
-    state = self._trainer.init(
-      engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+    state = self._init_from(
+      engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
     )
     memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
     optimizer = engine_lib.from_numbered(engine_lib.OPTIMIZER, arrays)

@@ -21,9 +21,11 @@ from pda_fed import jax as pda_jax
 from pda_fed import models
 from pda_fed import privacy
 from pda_fed.jax import devices as devices_lib
+from pda_fed.jax import rounds as rounds_lib
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
 from pda_fed.jax.sample_level import pretraining
+from pda_fed.models import batches as model_batches
 from pda_fed.models import metrics as metrics_lib
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
@@ -131,7 +133,8 @@ class SampleLevelEngine:
     self._devices = tuple(devices or devices_lib.choose_devices())
     self._arrays = _arrays(split)
     self._model = run.model.jax_model()
-    self.canaries = engine_lib.make_canaries(run, seeds, self._model.shapes)
+    shapes = model_batches.named_shapes(self._model)
+    self.canaries = engine_lib.make_canaries(run, seeds, shapes.values())
     self.settings = pda_jax.SampleLevelSettings(
       # Noise is an input, so that runs with different noise share a program.
       plan=dataclasses.replace(run.plan, noise_multiplier=1.0),
@@ -193,8 +196,7 @@ class SampleLevelEngine:
 
   def initialize(self) -> pda_jax.ServerState:
     """See `engine.Engine`."""
-    weights = self._model.initial_params(self._seeds.initialization)
-    return self.trainer.init(weights)
+    return self.trainer.init(self._model.init(self._seeds.initialization))
 
   def step_inputs(self, rounds: range) -> pda_jax.StepInputs:
     """Returns the inputs of rounds, which depend only on seeds and rounds."""
@@ -272,6 +274,11 @@ class SampleLevelEngine:
           ' high. The newest checkpoint is from an earlier round.'
         )
       row = engine_lib.as_numbers({n: v[i] for n, v in found.items()})
+      rounds_lib.warn_non_finite(
+        row['clients'],
+        row['non_finite_clients'],
+        'Look at the loss of one example and at the inputs.',
+      )
       del row['weights_norm']
       if not row['clients']:
         del row['train_loss']
@@ -280,7 +287,7 @@ class SampleLevelEngine:
 
   def evaluate(
     self,
-    weights: list[np.ndarray],
+    weights: engine_lib.Weights,
     group: str,
     max_users: Optional[int] = None,
   ) -> dict[str, float]:
@@ -299,10 +306,10 @@ class SampleLevelEngine:
       examples = batches_lib.ExampleArrays(
         *(array[:max_examples] for array in examples)
       )
-    metrics = self.trainer.evaluate(weights, examples)
-    if examples.targets.ndim > 1:
-      loss = metrics['loss']
-      metrics['perplexity'] = metrics_lib.perplexity(loss)
+    params = model_batches.from_named(self._model, weights)
+    metrics = self.trainer.evaluate(params, examples)
+    if self._model.has_perplexity:
+      metrics['perplexity'] = metrics_lib.perplexity(metrics['loss'])
     return metrics
 
   def pretrain(self, on_epoch: Optional[engine_lib.EpochFn] = None):
@@ -317,25 +324,26 @@ class SampleLevelEngine:
       initialization_seed=seeds.initialization,
       on_epoch=on_epoch,
     )
-    return done.weights, done.figures
+    return model_batches.named(done.weights), done.figures
 
-  def get_weights(self, state) -> list[np.ndarray]:
+  def get_weights(self, state) -> engine_lib.Weights:
     """See `engine.Engine`; returns averaged weights if there are any."""
-    return [np.asarray(w) for w in state.average or state.params]
+    found = state.average if self.settings.averaging else state.params
+    return _named(found)
 
-  def set_weights(self, state, weights: list[np.ndarray]):
+  def set_weights(self, state, weights: engine_lib.Weights):
     """See `engine.Engine`."""
-    fresh = self.trainer.init(weights)
+    fresh = self.trainer.init(model_batches.from_named(self._model, weights))
     return fresh._replace(optimizer=state.optimizer)
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`."""
     return {
-      **engine_lib.numbered(engine_lib.WEIGHTS, list(state.params)),
+      **engine_lib.prefixed(engine_lib.WEIGHTS, _named(state.params)),
+      **engine_lib.prefixed(_AVERAGE, _named(state.average)),
       **engine_lib.numbered(
-        engine_lib.OPTIMIZER, jax.tree_util.tree_leaves(state.optimizer)
+        engine_lib.OPTIMIZER, jax.tree.leaves(state.optimizer)
       ),
-      **engine_lib.numbered(_AVERAGE, list(state.average)),
       **engine_lib.numbered(engine_lib.METHOD, list(state.memory)),
     }
 
@@ -344,20 +352,22 @@ class SampleLevelEngine:
     del round_num  # The loop gives each round its number.
     start = self.initialize()
     engine_lib.check_fit(self.to_arrays(start), arrays, self.name)
-    parts = {
-      'params': engine_lib.WEIGHTS,
-      'optimizer': engine_lib.OPTIMIZER,
-      'average': _AVERAGE,
-      'memory': engine_lib.METHOD,
-    }
-    return start._replace(
-      **{
-        field: jax.tree_util.tree_structure(getattr(start, field)).unflatten(
-          map(jnp.asarray, engine_lib.from_numbered(name, arrays))
-        )
-        for field, name in parts.items()
-      }
+    weights = engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
+    average = engine_lib.from_prefixed(_AVERAGE, arrays)
+    optimizer = engine_lib.from_numbered(engine_lib.OPTIMIZER, arrays)
+    memory = engine_lib.from_numbered(engine_lib.METHOD, arrays)
+    state = self.set_weights(start, weights)
+    return state._replace(
+      average=self.set_weights(start, average).params if average else (),
+      optimizer=jax.tree.structure(start.optimizer).unflatten(
+        map(jnp.asarray, optimizer)
+      ),
+      memory=tuple(map(jnp.asarray, memory)),
     )
+
+
+def _named(params: Any) -> engine_lib.Weights:
+  return model_batches.named(jax.tree.map(np.asarray, params))
 
 
 def pad_rounds(

@@ -125,7 +125,7 @@ class _Group:
     for engine in self._engines:
       found = engine.initialize()
       if engine.run.method.warm_start:
-        found = engine.set_weights(found, list(state.params))
+        found = engine.set_weights(found, engine.get_weights(state))
       states.append(found)
     states[place] = state
     return states

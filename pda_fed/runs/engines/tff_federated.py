@@ -11,9 +11,10 @@ from typing import Any, cast, Optional
 
 import data_prep
 import numpy as np
-from pda_fed import audit
 from pda_fed import privacy
 from pda_fed import tff as pda_tff
+from pda_fed.models import batches as model_batches
+from pda_fed.models import keras_names
 from pda_fed.models import metrics as metrics_lib
 from pda_fed.runs import resolving
 from pda_fed.runs.engines import base as engine_lib
@@ -68,7 +69,8 @@ class TffEngine:
     data: Any = run.data
     self._store: data_prep.UserStore = data.store
     self._model_fn = pda_tff.build_model_fn(run.model, seeds.initialization)
-    self.canaries = self._make_canaries()
+    self._names = self._check_weights()
+    self.canaries = engine_lib.make_canaries(run, seeds, self._names.values())
     self._process = self._build_process()
     self._evaluator = pda_tff.FederatedEvaluator(self._model_fn)
 
@@ -92,11 +94,22 @@ class TffEngine:
       audit=self.canaries is not None,
     )
 
-  def _make_canaries(self) -> Optional[audit.Canaries]:
+  def _check_weights(self) -> dict[str, tuple[int, ...]]:
+    """Returns the weights' shapes by name, or raises."""
+    spec = self.run.model
     with tf.Graph().as_default():
-      model = self._model_fn()
-      shapes = [tuple(w.shape) for w in model.trainable_variables]
-    return engine_lib.make_canaries(self.run, self._seeds, shapes)
+      keras_model = spec.keras_model(0)
+      names = keras_names.weight_names(keras_model)
+      shapes = [tuple(w.shape) for w in keras_model.trainable_weights]
+    found = dict(zip(names, shapes, strict=True))
+    expected = model_batches.named_shapes(spec.jax_model())
+    if found != expected:
+      raise ValueError(
+        f'keras_model of {type(spec).__name__} must have weights with the names'
+        f' and shapes of its JAX model, {expected}. Found {found}: name its'
+        ' layers.'
+      )
+    return {n: found[n] for n in sorted(found, key=lambda n: n.split('/'))}
 
   @functools.cached_property
   def _public_data(self) -> pda_tff.PublicData:
@@ -195,14 +208,14 @@ class TffEngine:
 
   def evaluate(
     self,
-    weights: list[np.ndarray],
+    weights: engine_lib.Weights,
     group: str,
     max_users: Optional[int] = None,
   ) -> dict[str, float]:
     """See `engine.Engine`."""
     users = range(len(self._store.users(group)))[:max_users]
     found = self._evaluator.evaluate(
-      tff.learning.models.ModelWeights(list(weights), []),
+      self._model_weights(weights),
       (self._dataset(group, i, _EVALUATION_BATCH) for i in users),
     )
     shown = {n: found[n] for n in engine_lib.METRICS if n in found}
@@ -222,24 +235,29 @@ class TffEngine:
       dataclasses.replace(config, seed=seeds.shuffling),
       on_epoch=on_epoch,
     )
-    return [np.asarray(w) for w in done.weights.trainable], done.figures
+    return self._named(done.weights), done.figures
 
-  def get_weights(self, state) -> list[np.ndarray]:
+  def _named(self, weights) -> engine_lib.Weights:
+    arrays = (np.asarray(w, np.float32) for w in weights.trainable)
+    return dict(zip(self._names, arrays, strict=True))
+
+  def _model_weights(self, weights: engine_lib.Weights):
+    arrays = [np.asarray(weights[name]) for name in self._names]
+    return tff.learning.models.ModelWeights(arrays, [])
+
+  def get_weights(self, state) -> engine_lib.Weights:
     """See `engine.Engine`."""
     # Not process.get_model_weights, which computes: a run can be saved after
     # its runtime has failed.
-    weights = state.global_model_weights.trainable
-    return [np.asarray(w, np.float32) for w in weights]
+    return self._named(state.global_model_weights)
 
-  def set_weights(self, state, weights: list[np.ndarray]):
+  def set_weights(self, state, weights: engine_lib.Weights):
     """See `engine.Engine`."""
-    return self._process.set_model_weights(
-      state, tff.learning.models.ModelWeights(list(weights), [])
-    )
+    return self._process.set_model_weights(state, self._model_weights(weights))
 
   def to_arrays(self, state) -> dict[str, np.ndarray]:
     """See `engine.Engine`; only this engine can use the tree's state."""
-    arrays = engine_lib.numbered(engine_lib.WEIGHTS, self.get_weights(state))
+    arrays = engine_lib.prefixed(engine_lib.WEIGHTS, self.get_weights(state))
     changing = tf.nest.flatten(self._changing(state))
     arrays |= engine_lib.numbered(engine_lib.OPTIMIZER, changing)
     if self.run.method.uses_public:
@@ -267,7 +285,7 @@ class TffEngine:
       self.to_arrays(state), arrays, self.name, any_shape=_AGGREGATOR
     )
     state = self.set_weights(
-      state, engine_lib.from_numbered(engine_lib.WEIGHTS, arrays)
+      state, engine_lib.from_prefixed(engine_lib.WEIGHTS, arrays)
     )
     return state._replace(
       finalizer=self._restored_finalizer(state, arrays, round_num),

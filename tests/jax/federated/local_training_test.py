@@ -8,79 +8,34 @@ import numpy as np
 import optax
 from pda_fed import models
 from pda_fed.jax.federated import local_training
-from pda_fed.models import jax_model
-from pda_fed.models import jax_next_word
-from pda_fed.models import jax_recurrent
+from pda_fed.models import batches
 import pytest
 
 from tests.jax import small_users
 
 _SPEC = models.RecurrentSpec(num_words=7, embedding_size=4, lstm_size=5)
 _MODEL = _SPEC.jax_model()
-_PARAMS = jax_recurrent.initial_params(_SPEC, 2)
+_PARAMS = _MODEL.init(2)
 _USERS = small_users.make_users(_SPEC, [7, 2, 4], seed=0)
 _RATE = 0.6
 _SGD = optax.sgd(_RATE)
-_STEP = jax.jit(_MODEL.sgd_step)
 _TRAIN = jax.jit(
   lambda *arguments: local_training.train_clients(_MODEL, *arguments, _SGD)
 )
 
 
 def _close(actual, expected, tolerance=1e-6):
-  for a, e in zip(actual, expected, strict=True):
+  for a, e in _pairs(actual, expected):
     np.testing.assert_allclose(a, e, atol=tolerance)
+
+
+def _pairs(actual, expected):
+  return zip(*map(jax.tree.leaves, (actual, expected)), strict=True)
 
 
 def _arrays():
   load = small_users.loader(_USERS, 3, 4)
   return load(np.arange(3), 4)  # The fourth client is padding.
-
-
-@pytest.mark.slow
-def test_a_step_is_that_of_the_gradients():
-  (tokens,), weights = _arrays()
-  batch = (tokens[0, 0],), weights[0, 0]
-  stepped, stats = _STEP(_PARAMS, *batch, _RATE)
-  _, gradients = _MODEL.gradients(_PARAMS, *batch)
-  _close(
-    stepped,
-    [w - _RATE * g for w, g in zip(_PARAMS, gradients, strict=True)],
-  )
-  assert stats.examples == 3
-  assert stats.targets == np.count_nonzero(tokens[0, 0][:, 1:])
-
-
-def test_equal_tokens_add_up_in_the_embedding():
-  (tokens,), weights = _arrays()
-  sentences = tokens[0, 0].astype(np.int32)
-  sentences[:, :4] = sentences[0, 1]  # One word many times.
-  _, actual = _MODEL.gradients(_PARAMS, (sentences,), weights[0, 0])
-
-  def loss(table):
-    targets = sentences[:, 1:].T
-    return jax_recurrent.embedded_loss(
-      jax_recurrent.RecurrentParams(*_PARAMS),
-      table[sentences[:, :-1].T],
-      targets,
-      jax_recurrent.target_weights(targets, (0,)),
-    )[0]
-
-  expected = jax.grad(loss)(jnp.asarray(_PARAMS.embedding))
-  np.testing.assert_allclose(actual.embedding, expected, atol=1e-7)
-
-
-@pytest.mark.parametrize('at_once', [1, 7, 64])
-def test_rows_are_summed_in_parts(at_once, monkeypatch):
-  rng = np.random.default_rng(0)
-  table = rng.standard_normal((5, 3)).astype(np.float32)
-  tokens = rng.integers(0, 5, 23)
-  rows = rng.standard_normal((23, 3)).astype(np.float32)
-  expected = table.copy()
-  np.add.at(expected, tokens, rows)
-  monkeypatch.setattr(jax_next_word, '_TOKENS_AT_ONCE', at_once)
-  found = jax_next_word.add_rows(table, jnp.asarray(tokens), rows)
-  np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -92,13 +47,14 @@ def test_clients_train_as_if_alone():
     losses = 0.0
     for start in range(0, len(user), 3):
       batch = user[start : start + 3]  # The last one is smaller.
-      params, of_batch = _STEP(
-        params, (batch,), np.ones(len(batch), np.float32), _RATE
+      of_batch, gradients = batches.gradients(
+        _MODEL, params, (batch,), np.ones(len(batch), np.float32)
       )
+      params = jax.tree.map(lambda w, g: w - _RATE * g, params, gradients)
       losses += float(of_batch.loss)
     _close(
-      [u[client] for u in updates],
-      [b - a for b, a in zip(_PARAMS, params, strict=True)],
+      jax.tree.map(lambda u, client=client: u[client], updates),
+      jax.tree.map(jnp.subtract, _PARAMS, params),
     )
     assert float(stats.loss[client]) == pytest.approx(losses, rel=1e-5)
     assert stats.examples[client] == len(user)
@@ -107,13 +63,13 @@ def test_clients_train_as_if_alone():
 def test_padding_contributes_nothing():
   examples, weights = _arrays()
   updates, stats, *_ = _TRAIN(_PARAMS, examples, weights, 3)
-  for u in updates:
+  for u in jax.tree.leaves(updates):
     assert not np.any(u[3])
   assert stats.loss[3] == stats.targets[3] == 0
   # Whatever padding holds, and however many steps it is given.
   garbage = np.where(weights[..., None] > 0, *examples, 5).astype(np.uint16)
   again, other_stats, *_ = _TRAIN(_PARAMS, (garbage,), weights, 4)
-  for a, e in zip(again, updates, strict=True):
+  for a, e in _pairs(again, updates):
     np.testing.assert_array_equal(a, e)
   np.testing.assert_array_equal(other_stats.loss, stats.loss)
 
@@ -121,7 +77,7 @@ def test_padding_contributes_nothing():
 def test_no_steps_no_update():
   examples, weights = _arrays()
   updates, _, *_ = _TRAIN(_PARAMS, examples, weights, 0)
-  assert not any(np.any(u) for u in updates)
+  assert not any(np.any(u) for u in jax.tree.leaves(updates))
 
 
 def test_bfloat16_products_keep_the_weights_in_float32():
@@ -131,7 +87,7 @@ def test_bfloat16_products_keep_the_weights_in_float32():
     _MODEL, _PARAMS, examples, weights, 3, _SGD, dtype=jnp.bfloat16
   )
   assert stats.loss.dtype == jnp.float32
-  for a, e in zip(actual, expected, strict=True):
+  for a, e in _pairs(actual, expected):
     assert a.dtype == jnp.float32
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
 
@@ -140,7 +96,7 @@ def test_bfloat16_products_keep_the_weights_in_float32():
 def test_bfloat16_in_models_that_are_not_tiny():
   # On a CPU products of other sizes are other code.
   spec = models.RecurrentSpec(num_words=1000, embedding_size=8, lstm_size=8)
-  params = jax_recurrent.initial_params(spec, 0)
+  params = spec.jax_model().init(0)
   tokens = np.random.default_rng(0).integers(1, 1000, (1, 1, 64, 21), np.uint16)
   weights = np.ones((1, 1, 64), np.float32)
   expected, actual = (
@@ -154,33 +110,24 @@ def test_bfloat16_in_models_that_are_not_tiny():
     )(params, (tokens,), weights, 1)[0]
     for dtype in (jnp.float32, jnp.bfloat16)
   )
-  for a, e in zip(actual, expected, strict=True):
+  for a, e in _pairs(actual, expected):
     assert np.linalg.norm(a - e) <= 0.03 * np.linalg.norm(e)
 
 
 def test_clipped_gradients_by_hand():
   # 2 weights of a linear model, one batch: SGD moves by rate * clip.
-  class Line(jax_model.Model):
-    shapes = [(2,)]
-
-    def initial_params(self, seed):
-      return [np.zeros(2, np.float32)]
-
-    def losses(self, params, inputs):
-      losses = (inputs * params[0]).sum(-1)
-      return losses, jnp.ones_like(losses)
-
+  model = models.Model(None, lambda params, x: params @ x)
   examples = (np.array([[[[3.0, 4.0]]], [[[0.3, 0.4]]]], np.float32),)
   found = local_training.train_clients(
-    Line(),
-    (jnp.zeros(2),),
+    model,
+    jnp.zeros(2),
     examples,
     np.ones((2, 1, 1), np.float32),
     1,
     optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
   )
   np.testing.assert_allclose(
-    found.updates[0], [[0.06, 0.08], [0.03, 0.04]], rtol=1e-6
+    found.updates, [[0.06, 0.08], [0.03, 0.04]], rtol=1e-6
   )
 
 

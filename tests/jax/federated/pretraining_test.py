@@ -1,5 +1,6 @@
 """Warm starts of both engines, and evaluation."""
 
+import jax
 import numpy as np
 import optax
 from pda_fed import jax as pda_jax
@@ -7,7 +8,9 @@ from pda_fed import models
 from pda_fed.common import optimizers
 from pda_fed.jax.federated import evaluation
 from pda_fed.jax.federated import pretraining
+from pda_fed.models import batches
 from pda_fed.models import convergence as pretraining_lib
+from pda_fed.models import keras_names
 from pda_fed.models import keras_recurrent
 import pytest
 import tensorflow as tf
@@ -22,17 +25,23 @@ _CONFIG = pretraining_lib.PretrainingConfig(
 )
 
 
+def _params_of(keras_model):
+  names = keras_names.weight_names(keras_model)
+  weights = dict(zip(names, keras_model.get_weights(), strict=True))
+  return batches.from_named(_MODEL, weights)
+
+
 @pytest.mark.slow
 def test_both_engines_train_alike():
   # Here: the other tests need no TFF.
   from pda_fed import tff as pda_tff
 
   settings = optimizers.OptimizerSettings(optimizer='yogi', learning_rate=0.05)
-  keras = keras_recurrent.create_keras_model(_SPEC, 0).get_weights()
+  start = _params_of(keras_recurrent.create_keras_model(_SPEC, 0))
   epochs = []
   ours = pretraining.pretrain(
     _MODEL,
-    keras,
+    start,
     (_SENTENCES,),
     pda_jax.build_optimizer(settings),
     _CONFIG,
@@ -50,14 +59,15 @@ def test_both_engines_train_alike():
   assert ours.epochs == theirs.epochs
   assert ours.held_out_losses == pytest.approx(theirs.held_out_losses, rel=1e-4)
   assert [e for e, _ in epochs] == [1, 2, 3, 4]
-  for a, e in zip(ours.weights, theirs.weights.trainable, strict=True):
+  both = jax.tree.leaves(ours.weights), theirs.weights.trainable
+  for a, e in zip(*both, strict=True):
     assert np.linalg.norm(a - e) <= 1e-3 * np.linalg.norm(e)
 
 
 def test_a_rate_too_high_says_so():
   with pytest.raises(ValueError, match='lower the learning rate'):
     pretraining.pretrain(
-      _MODEL, _MODEL.initial_params(0), (_SENTENCES,), optax.sgd(1e38), _CONFIG
+      _MODEL, _MODEL.init(0), (_SENTENCES,), optax.sgd(1e38), _CONFIG
     )
 
 
@@ -70,7 +80,7 @@ def test_metrics_are_those_of_keras(monkeypatch):
       tf.constant(_SENTENCES[:, 1:].astype(np.int64)), model(_SENTENCES[:, :-1])
     )
   expected = {m.name: float(m.result()) for m in metrics}
-  found = evaluation.evaluate(_MODEL, model.get_weights(), (_SENTENCES,))
+  found = evaluation.evaluate(_MODEL, _params_of(model), (_SENTENCES,))
   assert found['perplexity'] == pytest.approx(np.exp(found['loss']))
   assert found['loss'] == pytest.approx(expected['token_loss'], rel=1e-5)
   assert found['accuracy'] == pytest.approx(expected['accuracy'])
@@ -81,4 +91,4 @@ def test_metrics_are_those_of_keras(monkeypatch):
 
 def test_no_sentences():
   with pytest.raises(ValueError, match='at least one row'):
-    evaluation.evaluate(_MODEL, _MODEL.initial_params(0), (_SENTENCES[:0],))
+    evaluation.evaluate(_MODEL, _MODEL.init(0), (_SENTENCES[:0],))

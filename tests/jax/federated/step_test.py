@@ -1,6 +1,9 @@
 """`Federated.step`, as users of the library call it."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from pda_fed import jax as pda_jax
@@ -24,7 +27,7 @@ def _trainer(plan=None, method=None, **options):
   )
   method = method or methods.PdaDpmd(alpha=schedules.cosine(9))
   return pda_jax.Federated(
-    tiny.LinearModel(), plan or tiny.plan(), method, **settings | options
+    tiny.MODEL, plan or tiny.plan(), method, **settings | options
   )
 
 
@@ -149,3 +152,36 @@ def test_the_secret_stays_in_the_cohort():
   trainer.step(trainer.init([tiny.START]), cohort)
   for secret in cohort.seeds.as_dict().values():
     assert str(secret) not in repr(vars(trainer))
+
+
+def test_a_loss_alone_is_a_model():
+  def loss(params, x, y):
+    return jnp.square(x @ params['w'] - y)[0]
+
+  start = {'w': tiny.START}
+  trainer = _trainer(method=methods.ColdStart())
+  other = dataclasses.replace(trainer, model=loss)
+  expected, _ = trainer.step(trainer.init([tiny.START]), _cohort([0, 1, 2]))
+  found, _ = other.step(other.init(start), _cohort([0, 1, 2]))
+  np.testing.assert_array_equal(found.params['w'], expected.params[0])
+
+
+def test_a_loss_that_is_nan_for_everybody():
+  trainer = dataclasses.replace(
+    _trainer(method=methods.ColdStart()),
+    model=lambda params, x, y: jnp.sqrt(-1 - jnp.square(x @ params[0]).sum()),
+  )
+  with pytest.warns(
+    UserWarning, match='only noise was added. Look at the loss'
+  ):
+    state, metrics = trainer.step(trainer.init([tiny.START]), _cohort([0, 1]))
+  assert metrics['non_finite_clients'] == 2
+  np.testing.assert_array_equal(state.params[0], tiny.START)
+
+
+def test_arrays_of_different_lengths():
+  users = [tiny.USERS[0], (np.ones([3, 2]), np.ones([2, 1]))]
+  cohort = privacy.Cohort(users, [0, 1], 0, privacy.SeedStreams(1))
+  trainer = _trainer(method=methods.ColdStart())
+  with pytest.raises(ValueError, match=r'Found shapes \[\(3, 2\), \(2, 1\)\]'):
+    trainer.step(trainer.init([tiny.START]), cohort)

@@ -16,7 +16,6 @@ from pda_fed.jax import rounds as rounds_lib
 from pda_fed.jax import server_round
 from pda_fed.jax.federated import chunks
 from pda_fed.jax.federated import training
-from pda_fed.models import jax_recurrent
 import pytest
 from scipy import stats
 
@@ -24,8 +23,8 @@ from tests.jax import small_users
 
 _SPEC = models.RecurrentSpec(num_words=7, embedding_size=4, lstm_size=5)
 _USERS = small_users.make_users(_SPEC, [7, 2, 4, 1, 12], seed=0)
-_WEIGHTS = jax_recurrent.initial_params(_SPEC, 2)
-_SIZE = sum(w.size for w in _WEIGHTS)
+_WEIGHTS = _SPEC.jax_model().init(2)
+_SIZE = _SPEC.num_parameters
 
 
 def _plan(noise=0.0, **changes):
@@ -57,7 +56,7 @@ def _inputs(users, round_num=0, **options):
 
 
 def _flat(params):
-  return np.concatenate([np.ravel(w) for w in params])
+  return np.concatenate([np.ravel(w) for w in jax.tree.leaves(params)])
 
 
 class _Runner:
@@ -308,8 +307,10 @@ def test_devices_share_clients(exact, tmp_path):
 _PUBLIC_GRADIENT = """
 from pda_fed.jax import devices
 devices.use_all_cores(2)
+import jax
 import numpy as np
 import optax
+from pda_fed.models import batches
 from pda_fed import methods
 from pda_fed import models
 from pda_fed import privacy
@@ -337,8 +338,10 @@ public = pda_jax.chunk_users(
   [public_examples], batch_size=50, clients_per_chunk=1, num_devices=2)
 inputs = pda_jax.RoundInputs(
   np.int32(0), users, public, {'alpha': np.float32(0.5)}, None)
-weights = model.initial_params(0)
-_, gradient = model.gradients(weights, public_examples, np.ones(50, 'f4'))
+weights = model.init(0)
+_, gradient = batches.gradients(
+  model, weights, public_examples, np.ones(50, 'f4'))
+gradient = jax.tree.leaves(gradient)
 expected = np.sqrt(sum((np.float64(g) ** 2).sum() for g in gradient))
 found = []
 for room in (1, 5):
@@ -349,16 +352,16 @@ for room in (1, 5):
   found.append(state.params)
 # On some CPUs, the wrong block hardly changes the norm. A step of the noise's
 # grid is 1.5e-7 here; rounding may differ by one.
-for a, b in zip(*found):
+for a, b in zip(*map(jax.tree.leaves, found)):
   np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 """
 
 
 @pytest.mark.slow
 def test_public_gradients_are_complete_on_two_devices():
-  # Unless `jax_ops` splits its products, jaxlib 0.10.2 for x86-64 computes a
-  # block of this one wrongly in a program with room for five rounds and all
-  # optimizations.
+  # Unless `next_word_ops` splits its products, jaxlib 0.10.2 for x86-64
+  # computes a block of this one wrongly in a program with room for five rounds
+  # and all optimizations.
   environment = {
     k: v
     for k, v in os.environ.items()

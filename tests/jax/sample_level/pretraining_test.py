@@ -4,11 +4,13 @@ import dataclasses
 import itertools
 
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import jax as pda_jax
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import pretraining
+from pda_fed.models import batches
 from pda_fed.models import convergence
 import pytest
 
@@ -75,7 +77,7 @@ def _trainer(standard=None, **options):
   """A warm start whose epoch is one step over all examples."""
   model, inputs, targets = small_models.create('pooled')
   settings = small_models.step_settings()
-  weights = [np.array(w) for w in small_models.params_of(model)]
+  weights = small_models.params_of(model)
   trainer = pretraining._Trainer(
     model,
     pda_jax.SampleTrainer(model, settings, standard),
@@ -91,18 +93,26 @@ def _trainer(standard=None, **options):
   )
 
   def gradient(params):
-    def loss(p):
-      return model.run(p, inputs, targets).token_losses.mean()
-
-    return [np.asarray(g) for g in jax.grad(loss)(tuple(params))]
+    return batches.gradients(
+      model, params, (inputs, targets), np.ones(len(inputs), np.float32)
+    )[1]
 
   return trainer, weights, gradient, np.arange(len(inputs))
 
 
 def _clipped(gradient, clip_norm):
-  norm = np.sqrt(sum(np.square(g).sum() for g in gradient))
+  norm = np.linalg.norm(flatten_util.ravel_pytree(gradient)[0])
   assert norm > clip_norm
-  return [g * clip_norm / norm for g in gradient]
+  return jax.tree.map(lambda g: g * clip_norm / norm, gradient)
+
+
+def _assert_near(found, expected, tolerance):
+  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    np.testing.assert_allclose(a, b, atol=tolerance)
+
+
+def _first(params):
+  return jax.tree.leaves(params)[0]
 
 
 @pytest.mark.slow
@@ -113,7 +123,7 @@ def _clipped(gradient, clip_norm):
     ({'clip_norm': 0.01}, lambda w, g: _clipped(g, 0.01)),
     (
       {'weight_decay': 0.3},
-      lambda w, g: [d + 0.3 * a for a, d in zip(w, g, strict=True)],
+      lambda w, g: jax.tree.map(lambda a, d: d + 0.3 * a, w, g),
     ),
   ],
 )
@@ -121,8 +131,8 @@ def test_a_step_by_hand(options, change):
   trainer, weights, gradient, rows = _trainer(**options)
   trainer.train(rows)
   step = change(weights, gradient(weights))
-  for found, w, d in zip(trainer.weights(), weights, step, strict=True):
-    np.testing.assert_allclose(found, w - _RATE * d, atol=1e-6)
+  expected = jax.tree.map(lambda w, d: w - _RATE * d, weights, step)
+  _assert_near(trainer.weights(), expected, 1e-6)
 
 
 def test_a_rate_that_falls_by_a_cosine():
@@ -131,9 +141,8 @@ def test_a_rate_that_falls_by_a_cosine():
     trainer.train(rows)
     rate = _RATE * 0.5 * (1 + np.cos(np.pi * epoch / _CONFIG.max_epochs))
     step = gradient(weights)
-    weights = [w - rate * g for w, g in zip(weights, step, strict=True)]
-    for found, expected in zip(trainer.weights(), weights, strict=True):
-      np.testing.assert_allclose(found, expected, atol=1e-5)
+    weights = jax.tree.map(lambda w, g, r=rate: w - r * g, weights, step)
+    _assert_near(trainer.weights(), weights, 1e-5)
 
 
 def test_the_average_is_what_is_kept():
@@ -143,11 +152,11 @@ def test_the_average_is_what_is_kept():
   for _ in range(3):
     averaged.train(rows)
     plain.train(rows)
-    seen.append(plain.weights()[0])
-  found = averaged.weights()[0]
+    seen.append(_first(plain.weights()))
+  found = _first(averaged.weights())
   assert not np.allclose(found, seen[-1], atol=1e-4)
   low, high = np.min(seen, axis=0), np.max(seen, axis=0)
-  start = small_models.params_of(small_models.create('pooled')[0])[0]
+  start = _first(small_models.params_of(small_models.create('pooled')[0]))
   low, high = np.minimum(low, start), np.maximum(high, start)
   assert (found >= low - 1e-6).all() and (found <= high + 1e-6).all()
 
@@ -165,7 +174,7 @@ def test_dropout_and_varied_images_change_a_step():
   ):
     trainer, *_, rows = _trainer(standard, **options)
     trainer.train(rows)
-    steps.append(trainer.weights()[0])
+    steps.append(_first(trainer.weights()))
   for i, j in itertools.combinations(range(len(steps)), 2):
     assert not np.allclose(steps[i], steps[j], atol=1e-5), (i, j)
 
@@ -177,8 +186,7 @@ def test_the_best_of_several_candidates_is_kept():
   best = several.held_out_losses[several.epochs]
   assert best <= alone.held_out_losses[alone.epochs]
   again = _pretrain(candidates=3, learning_rate=0.02)
-  for a, b in zip(several.weights, again.weights, strict=True):
-    np.testing.assert_array_equal(a, b)
+  _assert_near(several.weights, again.weights, 0)
 
 
 @pytest.mark.parametrize(

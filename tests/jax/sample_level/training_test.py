@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,6 +14,8 @@ from pda_fed import privacy
 from pda_fed import schedules
 from pda_fed.jax.sample_level import augmentation
 from pda_fed.jax.sample_level import batches as batches_lib
+from pda_fed.jax.sample_level import gradients
+from pda_fed.models import batches
 import pytest
 
 from tests.jax import small_models
@@ -94,14 +97,20 @@ def _run(
 
 
 def _assert_equal(found, expected, tolerance=1e-5):
-  for a, b in zip(found, expected, strict=True):
+  assert jax.tree.structure(found) == jax.tree.structure(expected)
+  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+def _first(params):
+  return jax.tree.leaves(params)[0]
 
 
 @functools.cache
 def _gradient(model):
   def loss(params, *examples):
-    return model.run(params, *examples).losses.mean()
+    one = functools.partial(batches.loss_of_one, model, params)
+    return jax.vmap(one)(*examples)[0].mean()
 
   return jax.jit(jax.grad(loss))
 
@@ -118,18 +127,16 @@ def test_without_noise_and_clip_it_is_sgd(task, momentum):
   inputs = _inputs()
   state, metrics = _run(task, settings, inputs)
   params = task[1]
-  accumulator = [np.zeros(p.shape) for p in params]
+  accumulator = jax.tree.map(np.zeros_like, params)
   for t in range(_ROUNDS):
     rows = inputs.rows[t][inputs.present[t]]
     gradient = _mean_gradient(task, params, rows)
     # The sum over the batch by the expected batch of 4.
-    gradient = [g * len(rows) / 4 for g in gradient]
-    accumulator = [
-      momentum * a + g for a, g in zip(accumulator, gradient, strict=True)
-    ]
-    params = tuple(
-      p - 0.5 * a for p, a in zip(params, accumulator, strict=True)
+    share = len(rows) / 4
+    accumulator = jax.tree.map(
+      lambda a, g, s=share: momentum * a + s * g, accumulator, gradient
     )
+    params = jax.tree.map(lambda p, a: p - 0.5 * a, params, accumulator)
   _assert_equal(state.params, params, 1e-4)
   assert metrics['clients'].tolist() == [4, 2, 5]
 
@@ -139,13 +146,12 @@ def test_alpha_of_1_is_dp_sgd_bit_for_bit_and_of_0_is_public_sgd(task):
   settings = small_models.step_settings(0.1, mean_clip_norm=0.1)
   plain, _ = _run(task, settings, _inputs(), noise=1.0)
   mixed, _ = _run(task, settings, _inputs(alpha=1.0), noise=1.0)
-  for a, b in zip(plain.params, mixed.params, strict=True):
-    np.testing.assert_array_equal(a, b)
+  _assert_equal(plain.params, mixed.params, 0)
   public, _ = _run(task, settings, _inputs(alpha=0.0), noise=1.0)
   params = task[1]
   for rows in _inputs(alpha=0.0).public_rows:
     gradient = _mean_gradient(task, params, rows)
-    params = tuple(p - 0.5 * g for p, g in zip(params, gradient, strict=True))
+    params = jax.tree.map(lambda p, g: p - 0.5 * g, params, gradient)
   _assert_equal(public.params, params)
 
 
@@ -158,9 +164,10 @@ def test_noise_first_then_mix(images):
     inputs = _inputs(alpha=alpha)
     return _run(images, settings, inputs, noise, num_rounds=1)[0].params
 
-  alone = [b - a for a, b in zip(step(1.0, 0.0), step(1.0, 2.0), strict=True)]
-  mixed = [b - a for a, b in zip(step(0.25, 0.0), step(0.25, 2.0), strict=True)]
-  _assert_equal(mixed, [0.25 * n for n in alone])
+  def noise(alpha):
+    return jax.tree.map(jnp.subtract, step(alpha, 2.0), step(alpha, 0.0))
+
+  _assert_equal(noise(0.25), jax.tree.map(lambda n: 0.25 * n, noise(1.0)))
 
 
 @pytest.mark.slow
@@ -173,7 +180,7 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
     state, metrics = _run(task, settings, empty, 3.0, num_rounds=steps)
     weights.append(state.params)
   noises = [
-    np.concatenate([np.ravel(a - b) for a, b in zip(x, y, strict=True)])
+    flatten_util.ravel_pytree(jax.tree.map(jnp.subtract, x, y))[0]
     for x, y in zip(weights[1:], weights[:-1], strict=True)
   ]
   # sigma S / qN = 3 * 0.5 / 10, though the batches are empty.
@@ -184,7 +191,7 @@ def test_noise_has_its_standard_deviation_and_is_new_each_step():
     assert abs(noise.mean()) < 0.01
   assert abs(np.corrcoef(noises)[0, 1]) < 0.05
   other, _ = _run(task, settings, empty, 3.0, key=pda_jax.noise_key(8))
-  assert not np.allclose(other.params[0], weights[-1][0])
+  assert not np.allclose(_first(other.params), _first(weights[-1]))
 
 
 @pytest.mark.slow
@@ -214,7 +221,7 @@ def test_microbatches_are_the_batch(images, varied, multiplicity):
   plain, _ = _run(
     images, dataclasses.replace(settings, augmentation='none'), inputs
   )
-  assert np.allclose(plain.params[0], whole.params[0]) != varied
+  assert np.allclose(_first(plain.params), _first(whole.params)) != varied
 
 
 @pytest.mark.slow
@@ -227,7 +234,7 @@ def test_variations_of_an_image_differ(images):
       _PLAIN, augmentation=kind, augmentation_multiplicity=multiplicity
     )
     state, metrics = _run(images, settings, _inputs(), standard=standard)
-    found.append(np.asarray(state.params[0]))
+    found.append(np.asarray(_first(state.params)))
     assert metrics['clients'].tolist() == _inputs().present.sum(axis=1).tolist()
   np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
   assert not np.allclose(found[2], found[3], atol=1e-5)
@@ -296,16 +303,17 @@ def test_side_by_side_runs_are_those_of_their_own():
   )
   for i, (inputs, noise, key) in enumerate(runs):
     alone, _ = trainer.run(state, data, inputs, _ROUNDS, noise, key)
-    _assert_equal([p[i] for p in together.params], alone.params)
+    own = jax.tree.map(lambda p, i=i: p[i], together.params)
+    _assert_equal(own, alone.params)
 
 
 def test_averages_are_of_weights(images):
   settings = dataclasses.replace(_PLAIN, averaging=0.5)
   state, _ = _run(images, settings, _inputs(), num_rounds=1)
   # At t = 0 the average keeps a tenth of the first weights.
-  expected = [
-    0.1 * a + 0.9 * b for a, b in zip(images[1], state.params, strict=True)
-  ]
+  expected = jax.tree.map(
+    lambda a, b: 0.1 * a + 0.9 * b, images[1], state.params
+  )
   _assert_equal(state.average, expected, 1e-6)
 
 
@@ -331,14 +339,11 @@ def test_batches_have_room_for_all_examples():
 def test_evaluation_counts_every_example_once(task):
   model, params, examples = task
   trainer = _trainer(model, _PLAIN)
-  trace = model.run(params, *examples)
-  expected = float(trace.token_losses.mean())
+  sums = batches.metric_sums(model, params, examples)
+  expected = {n: float(v.sum() / w.sum()) for n, (v, w) in sums.items()}
   for size in (2, 5, 100):
     found = trainer.evaluate(params, examples, batch_size=size)
-    np.testing.assert_allclose(found['loss'], expected, rtol=1e-5)
-    np.testing.assert_allclose(
-      found['accuracy'], float(trace.hits.sum()) / examples.targets.size
-    )
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -369,17 +374,6 @@ def test_images_are_standardised_and_varied():
   assert len(found) > 10
 
 
-@pytest.mark.slow
-def test_an_image_is_varied_by_its_place_alone():
-  images = jax.random.normal(jax.random.key(1), (6, 8, 8, 1))
-  whole = augmentation.flip_and_crop(images, jax.random.key(0))
-  alone = [
-    augmentation.flip_and_crop(images[i : i + 2], jax.random.key(0), i)
-    for i in (0, 2, 4)
-  ]
-  np.testing.assert_array_equal(whole, jnp.concatenate(alone))
-
-
 @pytest.mark.parametrize(
   'options',
   [
@@ -399,4 +393,100 @@ def test_bad_settings(options):
 
 def test_weights_of_another_model_are_refused(images):
   with pytest.raises(ValueError, match='another model'):
-    _trainer(images[0], _PLAIN).init(images[1][:-1])
+    _trainer(images[0], _PLAIN).init({'logits': images[1]['logits']})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', small_models.NAMES)
+@pytest.mark.parametrize('copies', [1, 2])
+def test_clipped_sums_are_those_of_a_loop(name, copies):
+  model, inputs, targets = small_models.create(name)
+  params = small_models.params_of(model)
+  examples = pda_jax.ExampleArrays(inputs, targets)
+  one = jax.jit(jax.grad(lambda p, *e: batches.loss_of_one(model, p, *e)[0]))
+  each = [one(params, *examples.take(i)) for i in range(5)]
+  norms = np.array(
+    [np.linalg.norm(flatten_util.ravel_pytree(g)[0]) for g in each]
+  )
+  clip_norm = float(np.sort(norms)[2:4].mean())
+  # One row is padding, and one image holds what is no number.
+  present = np.array([1, 1, 0, 1, 1], bool)
+  is_image = inputs.dtype == jnp.float32
+  if is_image:
+    examples = examples._replace(inputs=inputs.at[1].set(jnp.nan))
+    norms[1] = 0
+  settings = small_models.step_settings(
+    clip_norm, augmentation_multiplicity=copies
+  )
+  step = _inputs()._replace(rows=np.arange(5), present=present)
+  sums, stats = jax.jit(gradients.Gradients(model, settings).private_sums)(
+    params, examples, step, jax.random.key(0)
+  )
+  scales = np.where(norms > clip_norm, clip_norm / np.maximum(norms, 1e-9), 1)
+  scales *= present & (norms > 0)
+  expected = jax.tree.map(
+    lambda *g: sum(s * a for s, a in zip(scales, g, strict=True)), *each
+  )
+  _assert_equal(sums.total, expected, 2e-5 * clip_norm)
+  assert int(sums.num_non_finite) == is_image
+  assert int(sums.num_clients) == 4
+  assert int(sums.num_clipped) == (norms[present] > clip_norm).sum()
+  np.testing.assert_allclose(
+    stats.squared_norm, np.square(norms[present]).sum(), rtol=1e-3
+  )
+
+
+def test_a_loss_alone_is_a_model():
+  def loss(params, x, y):
+    return (params @ x - y) ** 2
+
+  trainer = pda_jax.SampleTrainer(loss, _PLAIN)
+  data = pda_jax.TrainingArrays(pda_jax.ExampleArrays(jnp.eye(5), jnp.ones(5)))
+  inputs = _inputs()
+  state, _ = trainer.run(trainer.init(jnp.zeros(5)), data, inputs, 1, 0.0, _KEY)
+  expected = np.zeros(5)
+  expected[inputs.rows[0][inputs.present[0]]] = 0.5 * 2 / 4
+  np.testing.assert_allclose(state.params, expected, rtol=1e-5)
+
+
+def test_inputs_without_targets():
+  trainer = pda_jax.SampleTrainer(lambda params, x, y: params @ x - y, _PLAIN)
+  data = pda_jax.TrainingArrays(pda_jax.ExampleArrays(jnp.eye(5), jnp.ones(4)))
+  with pytest.raises(ValueError, match='private must have as many inputs.*4'):
+    trainer.run(trainer.init(jnp.zeros(5)), data, _inputs(), 1, 0.0, _KEY)
+
+
+def test_a_step_is_that_of_rounds_in_one_call():
+  def loss(params, x, y):
+    return (params @ x - y) ** 2
+
+  settings = small_models.step_settings(0.5, method=_PDA)
+  plan = settings.plan
+  data = pda_jax.TrainingArrays(
+    *(pda_jax.ExampleArrays(jnp.eye(100)[:, :3], jnp.arange(100.0)),) * 2
+  )
+  trainer, seeds = pda_jax.SampleTrainer(loss, settings), privacy.SeedStreams(3)
+  start = trainer.init(jnp.zeros(3))
+  state = start
+  for cohort in plan.cohorts(range(100), seeds):
+    state, metrics = trainer.step(state, data, cohort, public_batch_size=4)
+  steps = range(plan.rounds)
+  rows, present = pda_jax.draw_batches(plan, steps, seeds.sampling)
+  ones = np.ones(plan.rounds, np.float32)
+  inputs = pda_jax.StepInputs(
+    round_num=np.asarray(steps, np.int32),
+    rows=rows,
+    present=present,
+    learning_rate=ones,
+    epoch=np.zeros(plan.rounds, np.int32),
+    public_rows=np.stack(
+      [pda_jax.draw_rows(seeds.public, t, 100, 4) for t in steps]
+    ),
+    schedules={'alpha': 0.5 * ones},
+  )
+  key = pda_jax.noise_key(seeds.noise)
+  expected, _ = trainer.run(start, data, inputs, plan.rounds, 1.0, key)
+  _assert_equal(state.params, expected.params, 1e-6)
+  assert metrics['clients'] == present[-1].sum()
+  with pytest.raises(privacy.ReusedNoiseError):
+    trainer.step(state, data, cohort)

@@ -89,7 +89,7 @@ def test_no_mechanism_leaks_more_than_proven(data_dir, engine, plan):
   for of_round in scores:
     auditor.add_round(of_round)
   proven = config.plan.epsilon()
-  nothing = [np.zeros(shape) for shape in config.model.jax_model().shapes]
+  nothing = [np.zeros(config.model.num_parameters)]
   report = auditor.report(nothing, proven)
   assert not report.is_violated
   assert report.views['every noised mean'].estimate < 1.5 * proven
@@ -152,7 +152,7 @@ def test_tff_with_hardly_any_noise_is_found(data_dir, monkeypatch, plan):
   auditor = audit.Auditor(canaries)
   for of_round in scores:
     auditor.add_round(of_round)
-  nothing = [np.zeros(shape) for shape in config.model.jax_model().shapes]
+  nothing = [np.zeros(config.model.num_parameters)]
   proven = 1.0  # Below that of the tiny plan, which 200 canaries cannot exceed.
   assert auditor.report(nothing, proven).is_violated
 
@@ -175,7 +175,7 @@ class _Leaking(fake_engine.FakeEngine):
     return state, metrics
 
   def get_weights(self, state):
-    return [np.resize(state['w'], 30_000).astype(np.float32)]
+    return {'w': np.resize(state['w'], 30_000).astype(np.float32)}
 
 
 def test_a_leak_fails_the_run_loudly(tmp_path):

@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_kind_is_refused(data_dir):
   with pytest.raises(runs_lib.CheckpointError, match='jax/tree'):
     engine.from_arrays({**arrays, 'jax/tree/0': np.zeros(2)}, 1)
   with pytest.raises(runs_lib.CheckpointError, match='must have the shape'):
-    engine.from_arrays({**arrays, 'weights/0': np.zeros((2, 2))}, 1)
+    engine.from_arrays({**arrays, 'weights/logits/bias': np.zeros((2, 2))}, 1)
   del arrays['optimizer/0']
   with pytest.raises(runs_lib.CheckpointError, match='optimizer/0'):
     engine.from_arrays(arrays, 1)

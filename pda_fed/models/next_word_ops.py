@@ -166,6 +166,11 @@ def _run_lstm(inputs: jax.Array, kernel: jax.Array) -> _LstmTrace:
   return _scan(step, start, inputs)[1]
 
 
+def run_lstm(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+  """Returns what `lstm` does, with the automatic derivative."""
+  return _run_lstm(inputs, kernel).hidden
+
+
 @jax.custom_vjp
 def lstm(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
   """Runs an LSTM over inputs that are already projected to the gates.

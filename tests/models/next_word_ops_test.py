@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pda_fed.models import jax_ops
+from pda_fed.models import next_word_ops
 import pytest
 
 
@@ -18,7 +18,7 @@ def test_derivatives_of_products(shape, dtype):
   )
 
   def loss(a, b):
-    return (jax_ops.dot(a, b) * weights).astype('float32').sum()
+    return (next_word_ops.dot(a, b) * weights).astype('float32').sum()
 
   d_a, d_b = jax.grad(loss, (0, 1))(a, b)
   assert d_a.dtype == d_b.dtype == dtype
@@ -34,7 +34,7 @@ def test_derivatives_of_several_products_side_by_side():
   a, b = rng.normal(size=(2, 4, 300, 6)).astype('f4')
 
   def gradient(a, b):
-    return jax.grad(lambda kernel: (jax_ops.dot(a, kernel) * b).sum())(
+    return jax.grad(lambda kernel: (next_word_ops.dot(a, kernel) * b).sum())(
       jnp.zeros((6, 6))
     )
 
@@ -47,7 +47,7 @@ def test_the_gradient_of_a_bias_is_summed_in_float32():
   x = jnp.zeros((50, 20, 3), jnp.bfloat16)
   bias = jnp.zeros(3, jnp.bfloat16)
   of_x, of_bias = jax.jit(
-    jax.grad(lambda *a: jax_ops.add_bias(*a).astype('f4').sum(), (0, 1))
+    jax.grad(lambda *a: next_word_ops.add_bias(*a).astype('f4').sum(), (0, 1))
   )(x, bias)
   assert of_x.dtype == of_bias.dtype == jnp.bfloat16
   np.testing.assert_array_equal(of_x, np.ones(x.shape))
