@@ -224,7 +224,8 @@ def _scales(
   squared = sum(
     part.rounded(counts, scales)
     if part.rounded
-    else jnp.square(scales) * part.squared
+    # The square of a small scale alone would underflow.
+    else jnp.square(scales * jnp.sqrt(part.squared))
     for part in parts
   )
   rounded = numerics.root_from_above(squared)

@@ -45,12 +45,14 @@ if TYPE_CHECKING:
 _REFUSED = 2
 # Settings that affect epsilon, which must be the same for all runs.
 _ACCOUNTED = frozenset(
-  'data_dir dataset delta epochs expected_cohort noise_multiplier'
+  'data_dir dataset delta epochs expected_cohort mechanism noise_multiplier'
   ' public_dataset public_examples rounds sampling split_seed target_epsilon'
   ' validation_examples'.split()
 )
 # Settings that the search makes itself.
 _SET_HERE = ('final_test', 'method', 'seed')
+# An audit shows what epsilon does not cover.
+_AUDIT = ('audit', 'audit_canaries')
 
 
 def _check(
@@ -79,6 +81,11 @@ def _check(
       raise ValueError(
         f'--{name} must not be given in --tune with --private_search: it'
         ' changes epsilon, which must be the same for all runs.'
+      )
+    if name in _AUDIT:
+      raise ValueError(
+        f'--{name} must not be given in --tune with --private_search: epsilon'
+        ' does not cover what an audit shows.'
       )
     if name in _SET_HERE:
       raise ValueError(

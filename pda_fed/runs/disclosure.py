@@ -147,7 +147,7 @@ _FIELDS: dict[str, list[tuple[Any, ...]]] = {
   CHECKPOINTS: [
     (
       _MECHANISM,
-      'round, weights/*, momentum/*, squares/*, jax/average/*, clip_norm,'
+      'round, weights/*, optimizer/*, jax/average/*, clip_norm,'
       ' method/*, warm_start.*',
     ),
     (

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pda_fed import clipping
+from pda_fed.clipping import gradients
+from pda_fed.clipping import norms
 import pytest
 
 from tests.clipping import nets
@@ -275,3 +277,19 @@ def test_runs_side_by_side_and_steps_in_a_loop():
   for _ in range(2):
     expected, _ = step(expected, (_X, _Y))
   _assert_close(last, expected, 1e-6)
+
+
+def test_small_scales_do_not_hide_norms_beside_rounded_values():
+  # The square of the scale, 1e-42, is 0 in float32.
+  def part(squared, rounded=None):
+    return norms.Part([], '', [], jnp.float32([squared]), None, rounded)
+
+  parts = [
+    part(2e38),
+    part(1e38, lambda counts, scales: jnp.float32([9e-5**2])),
+  ]
+  norm, clip = jnp.sqrt(jnp.float32([3e38])), 1e-4
+  yes = jnp.ones(1, bool)
+  scales = gradients._scales(parts, yes, yes, norm, clip)
+  total = (np.float64(scales[0]) ** 2) * 2e38
+  assert scales[0] <= 0.51 * clip / norm[0] and total < clip**2

@@ -209,6 +209,8 @@ def test_nothing_is_left_to_compare(tmp_path, draws, rate):
     (['--seed=1'], '--seed must not be given'),
     (['--set=pda:seed=1'], '--seed must not be given'),
     (['--audit=run'], '--audit must not be given'),
+    (['--tune=audit=run'], '--audit must not be given in --tune'),
+    (['--tune=mechanism=gaussian,tree'], '--mechanism must not be given'),
     (['--print_runs'], '--print_runs must not be given'),
     (['--tune_set=rounds=3'], '--tune_set must not be given'),
   ],

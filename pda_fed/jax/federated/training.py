@@ -163,11 +163,12 @@ class Federated:
       The new state, and metrics. Only the state is private.
 
     Raises:
-      ReusedNoiseError: If the round ran before from another state or with other
-        users: the same noise would reveal the difference.
+      ReusedNoiseError: If the round ran before from another state, with other
+        users or with another result: the same noise would reveal the
+        difference.
     """
     t, seeds = cohort.round_num, cohort.seeds
-    cohort.claim(*server_lib.leaves_of(state))
+    before = server_lib.leaves_of(state)
     users = [_as_arrays(user) for user in cohort]
     expected = self.plan.expected_cohort
     inputs = chunks_lib.RoundInputs(
@@ -182,6 +183,8 @@ class Federated:
       1,
       rounds_lib.noise_key(seeds.noise),
     )
+    # Other settings or public users make another sum of the same users.
+    cohort.claim(*before, *server_lib.leaves_of(state))
     found = {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
     rounds_lib.warn_non_finite(
       found['clients'],

@@ -85,7 +85,13 @@ class Gradients:
     return self._loss(params, inputs, targets)
 
   def _sums_of(
-    self, params, examples, share: batches_lib.Share, key, before_clip=None
+    self,
+    params,
+    examples,
+    share: batches_lib.Share,
+    key,
+    clip_norm,
+    before_clip=None,
   ) -> tuple[aggregation.ClippedSum, ExampleStats]:
     """Sums over a batch, or a device's part."""
     copies = self._settings.augmentation_multiplicity
@@ -99,13 +105,21 @@ class Gradients:
       params,
       (*examples.take(jnp.repeat(share.rows, copies)), keys),
       share.present,
+      clip_norm,
       before_clip,
       copies=copies,
       microbatch_size=self._settings.microbatch_size,
     )
 
   def _clipped_sum(
-    self, loss, params, batch: tuple, mask, before_clip=None, **options
+    self,
+    loss,
+    params,
+    batch: tuple,
+    mask,
+    clip_norm,
+    before_clip=None,
+    **options,
   ) -> tuple[aggregation.ClippedSum, ExampleStats]:
     structure = jax.tree.structure(params)
 
@@ -114,7 +128,7 @@ class Gradients:
 
     sums, info = clipping_lib.clipped_grad(
       loss,
-      self._settings.plan.clip_norm,
+      clip_norm,
       has_aux=True,
       before_clip=None if before_clip is None else changed,
       **options,
@@ -134,6 +148,7 @@ class Gradients:
     examples: batches_lib.ExampleArrays,
     inputs: batches_lib.StepInputs,
     key: jax.Array,
+    clip_norm: jax.Array,
     before_clip: Optional[Callable[[Any], Any]] = None,
     num_devices: int = 1,
   ) -> tuple[aggregation.ClippedSum, ExampleStats]:
@@ -144,11 +159,12 @@ class Gradients:
       examples: Private examples.
       inputs: The step's inputs.
       key: The random key of the augmentation.
+      clip_norm: S, to which the noise is in proportion: that of the state.
       before_clip: How the method changes a gradient before it is clipped.
       num_devices: Number of devices that share the rows. If there are several,
         each calls this and gets the sums; see `devices.run_on_each`.
     """
-    options = key, before_clip
+    options = key, clip_norm, before_clip
     if num_devices == 1:
       share = batches_lib.Share(0, inputs.rows, inputs.present)
       return self._sums_of(params, examples, share, *options)
@@ -175,7 +191,9 @@ class Gradients:
     if is_clipped or settings.public_update == 'clipped':
       count = len(batch.targets)
       everyone = jnp.ones(count, bool)
-      sums, stats = self._clipped_sum(self._loss, params, batch, everyone)
+      sums, stats = self._clipped_sum(
+        self._loss, params, batch, everyone, settings.plan.clip_norm
+      )
       update = jax.tree.map(lambda total: total / count, sums.total)
       loss = stats.loss / count
     else:

@@ -131,13 +131,21 @@ class SampleTrainer:
       The new state, and metrics. Only the state is private.
 
     Raises:
-      ReusedNoiseError: If the step ran before from another state or with other
-        examples: the same noise would reveal the difference.
+      ReusedNoiseError: If the step ran before from another state, with other
+        examples or with another result: the same noise would reveal the
+        difference.
+      ValueError: If private examples of the cohort are missing.
     """
     settings, t, seeds = self._settings, cohort.round_num, cohort.seeds
     rows = cohort.indices
+    if rows.size and rows.max() >= len(data.private.targets):
+      # JAX would take the last example for each row that is missing.
+      raise ValueError(
+        f'data.private must have an example for row {rows.max()} of the cohort.'
+        f' Found {len(data.private.targets)} examples.'
+      )
     batch = data.private.take(rows)
-    cohort.claim(*server_lib.leaves_of(state), *map(np.asarray, batch))
+    before = *server_lib.leaves_of(state), *map(np.asarray, batch)
     inputs = batches_lib.inputs_of_step(settings, t, rows)
     if settings.method.uses_public:
       count = len(data.public.targets)
@@ -151,6 +159,8 @@ class SampleTrainer:
       settings.plan.noise_multiplier,
       rounds_lib.noise_key(seeds.noise),
     )
+    # Other settings or public examples make another sum of the same examples.
+    cohort.claim(*before, *server_lib.leaves_of(state))
     found = {n: float(v[0]) for n, v in jax.device_get(metrics).items()}
     rounds_lib.warn_non_finite(
       found['clients'],
@@ -255,6 +265,7 @@ class SampleTrainer:
       data.private,
       inputs,
       private_key,
+      state.clip_norm,
       server_lib.before_clip(method, public),
       num_devices,
     )

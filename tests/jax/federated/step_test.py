@@ -91,6 +91,10 @@ def test_a_round_is_stepped_once():
   for state, indices in ((start, [0]), (start, [0, 2]), (first, [0, 1])):
     with pytest.raises(privacy.ReusedNoiseError, match='Round 0 must have'):
       step(state, indices)
+  # Another sum of the same users, before anyone sees it.
+  trainer = _trainer(trainer.plan, client_optimizer=optax.sgd(tiny.RATE / 2))
+  with pytest.raises(privacy.ReusedNoiseError, match='Round 0 must have'):
+    step(start, [0, 1])
   step(first, [0], round_num=1)
 
 

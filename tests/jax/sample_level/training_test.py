@@ -420,7 +420,7 @@ def test_clipped_sums_are_those_of_a_loop(name, copies):
   )
   step = _inputs()._replace(rows=np.arange(5), present=present)
   sums, stats = jax.jit(gradients.Gradients(model, settings).private_sums)(
-    params, examples, step, jax.random.key(0)
+    params, examples, step, jax.random.key(0), jnp.float32(clip_norm)
   )
   scales = np.where(norms > clip_norm, clip_norm / np.maximum(norms, 1e-9), 1)
   scales *= present & (norms > 0)
@@ -490,3 +490,44 @@ def test_a_step_is_that_of_rounds_in_one_call():
   assert metrics['clients'] == present[-1].sum()
   with pytest.raises(privacy.ReusedNoiseError):
     trainer.step(state, data, cohort)
+
+
+def test_a_step_has_one_result():
+  def loss(params, x, y):
+    return (params @ x - y) ** 2
+
+  plan = small_models.step_settings(0.5).plan
+  data = pda_jax.TrainingArrays(
+    pda_jax.ExampleArrays(jnp.eye(100)[:, :3], jnp.arange(100.0))
+  )
+  cohort = privacy.Cohort(range(100), [1, 2, 5], 0, privacy.SeedStreams(3))
+  start = np.zeros(3, np.float32)
+
+  def step(data=data, **changes):
+    settings = small_models.step_settings(0.5)
+    settings = dataclasses.replace(settings, **changes)
+    trainer = pda_jax.SampleTrainer(loss, settings)
+    return trainer.step(trainer.init(start), data, cohort)[0].params
+
+  _assert_equal(step(), step(), 0)  # Reveals nothing new.
+  # Another sum of the same examples, with the same noise.
+  other = dataclasses.replace(plan, clip_norm=0.25)
+  with pytest.raises(privacy.ReusedNoiseError):
+    step(plan=other)
+  few = jax.tree.map(lambda array: array[:5], data)
+  with pytest.raises(ValueError, match='private must have an example for row'):
+    step(few)
+
+
+def test_examples_are_clipped_to_what_noise_is_in_proportion_to():
+  # A state of another plan, such as a checkpoint's: its noise is for its clip.
+  settings = small_models.step_settings(0.5)
+  data = pda_jax.TrainingArrays(
+    pda_jax.ExampleArrays(jnp.eye(5), jnp.full(5, 9.0))
+  )
+  trainer = pda_jax.SampleTrainer(lambda w, x, y: (w @ x - y) ** 2, settings)
+  inputs = _inputs(rate=1.0)
+  state = trainer.init(jnp.zeros(5))._replace(clip_norm=jnp.float32(0.125))
+  state, _ = trainer.run(state, data, inputs, 1, 0.0, _KEY)
+  found = np.asarray(state.params) * settings.plan.expected_cohort
+  assert 0.124 < np.abs(found).max() <= 0.125
