@@ -212,4 +212,10 @@ class SeedStreams:
         ' anyone who sees two of them can cancel it. The guarantee holds only'
         ' against everyone else.'
       )
+    if self.nonce:
+      return (
+        'The noise of this run follows from the secret of its hosts, also after'
+        ' its end: whoever has that secret can remove the noise. The guarantee'
+        ' holds only against everyone else.'
+      )
     return 'The noise of this run was drawn from a fresh secret seed.'

@@ -167,7 +167,11 @@ def check_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
 
 def write_order(folder: outputs.RunFolder, order: dict[str, Any]) -> None:
   """Records the order of sums of the following rounds."""
-  config = dataclasses.replace(folder.read_config(), order_of_sums=order)
+  _change_config(folder, order_of_sums=order)
+
+
+def _change_config(folder: outputs.RunFolder, **changes: Any) -> None:
+  config = dataclasses.replace(folder.read_config(), **changes)
   files.write_json(folder.path / outputs.CONFIG, typed.as_json(config))
 
 
@@ -253,6 +257,9 @@ def seeds(
       ' noise. Start a new run in another --output_dir.'
     )
   streams = new_seeds()
+  if streams.nonce:
+    # Before the seeds: without them, a run that is killed here starts over.
+    _change_config(folder, noise=streams.statement())
   # Sealed: a damaged seed would repeat rounds with different noise.
   files.write_json(path, seal.seal(streams.as_dict()), mode=0o600)
   return streams

@@ -41,6 +41,17 @@ def test_a_run_without_a_seed_keeps_its_secret_until_it_ends(tmp_path):
   assert str(engine.seeds.noise) not in (folder / 'config.json').read_text()
 
 
+def test_a_run_with_seeds_of_hosts_says_who_can_remove_the_noise(tmp_path):
+  runs_lib.train(
+    fake_engine.make_run(seed=None),
+    tmp_path / 'run',
+    open_engine=fake_engine.Opener(),
+    new_seeds=lambda: privacy.SeedStreams.derived(b's' * 32),
+  )
+  config = json.loads((tmp_path / 'run/config.json').read_text())
+  assert 'whoever has that secret can remove the noise' in config['noise']
+
+
 def _mode(path):
   return stat.S_IMODE(path.stat().st_mode)
 
