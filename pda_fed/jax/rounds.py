@@ -8,6 +8,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pda_fed import privacy
 from pda_fed.common import validate
 from pda_fed.jax import philox
 
@@ -63,6 +64,20 @@ def run_rounds(
     )
 
   return jax.lax.fori_loop(0, num_rounds, body, (state, metrics))
+
+
+def check_round(plan: privacy.PrivacyPlan, round_num: int) -> None:
+  """Raises ValueError if epsilon of a plan does not cover a round.
+
+  Args:
+    plan: The plan of a trainer. A cohort may be of another plan.
+    round_num: The index of the round.
+  """
+  if round_num >= plan.rounds:
+    raise ValueError(
+      f'cohort.round_num must be below the rounds of the plan, {plan.rounds}:'
+      f' its epsilon covers no more. Found {round_num}.'
+    )
 
 
 def warn_non_finite(count: float, non_finite: float, hint: str) -> None:

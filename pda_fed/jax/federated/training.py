@@ -166,8 +166,10 @@ class Federated:
       ReusedNoiseError: If the round ran before from another state, with other
         users or with another result: the same noise would reveal the
         difference.
+      ValueError: If the plan has fewer rounds, or public users are missing.
     """
     t, seeds = cohort.round_num, cohort.seeds
+    rounds_lib.check_round(self.plan, t)
     before = server_lib.leaves_of(state)
     users = [_as_arrays(user) for user in cohort]
     expected = self.plan.expected_cohort

@@ -134,9 +134,11 @@ class SampleTrainer:
       ReusedNoiseError: If the step ran before from another state, with other
         examples or with another result: the same noise would reveal the
         difference.
-      ValueError: If private examples of the cohort are missing.
+      ValueError: If the plan has fewer rounds, or private examples of the
+        cohort are missing.
     """
     settings, t, seeds = self._settings, cohort.round_num, cohort.seeds
+    rounds_lib.check_round(settings.plan, t)
     rows = cohort.indices
     if rows.size and rows.max() >= len(data.private.targets):
       # JAX would take the last example for each row that is missing.

@@ -96,6 +96,8 @@ def test_a_round_is_stepped_once():
   with pytest.raises(privacy.ReusedNoiseError, match='Round 0 must have'):
     step(start, [0, 1])
   step(first, [0], round_num=1)
+  with pytest.raises(ValueError, match='must be below the rounds of the plan'):
+    step(first, [0], round_num=trainer.plan.rounds)
 
 
 def test_an_empty_cohort_adds_noise():

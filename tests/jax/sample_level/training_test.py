@@ -517,6 +517,9 @@ def test_a_step_has_one_result():
   few = jax.tree.map(lambda array: array[:5], data)
   with pytest.raises(ValueError, match='private must have an example for row'):
     step(few)
+  with pytest.raises(ValueError, match='below the rounds of the plan, 1: its'):
+    cohort = privacy.Cohort(range(100), [1], 1, privacy.SeedStreams())
+    step(plan=dataclasses.replace(plan, rounds=1))
 
 
 def test_examples_are_clipped_to_what_noise_is_in_proportion_to():
