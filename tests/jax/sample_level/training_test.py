@@ -534,3 +534,43 @@ def test_examples_are_clipped_to_what_noise_is_in_proportion_to():
   state, _ = trainer.run(state, data, inputs, 1, 0.0, _KEY)
   found = np.asarray(state.params) * settings.plan.expected_cohort
   assert 0.124 < np.abs(found).max() <= 0.125
+
+
+@pytest.mark.parametrize(
+  'options',
+  [
+    {'compute_dtype': 'bfloat16'},
+    {'augmentation_multiplicity': 3, 'microbatch_size': 2},
+    {'method': methods.Dope(), 'microbatch_size': 3},
+  ],
+)
+def test_no_example_moves_a_sum_by_more_than_the_clip(options):
+  model, params, examples = _task('mlp')
+  clip = 0.5
+  settings = small_models.step_settings(clip, **options)
+  before = None
+  if settings.method.acts_before_clip:
+    shift = tuple(jnp.full(w.shape, 0.7) for w in jax.tree.leaves(params))
+    before = functools.partial(settings.method.before_clip, public=shift)
+  inputs = jax.tree.map(lambda a: a[2], _inputs())
+  run = jax.jit(
+    lambda *args: gradients.Gradients(model, settings).private_sums(
+      params, *args, jax.random.key(0), jnp.float32(clip), before
+    )
+  )
+  largest = 0.0
+  for value in (np.nan, np.inf, 3e38, 1e30, 1e10, 1e4, 1.0, 1e-30):
+    spoiled = examples._replace(
+      inputs=examples.inputs.at[1].set(value * examples.inputs[1])
+    )
+    without = inputs._replace(present=inputs.present & (inputs.rows != 1))
+    (whole, _), (rest, _) = run(spoiled, inputs), run(spoiled, without)
+    moved = jax.tree.map(
+      lambda a, b: np.asarray(a, 'f8') - np.asarray(b, 'f8'),
+      *(whole.total, rest.total),
+    )
+    norm = np.sqrt(sum(np.square(m).sum() for m in jax.tree.leaves(moved)))
+    assert norm <= clip * (1 + 1e-6), value
+    _assert_equal(rest.total, run(examples, without)[0].total, 0)
+    largest = max(largest, norm)
+  assert largest > 0.99 * clip
