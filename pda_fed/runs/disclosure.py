@@ -147,7 +147,7 @@ _FIELDS: dict[str, list[tuple[Any, ...]]] = {
   CHECKPOINTS: [
     (
       _MECHANISM,
-      'round, weights/*, momentum/*, squares/*, jax/average/*, clip_norm,'
+      'round, weights/*, optimizer/*, jax/average/*, clip_norm,'
       ' method/*, warm_start.*',
     ),
     (
@@ -192,7 +192,7 @@ _FIELDS: dict[str, list[tuple[Any, ...]]] = {
     (
       _PRIVATE,
       'train loss, diverged clients, *of the clients diverge*, *that of private'
-      ' clients*, *no client had a finite update*',
+      ' clients*, *no update or gradient was finite*',
       f'{_CLIENTS}, also in warnings and errors',
     ),
     (_PRIVATE, 's/round, ETA', f'{_TIME}; any clock shows it'),
