@@ -61,11 +61,10 @@ def clip_by_norm(updates: Any, clip_norm: Scalar) -> ClippedUpdates:
 
   Example:
 
-    >>> updates = np.array([[3.0, 4.0], [0.3, 0.4]])
+    >>> updates = jnp.array([[3.0, 4.0], [0.3, 0.4]])
     >>> clipped = clip_by_norm(updates, clip_norm=1.0)
-    >>> np.asarray(clipped.updates).round(2)
-    array([[0.6, 0.8],
-           [0.3, 0.4]], dtype=float32)
+    >>> jnp.linalg.norm(clipped.updates, axis=1).round(2)
+    Array([1. , 0.5], dtype=float32)
     >>> clipped.was_clipped.tolist()
     [True, False]
 

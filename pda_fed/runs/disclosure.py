@@ -192,7 +192,7 @@ _FIELDS: dict[str, list[tuple[Any, ...]]] = {
     (
       _PRIVATE,
       'train loss, diverged clients, *of the clients diverge*, *that of private'
-      ' clients*, *no client had a finite update*',
+      ' clients*, *no update or gradient was finite*',
       f'{_CLIENTS}, also in warnings and errors',
     ),
     (_PRIVATE, 's/round, ETA', f'{_TIME}; any clock shows it'),

@@ -19,7 +19,6 @@ def build_model_fn(
   Example:
 
     >>> from pda_fed import models
-  from pda_fed.models import keras_names
     >>> spec = models.RecurrentSpec(num_words=10, embedding_size=2, lstm_size=3)
     >>> build_model_fn(spec)().input_spec[0].dtype
     tf.int64

@@ -119,7 +119,7 @@ class _Exploding(fake_engine.FakeEngine):
 
   def evaluate(self, weights, group, max_users=None):
     found = super().evaluate(weights, group, max_users)
-    return found | {'loss': 1e9 if max(abs(weights[0])) > 50 else 1.0}
+    return found | {'loss': 1e9 if max(abs(weights['w'])) > 50 else 1.0}
 
 
 def test_a_run_ends_with_its_last_good_checkpoint(tmp_path):
