@@ -5,6 +5,7 @@ import collections
 import numpy as np
 from pda_fed import models
 from pda_fed import tff as pda_tff
+from pda_fed.models import keras_names
 from pda_fed.models import keras_recurrent
 from pda_fed.tff import local_training
 import pytest
@@ -62,13 +63,21 @@ def test_our_model_trains_as_the_keras_one(momentum):
   sentences = rng.integers(1, _SPEC.vocabulary_size, (7, 9))
   sentences[2:4, 5:] = 0  # Padding.
   dataset = pda_tff.make_dataset(sentences, 3)
+  # Ours has its variables in the order of their names.
+  names = keras_names.weight_names(_SPEC.keras_model(0))
+  order = np.argsort(names)
+  of_keras = [weights.trainable[i] for i in np.argsort(order)]
   ours, stock = (
     local_training.build_local_training(fn, _sgd(0.5, momentum))(
-      weights, dataset
+      tff.learning.models.ModelWeights(values, []), dataset
     )
-    for fn in (pda_tff.build_model_fn(_SPEC), _stock_model_fn)
+    for fn, values in (
+      (pda_tff.build_model_fn(_SPEC), weights.trainable),
+      (_stock_model_fn, of_keras),
+    )
   )
-  for a, b in zip(ours.update, stock.update, strict=True):
+  stock_update = [stock.update[i] for i in order]
+  for a, b in zip(ours.update, stock_update, strict=True):
     assert np.abs(b).max() > 1e-3
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   assert ours.metrics.keys() == stock.metrics.keys()
